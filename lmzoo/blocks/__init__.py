@@ -1,0 +1,1 @@
+"""Parts that several families share: embeddings, learned initial states."""

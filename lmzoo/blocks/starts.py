@@ -1,0 +1,33 @@
+"""Learned initial states of a recurrence (`functional/starts.py` mixes over them)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.functional.draw import uniform
+
+
+class Starts(nn.Module):
+    """W learned initial states with mixing logits, both from U(W)."""
+
+    logits: nn.Parameter | None
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.empty(count, width))
+        self.register_parameter("logits", nn.Parameter(torch.empty(count)) if count > 1 else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As published: U(W) for vectors and logits."""
+        count = len(self.vectors)
+        with torch.no_grad():
+            self.vectors.copy_(uniform(tuple(self.vectors.shape), count))
+            if self.logits is not None:
+                self.logits.copy_(uniform((count,), count))
+
+    def log_weights(self) -> Float[Tensor, "W"]:
+        """Log ω."""
+        if self.logits is None:
+            return self.vectors.new_zeros(1)
+        return torch.log_softmax(self.logits, dim=0)

@@ -1,0 +1,97 @@
+"""The contract of a recurrent cell: project, step, scan.
+
+A cell is split where the time loop cuts it. `project` is the part that needs no state:
+one product over all positions at once. `step` is the recurrence proper. `scan` runs it.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.functional.draw import uniform
+from lmzoo.registry import Registry
+
+State = tuple[Tensor, ...]
+"""What a cell carries; the first tensor is h, (B, H)."""
+
+
+class Cell(nn.Module, ABC):
+    """A recurrence with input and state of one width E = H."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type]
+    parts: ClassVar[int] = 1
+    """Vectors of width H in the initial state (an LSTM has two)."""
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+        self.length = length
+
+    @abstractmethod
+    def project(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T G"]:
+        """Everything the steps need of the inputs, for all positions at once."""
+
+    @abstractmethod
+    def step(
+        self, projected: Float[Tensor, "B G"], state: State
+    ) -> tuple[Float[Tensor, "B H"], State]:
+        """One time step: (output, next state)."""
+
+    def initial(self, start: Float[Tensor, "B S"]) -> State:
+        """The state that `start` (`parts` vectors of width H, concatenated) stands for."""
+        return start.chunk(self.parts, dim=-1)
+
+    def scan(
+        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B T H"]:
+        """The outputs of all steps from the given initial state."""
+        state, outputs = self.initial(start), []
+        for projected in self.project(x).unbind(1):
+            y, state = self.step(projected, state)
+            outputs.append(y)
+        return torch.stack(outputs, dim=1)
+
+    @property
+    def state_size(self) -> int | None:
+        """Floats carried per sequence from step to step; None if it grows."""
+        return self.parts * self.width
+
+    @property
+    def input_blind(self) -> bool:
+        """Whether the outputs do not depend on the inputs at all (controls)."""
+        return False
+
+
+CELLS: Registry[type[Cell]] = Registry("cell")
+
+
+class Weights(nn.Module):
+    """Named weights, all drawn in one order whether present or cut.
+
+    A variant without some weights therefore starts from the very values that the full
+    cell has for the others. A cut weight is None: not allocated, not counted.
+    """
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], cut: set[str], fan_in: int) -> None:
+        super().__init__()
+        self._shapes, self._fan_in = shapes, fan_in
+        for name, shape in shapes.items():
+            self.register_parameter(name, None if name in cut else nn.Parameter(torch.empty(shape)))
+        self.reset_parameters()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def reset_parameters(self) -> None:
+        """Draw every weight from U(fan_in), skipping over the cut ones."""
+        with torch.no_grad():
+            for name, shape in self._shapes.items():
+                drawn, weight = uniform(shape, self._fan_in), getattr(self, name)
+                if weight is not None:
+                    weight.copy_(drawn)

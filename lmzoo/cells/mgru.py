@@ -1,0 +1,112 @@
+r"""The minimal gated recurrent unit (MGRU) and its twelve switches.
+
+Wild type:  f_t = σ(h_{t-1} W_hf)    g_t = tanh(x_t W_xh)
+            h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ g_t              output o_t = h_t
+
+In general, with j the carried state (h_{t-1}, or attention over o_0..o_{t-1}):
+
+    q   = h_{t-1}  |  h_{t-1} − ½  |  atanh(clip(2 h_{t-1} − 1))    gate: raw|centred|logit
+    f_t = σ(q W_hf)            g_t = act(x_t W_xh)                  squash: tanh|sigmoid
+    h_t = (1 − f_t) ⊙ j + f_t ⊙ g_t + [keep] f_t ⊙ j
+    o_t = h_t  |  h_t − ½                                           output: raw|centred
+
+The wild type is MGU{0,2,4,5} exactly. `squash=sigmoid` with h_0 in [0, 1] makes every
+h_t a vector of Bernoulli parameters. S0 DLM47; zoo.md 2.3.
+"""
+
+from typing import Any
+
+import torch
+from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
+from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
+from lmzoo.config import config
+
+
+@CELLS("mgru")
+class MGRU(Cell):
+    """A gate from the state alone, a candidate from the token alone."""
+
+    @config
+    class Config:
+        """Four cuts and five choices; `mutations=` takes the seed's numbers instead."""
+
+        cuts: frozenset[Cut] = frozenset()
+        squash: Squash = Squash.TANH
+        keep: bool = False
+        """Adds f ⊙ j: nothing is forgotten."""
+        gate: Gate = Gate.RAW
+        output: Output = Output.RAW
+        carry: Carry = Carry.STATE
+        heads: int = Field(4, ge=1)
+        """Heads of the bilinear carry."""
+        prior: bool = True
+        """Whether the prior carry has its Λ; the published code did not."""
+
+        @model_validator(mode="before")
+        @classmethod
+        def _one_name(cls, given: Any) -> Any:
+            fields = given.kwargs if isinstance(given, ArgsKwargs) else given
+            return canonical(fields or {})
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts = config.cuts
+        names = {"hf": Cut.STATE_TO_GATE, "xh": Cut.INPUT_TO_CANDIDATE}
+        cut = {name for name, path in names.items() if path in self.cuts}
+        if Cut.WRITE in self.cuts:
+            cut.add("xh")
+        self.w = Weights({"hf": (width, width), "xh": (width, width)}, cut, fan_in=width)
+        self.attend: nn.Module | None = None
+        if config.carry is Carry.PRIOR:
+            self.attend = PriorCarry(width, length, prior=config.prior)
+        elif config.carry is Carry.BILINEAR:
+            self.attend = BilinearCarry(width, config.heads)
+
+    @property
+    def input_blind(self) -> bool:
+        return bool(self.cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
+
+    @property
+    def state_size(self) -> int | None:
+        return self.width if self.attend is None else None
+
+    def initial(self, start: Tensor) -> State:
+        return (
+            (start,) if self.attend is None else (start, start.new_zeros(len(start), 0, self.width))
+        )
+
+    def project(self, x: Tensor) -> Tensor:
+        act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
+        return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, g = state[0], projected
+        f = (
+            torch.full_like(h, 0.5)
+            if self.w.hf is None
+            else torch.sigmoid(self._gate_reads(h) @ self.w.hf)
+        )
+        j = h
+        if self.attend is not None and state[1].shape[1]:
+            j = self.attend(state[1], h)
+        h = torch.zeros_like(h) if Cut.CARRY in self.cuts else (1 - f) * j
+        if Cut.WRITE not in self.cuts:
+            h = h + f * g
+        if self.config.keep:
+            h = h + f * j
+        o = h - 0.5 if self.config.output is Output.CENTRED else h
+        if self.attend is None:
+            return o, (h,)
+        return o, (h, torch.cat([state[1], o[:, None]], dim=1))
+
+    def _gate_reads(self, h: Tensor) -> Tensor:
+        if self.config.gate is Gate.CENTRED:
+            return h - 0.5
+        if self.config.gate is Gate.LOGIT:
+            return torch.atanh((2 * h - 1).clamp(-0.9999, 0.9999))
+        return h

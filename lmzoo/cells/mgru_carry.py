@@ -1,0 +1,66 @@
+r"""What the MGRU may carry instead of its last state: attention over earlier outputs.
+
+    prior      j = Σ_{s<t} α_s ⊙ o_s,  α = softmax_s( Λ[t, s] + o_s W_j )     per channel
+    bilinear   j = Σ_{s<t} α_s ⊙ o_s,  α = softmax_s( A (o_s · C_w h_{t-1})_w ) per channel
+
+The published code lost the prior Λ to an operator-precedence slip; `prior=False`
+reproduces that. S0 DLM47 switches 10 and 11; zoo.md 2.3.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.functional.draw import uniform
+
+
+class PriorCarry(nn.Module):
+    """Key-only attention with a learned prior over (step, source, channel)."""
+
+    prior: nn.Parameter | None
+
+    def __init__(self, width: int, length: int, *, prior: bool) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(width, width))
+        shape = (length, length, width)
+        self.register_parameter("prior", nn.Parameter(torch.empty(shape)) if prior else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """W_j from U(H), Λ uniform on ±1/T."""
+        with torch.no_grad():
+            self.key.copy_(uniform(tuple(self.key.shape), self.key.shape[0]))
+            if self.prior is not None:
+                length = self.prior.shape[0]
+                self.prior.copy_(uniform(tuple(self.prior.shape), length**2))
+
+    def forward(
+        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
+    ) -> Float[Tensor, "B H"]:
+        scores = outputs @ self.key
+        if self.prior is not None:
+            t = outputs.shape[1]
+            scores = scores + self.prior[t, :t]
+        return (scores.softmax(dim=1) * outputs).sum(dim=1)
+
+
+class BilinearCarry(nn.Module):
+    """Attention queried by the state, mixed from heads to channels."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.form = nn.Parameter(torch.empty(heads, width, width))
+        self.mix = nn.Linear(heads, width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """C from U(H)."""
+        with torch.no_grad():
+            self.form.copy_(uniform(tuple(self.form.shape), self.form.shape[1]))
+
+    def forward(
+        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
+    ) -> Float[Tensor, "B H"]:
+        query = torch.einsum("whk,bk->bwh", self.form, h)
+        scores = self.mix(torch.einsum("bsh,bwh->bsw", outputs, query))
+        return (scores.softmax(dim=1) * outputs).sum(dim=1)

@@ -1,0 +1,35 @@
+"""The order of a training epoch: which sequences make up each batch.
+
+The order is a function of (seed, epoch) alone, so a run cut off between epochs goes on
+as if nothing had happened. Batches hold sequences of like length: sequences are
+shuffled, sorted by length within pools of several batches, cut into batches, and the
+batches shuffled. Padding then costs little, and no metric depends on it.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lmzoo.contract import stream
+from lmzoo.data.corpus import Sequences
+
+POOL = 16
+"""Batches per pool: enough to cut padding, few enough to keep batches varied."""
+
+
+def epoch_batches(
+    lengths: Int[Tensor, "N"], batch: int, *, seed: int, epoch: int
+) -> list[Int[Tensor, "b"]]:
+    """Row indices of every batch of one epoch, each row once."""
+    generator = torch.Generator().manual_seed(stream(seed, "order", epoch))
+    order = torch.randperm(len(lengths), generator=generator)
+    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
+    batches = [rows for pool in pools for rows in pool.split(batch)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def gather(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
+    """These rows; without `trim` they keep their full padded length."""
+    lengths = part.lengths[rows]
+    longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]
+    return Sequences(part.tokens[rows, :longest], lengths)

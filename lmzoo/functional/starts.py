@@ -1,0 +1,28 @@
+r"""Mixing whole sequences over learned initial states.
+
+    log P(s_{1:T})     = LSE_i[ log ω_i + Σ_t L_{i,t} ],   L_{i,t} = log P(s_t | s_<t, h_0 = w_i)
+    log P(s_t | s_<t)  = LSE_i[ log P(i | s_<t) + L_{i,t} ]
+    log P(i | s_<t)    = log ω_i + Σ_{u<t} L_{i,u} − normaliser
+
+The second line is the first one's increment, and sums to one over s_t by construction.
+S0 "RNN-level mixture"; zoo.md 2.1.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def start_posterior(
+    log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
+) -> Float[Tensor, "W B T"]:
+    """Log P(i | s_<t) before each scored token, from scores L of the tokens themselves."""
+    before = scores.cumsum(-1) - scores
+    return torch.log_softmax(log_weights[:, None, None] + before, dim=0)
+
+
+def mix_starts(
+    log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
+) -> Float[Tensor, "B T"]:
+    """Log P(s_t | s_<t) from the scores under each initial state."""
+    return torch.logsumexp(start_posterior(log_weights, scores) + scores, dim=0)

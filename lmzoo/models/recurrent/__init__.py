@@ -1,0 +1,1 @@
+"""Recurrent language models: a cell, an emission, a normaliser, initial states."""

@@ -1,0 +1,112 @@
+r"""The recurrent language model: any cell x any emission x any normaliser x W starts.
+
+    x_t = N(e(s_{t-1}))        h_0 = 1, or one of W learned vectors w_i
+    h_t = cell(x_t, h_{t-1})
+    P(s_t | s_<t) = emission(N(h_t))
+
+With W learned initial states the whole sequence is a mixture over them (see
+`functional/starts.py`). S0 DLM11, 12, 23, 26, 29, 43-47; zoo.md 1.4, 1.5, 2.
+"""
+
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.starts import Starts
+from lmzoo.cells.base import CELLS
+from lmzoo.cells.mgru import MGRU
+from lmzoo.cells.mgru_switches import Squash
+from lmzoo.config import config
+from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.functional.starts import mix_starts, start_posterior
+from lmzoo.space import IntRange
+
+
+@model(
+    "recurrent_lm",
+    family="recurrent",
+    seed="S0",
+    source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
+)
+class RecurrentLM(LanguageModel):
+    """Any cell, any emission, any normaliser, any number of initial states."""
+
+    @config
+    class Config:
+        """What the recurrent language model is made of."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        """E = H."""
+        cell: Annotated[Any, CELLS] = "mgu"
+        emission: Annotated[Any, EMISSIONS] = "mixture"
+        norm: Norm = Norm.RMS
+        starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0)
+        """W learned initial states; 0 is the published constant state of ones."""
+        embedding_std: float | None = Field(None, gt=0)
+        """Spread of the initial embeddings; None is 1/√E. The published code used 1."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.cell = CELLS.build(config.cell, config.width, task.length)
+        self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
+        width = self.cell.parts * config.width
+        self.starts = Starts(config.starts, width) if config.starts else None
+        # Bernoulli states live in [0, 1]; a learned start must begin there too.
+        self._bernoulli = (
+            isinstance(config.cell, MGRU.Config) and config.cell.squash is Squash.SIGMOID
+        )
+
+    @property
+    def leaks(self) -> str:
+        if self.config.norm is Norm.TIME_STD and not self.cell.input_blind:
+            return "inputs are divided by their spread over the whole sequence (time_std)"
+        return ""
+
+    @property
+    def state_size(self) -> int | None:
+        return self.cell.state_size
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        scores = self._scores_by_start(tokens)
+        return scores[0] if self.starts is None else mix_starts(self.starts.log_weights(), scores)
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        last = self._outputs(prefix)[:, :, -1]
+        dense = self.emission.dense(last, self.embedding.weight)  # W B V
+        if self.starts is None:
+            return dense[0]
+        if prefix.shape[1] == 1:
+            weights = self.starts.log_weights()[:, None].expand(-1, len(prefix))
+        else:
+            seen = self._scores_by_start(prefix)
+            weights = start_posterior(self.starts.log_weights(), nn.functional.pad(seen, (0, 1)))
+            weights = weights[:, :, -1]
+        return torch.logsumexp(weights[..., None] + dense, dim=0)
+
+    def _scores_by_start(self, tokens: Tensor) -> Float[Tensor, "W B t"]:
+        y = self._outputs(tokens[:, :-1])
+        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+
+    def _outputs(self, tokens: Tensor) -> Float[Tensor, "W B t E"]:
+        """N(h) after each token, from each initial state."""
+        x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        start = self._start_vectors()
+        count, batch = len(start), len(tokens)
+        start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
+        x = x.repeat(count, 1, 1) if count > 1 else x
+        h = self.cell.scan(x, start)
+        return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
+
+    def _start_vectors(self) -> Float[Tensor, "W S"]:
+        if self.starts is None:
+            size = self.cell.parts * self.config.width
+            return self.embedding.weight.new_ones(1, size)
+        vectors = self.starts.vectors
+        return torch.sigmoid(vectors) if self._bernoulli else vectors

@@ -1,0 +1,20 @@
+"""Axis letters and the shapes that have a name, once.
+
+    B  sequences in a batch        T  padded length, position 0 is `<start>`
+    V  vocabulary                  E  embedding width
+    H  hidden width (H = E here)   K  mixture components or latent states
+    W  learned initial states      P  members trained as one program
+
+Token ids are int64, scores float32 natural logarithms (nats).
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Tokens = Int[Tensor, "B T"]
+Lengths = Int[Tensor, "B"]
+Prefix = Int[Tensor, "B t"]
+TokenScores = Float[Tensor, "B T"]
+NextScores = Float[Tensor, "B V"]
+Embeddings = Float[Tensor, "V E"]
+Mask = Bool[Tensor, "B T"]
