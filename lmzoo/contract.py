@@ -80,6 +80,17 @@ class LanguageModel(nn.Module, ABC):
         scores = torch.where(scored(tokens, lengths)[:, 1:], scores, scores.new_zeros(()))
         return nn.functional.pad(scores, (1, 0))
 
+    latent: ClassVar[str] = ""
+    """What the model's discrete latent is (component, parent, slot ...); '' if it has none."""
+
+    def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
+        """P(z_t = k | s_t, s_<t) for t = 1..T-1, of models with a `latent`; sums to 1 over k."""
+        raise NotImplementedError(f"{self.name} has no discrete latent")
+
+    def prior(self) -> Float[Tensor, "..."] | None:
+        """The latent's context-free log-prior where the model has one, in its own shape."""
+        return None
+
     def fit_closed_form(self, tokens: Tokens, lengths: Lengths) -> None:
         """Estimate the model from all training sequences at once (`closed_form` models)."""
         raise NotImplementedError(f"{self.name} is fitted by gradients")
