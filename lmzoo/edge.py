@@ -1,0 +1,53 @@
+"""What every command line shares: one-line errors, and FIELD=VALUE settings."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pydantic
+
+from lmzoo.config import explain
+from lmzoo.errors import UserError
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Bad input ends the program with one line on stderr and exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        _refuse(str(error))
+    except pydantic.ValidationError as error:
+        _refuse(explain(error))
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        raise SystemExit(130) from None
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """`["model.width=64", "model.norm=l2"]` as field path -> value; values are JSON or text.
+
+    Raises:
+        UserError: a text has no `=`.
+    """
+    settings = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not path:
+            raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
+        settings[path] = _value(value)
+    return settings
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return None if text.lower() == "none" else text
+
+
+def _refuse(message: str) -> None:
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    raise SystemExit(2) from None

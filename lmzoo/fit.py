@@ -1,0 +1,149 @@
+"""Training as a stream of records: a generator, no logger, no files, no Ray.
+
+    state = Training(model, recipe, seed)
+    for record in fit(state, corpus, epochs=12):
+        ...                                  one `epoch` event, see `lmzoo/record.py`
+
+Between two epochs the whole state of a training is `state.dump()`: weights, optimiser,
+position, the best weights so far. The order of the data and the noise of epoch e are
+functions of (seed, e), so a training loaded from a dump goes on bit for bit as if it
+had never stopped (on one machine, with the same number of threads).
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import LanguageModel, stream
+from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.evaluate import Losses, evaluate
+from lmzoo.recipe import Accumulate, Recipe, Weighting, make_optimiser
+from lmzoo.record import Record
+
+
+class Training:
+    """A model on its way: everything that the next epoch depends on."""
+
+    def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
+        self.model, self.recipe, self.seed = model, recipe, seed
+        self.epoch = 0
+        self.steps = 0
+        self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
+        self.best_loss, self.best_epoch = math.inf, 0
+        self.best_weights: dict[str, Tensor] = {}
+        self.record: Record = {}
+        """The last epoch's record."""
+
+    def dump(self) -> dict[str, Any]:
+        """The state as tensors and plain values, safe for `torch.load(weights_only=True)`."""
+        return {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "weights": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict() if self.optimiser else None,
+            "best": {"loss": self.best_loss, "epoch": self.best_epoch, "weights": self.best_weights},
+            "record": self.record,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a dump."""
+        self.epoch, self.steps, self.record = state["epoch"], state["steps"], state["record"]
+        self.model.load_state_dict(state["weights"])
+        if self.optimiser:
+            self.optimiser.load_state_dict(state["optimiser"])
+        best = state["best"]
+        self.best_loss, self.best_epoch = best["loss"], best["epoch"]
+        self.best_weights = best["weights"]
+
+    def keep_best(self, loss: float) -> None:
+        """Remember the weights if no earlier epoch had so low a validation loss."""
+        if loss < self.best_loss:
+            self.best_loss, self.best_epoch = loss, self.epoch
+            weights = self.model.state_dict()
+            self.best_weights = {name: value.clone() for name, value in weights.items()}
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the last epoch ended in a NaN or an infinity."""
+        return bool(self.record) and self.record["valid_token"] is None
+
+
+def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
+    """Train up to `epochs` epochs in all, yielding each epoch's record when it is done.
+
+    A loss that turns NaN or infinite ends the stream: its record has null losses.
+    """
+    while state.epoch < epochs and not state.diverged:
+        start = time.perf_counter()
+        if state.model.closed_form:
+            state.model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)
+            train = evaluate(state.model, corpus.train).token
+            state.epoch = epochs
+        else:
+            train = _epoch(state, corpus.train)
+            state.epoch += 1
+        seconds = time.perf_counter() - start
+        valid = evaluate(state.model, corpus.valid) if math.isfinite(train) else None
+        state.record = _record(state, train, valid, seconds, corpus.train.scored)
+        if not state.diverged and valid is not None:
+            state.keep_best(valid.token)
+        yield state.record
+
+
+def _epoch(state: Training, data: Sequences) -> float:
+    """One pass over the data; the mean training loss per token while it went."""
+    model, recipe, optimiser = state.model, state.recipe, state.optimiser
+    assert optimiser is not None
+    model.train()
+    optimiser.zero_grad()
+    total = torch.zeros((), dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(state.seed, "noise", state.epoch))
+        for rows in epoch_batches(
+            data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch
+        ):
+            batch = gather(data, rows, trim=not model.leaks)
+            log_prob = model.log_prob(batch.tokens, batch.lengths)
+            _loss(log_prob, batch.lengths, recipe.loss).backward()
+            total += log_prob.detach().double().sum().cpu()
+            _step(state)
+    return float(-total / data.scored)
+
+
+def _loss(log_prob: Tensor, lengths: Tensor, weighting: Weighting) -> Tensor:
+    nll, n = -log_prob.sum(1), lengths - 1
+    return nll.sum() / n.sum() if weighting is Weighting.TOKEN else (nll / n).mean()
+
+
+def _step(state: Training) -> None:
+    recipe, optimiser = state.recipe, state.optimiser
+    assert optimiser is not None
+    state.steps += 1
+    if recipe.clip is not None:
+        torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.clip)
+    if recipe.warmup:
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * min(1.0, state.steps / recipe.warmup)
+    optimiser.step()
+    if recipe.accumulate is Accumulate.STEP:
+        optimiser.zero_grad()
+
+
+def _record(
+    state: Training, train: float, valid: Losses | None, seconds: float, tokens: int
+) -> Record:
+    sound = valid is not None and math.isfinite(valid.token)
+    return {
+        "event": "epoch",
+        "epoch": state.epoch,
+        "train_token": train if math.isfinite(train) else None,
+        "valid_token": valid.token if sound else None,
+        "valid_sentence": valid.sentence if sound else None,
+        "seconds": round(seconds, 4),
+        "tokens_per_second": round(tokens / seconds),
+    }

@@ -1,0 +1,92 @@
+"""How a model is trained: plain data, two of them named.
+
+`default` is sound: Adam, gradients cleared at every step, gradient norm clipped at 1.
+`published` reproduces S0's code: RMSprop (0.99, eps 0.01), batch 280, no clipping, the
+mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that
+step i moves along g_1 + ... + g_i. zoo.md 1.8.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from lmzoo.config import config
+from lmzoo.errors import UserError
+from lmzoo.space import FloatRange
+
+
+class Optimiser(StrEnum):
+    """Which update rule."""
+
+    ADAM = "adam"
+    ADAMW = "adamw"
+    RMSPROP = "rmsprop"
+
+
+class Accumulate(StrEnum):
+    """When gradients are cleared."""
+
+    STEP = "step"
+    EPOCH = "epoch"  # the published defect
+
+
+class Weighting(StrEnum):
+    """What the loss averages over."""
+
+    TOKEN = "token"  # every scored token alike
+    SENTENCE = "sentence"  # every sequence alike
+
+
+@config
+class Recipe:
+    """Everything about training that is not the model, the corpus or the seed."""
+
+    optimiser: Optimiser = Optimiser.ADAM
+    lr: Annotated[float, FloatRange(1e-3, 1e-1, log=True)] = Field(1e-2, gt=0)
+    batch: int = Field(100, ge=1)
+    """Sequences per step."""
+    clip: float | None = Field(1.0, gt=0)
+    """Largest global gradient norm; None does not clip."""
+    weight_decay: float = Field(0.0, ge=0)
+    warmup: int = Field(0, ge=0)
+    """Steps over which the learning rate rises linearly from lr/warmup to lr."""
+    accumulate: Accumulate = Accumulate.STEP
+    loss: Weighting = Weighting.TOKEN
+
+
+RECIPES = {
+    "default": Recipe(),
+    "published": Recipe(
+        optimiser=Optimiser.RMSPROP,
+        lr=1e-3,
+        batch=280,
+        clip=None,
+        accumulate=Accumulate.EPOCH,
+        loss=Weighting.SENTENCE,
+    ),
+}
+
+
+def named_recipe(name: str) -> Recipe:
+    """The recipe of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in RECIPES:
+        raise UserError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def make_optimiser(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """The recipe's optimiser over these parameters."""
+    lr, decay = recipe.lr, recipe.weight_decay
+    if recipe.optimiser is Optimiser.RMSPROP:
+        return torch.optim.RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
+    if recipe.optimiser is Optimiser.ADAMW:
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+    return torch.optim.Adam(parameters, lr=lr, weight_decay=decay)

@@ -1,0 +1,97 @@
+"""What is owed: which run comes next, whether a run goes on, when the study is done.
+
+The agenda is derived from the store each time a sweep starts; nothing else remembers
+it. It knows no Ray: Tune asks it for jobs, reports every epoch, and says when a job has
+ended. Points do not wait for each other; within a point, generation follows generation
+and the confirm stage follows the last (`point_agenda.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.space import Choice
+from sweeps.engine.point_agenda import Job, PointAgenda
+from sweeps.engine.resolve import Resolved
+from sweeps.engine.store import Store
+from sweeps.engine.study import Study
+
+
+class Agenda:
+    """All points of a study, and the jobs they still owe."""
+
+    def __init__(
+        self, study: Study, points: Sequence[Resolved], corpus: Corpus, store: Store
+    ) -> None:
+        self.study, self.store = study, store
+        self.points = [PointAgenda(study, point, corpus, store) for point in points]
+        self._by_run: dict[str, PointAgenda] = {}
+        self.write()
+
+    def next(self) -> Job | None:
+        """A job to start now, or None while all that is left waits for running ones."""
+        waiting = [point for point in self.points if point.ready]
+        if not waiting:
+            return None
+        point = min(waiting, key=lambda p: p.issued)
+        job = point.issue()
+        self._by_run[job.run] = point
+        return job
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is ready and nothing runs."""
+        return not any(point.ready or point.running for point in self.points)
+
+    def report(self, run: str, epoch: int, loss: float | None) -> bool:
+        """Take in an epoch's validation loss; whether the run goes on."""
+        return self._by_run[run].report(run, epoch, loss)
+
+    def end(self, run: str, *, failed: str = "") -> Job:
+        """A job has ended, by itself, by `report`, or by failing."""
+        job = self._by_run[run].end(run, failed=failed)
+        self.write()
+        return job
+
+    def owed(self) -> Iterator[tuple[PointAgenda, int, int]]:
+        """(point, runs, epochs) still owed at most, for estimates."""
+        for point in self.points:
+            runs, epochs = point.owed()
+            if runs:
+                yield point, runs, epochs
+
+    def write(self) -> None:
+        """Put the study and what was chosen so far where tables look for it."""
+        study = self.study
+        reference = self._reference()
+        self.store.write_study(
+            {
+                "name": study.name,
+                "question": study.question,
+                "reference": reference,
+                "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
+                "search": self._search(),
+                "points": [
+                    {"id": p.point.id, "label": p.point.label, "aliases": p.point.aliases}
+                    for p in self.points
+                ],
+                "chosen": {p.point.id: p.chosen_entry() for p in self.points if p.chosen is not None},
+            }
+        )
+
+    def _reference(self) -> str:
+        for agenda in self.points:
+            if self.study.reference in (agenda.point.label, *agenda.point.aliases):
+                return agenda.point.id
+        return self.points[0].point.id
+
+    def _search(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for agenda in self.points:
+            for path, where in agenda.point.space.items():
+                if isinstance(where, Choice):
+                    found[path] = {"values": list(where.values)}
+                else:
+                    found[path] = {"low": where.low, "high": where.high, "log": where.log}
+        return found
+

@@ -1,0 +1,143 @@
+"""The command line that every study has: `python sweeps/NAME.py [options]`."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console as Rich
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.edge import one_line, read_settings
+from lmzoo.errors import UserError
+from lmzoo.space import parse_range
+from sweeps.engine.agenda import Agenda
+from sweeps.engine.console import Console, duration
+from sweeps.engine.estimate import seconds_per_epoch
+from sweeps.engine.resolve import corpus_config, resolve
+from sweeps.engine.store import Store
+from sweeps.engine.study import Study
+
+Texts = list[str] | None
+
+
+def main(study: Study) -> None:
+    """Run the study's command line and exit: 0 done, 2 bad input, 130 interrupted."""
+
+    def command(
+        corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = study.corpus,
+        data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie; else they are downloaded.")] = None,
+        epochs: Annotated[int, typer.Option(min=1, help="Epochs of every run that is not stopped early.")] = study.epochs,
+        samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = study.samples,
+        seeds: Annotated[int, typer.Option(min=1, help="Fresh seeds that confirm each point's best setting.")] = study.seeds,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the study itself.")] = study.seed,
+        recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
+        fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
+        search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log] or FIELD=a,b,c; FIELD=off")] = None,
+        storage: Annotated[Path, typer.Option(help="Folder of the run stores.")] = Path("runs"),
+        max_concurrent: Annotated[int, typer.Option(min=0, help="Trials at a time; 0: as many as fit.")] = 0,
+        cpus_per_trial: Annotated[float, typer.Option(min=0.01)] = 1.0,
+        gpus_per_trial: Annotated[float, typer.Option(min=0.0)] = 0.0,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, what is owed, an estimate.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON line per finished run on stdout.")] = False,
+    ) -> None:  # fmt: skip
+        changed = dataclasses.replace(
+            study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
+            fields={**study.fields, **read_settings(fields or [])},
+            search=_searched(study, search_space or []),
+        )  # fmt: skip
+        from sweeps.engine.tuner import Resources
+
+        resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
+        _sweep(changed, data_dir, storage, resources, dry_run=dry_run, as_json=as_json)
+
+    command.__doc__ = study.question
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(command)
+    with one_line():
+        app()
+
+
+def _sweep(
+    study: Study, data_dir: Path | None, storage: Path, resources: Any, *, dry_run: bool, as_json: bool
+) -> None:
+    fields = corpus_config(study, study.fields)
+    corpus = open_corpus(fields, data_dir)
+    points = resolve(study, corpus, fields)
+    store = Store(storage / f"{study.name}-{corpus.name}")
+    agenda = Agenda(study, points, corpus, store)
+    say = Rich(stderr=True)
+    if dry_run:
+        _describe(agenda, corpus, resources, as_json=as_json)
+        return
+    if agenda.done:
+        say.print(f"nothing left to do in {store.path}")
+    else:
+        from sweeps.engine.tuner import train
+
+        with Console(agenda, as_json=as_json, slots=1) as console:
+            complete = train(agenda, corpus, resources, console)
+        if not complete:
+            say.print("stopped; the same command goes on from here")
+            raise SystemExit(130)
+    store.close()
+    if not as_json:
+        raise SystemExit(_table(store.path))
+
+
+def _table(path: Path) -> int:
+    """Print the ranking, as `python analysis/rank.py PATH` does."""
+    return subprocess.run([sys.executable, "-m", "analysis.rank", str(path)], check=False).returncode
+
+
+def _describe(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:
+    """The points, what each still owes, and the time that may take."""
+    import os
+
+    slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
+    rows, total = [], 0.0
+    for point, runs, epochs in agenda.owed():
+        each = seconds_per_epoch(point.point, corpus)
+        total += each * epochs / slots
+        rows.append(
+            {
+                "point": point.point.label,
+                "aliases": point.point.aliases,
+                "runs": runs,
+                "epochs": epochs,
+                "seconds_per_epoch": round(each, 3),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
+        return
+    out = Rich()
+    out.print(f"[bold]{agenda.study.question}[/]\n{corpus.name}: {corpus.source}")
+    for row in rows:
+        same = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
+        out.print(
+            f"  {row['point']}{same}: {row['runs']} runs, at most {row['epochs']} epochs "
+            f"of {row['seconds_per_epoch']:.2f} s",
+            highlight=False,
+        )
+    done = "nothing left to do" if not rows else f"at most about {duration(total)}"
+    out.print(f"{done}, {slots} at a time, in {agenda.store.path}")
+
+
+def _searched(study: Study, overrides: list[str]) -> Mapping[str, Any]:
+    """The study's search fields, with those given on the command line over them."""
+    search = dict(study.search)
+    for text in overrides:
+        path, equals, where = text.partition("=")
+        if not equals:
+            raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
+        if where == "off":
+            search.pop(path, None)
+        else:
+            search[path] = parse_range(where)
+    return search

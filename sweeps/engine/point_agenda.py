@@ -1,0 +1,212 @@
+"""One point's share of the agenda: tune by generations, choose, confirm."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo.contract import stream
+from lmzoo.data.corpus import Corpus
+from lmzoo.record import ended, epochs
+from lmzoo.run import owed
+from lmzoo.space import Choice, on_edge
+from sweeps.engine.resolve import Resolved
+from sweeps.engine.schedule import goes_on, rungs
+from sweeps.engine.search import Tried, suggest
+from sweeps.engine.store import Store
+from sweeps.engine.study import Study
+
+
+@dataclass
+class Job:
+    """A run to be trained, or one that has been."""
+
+    run: str
+    label: str
+    stage: str
+    """tune or confirm."""
+    index: int
+    """Sample number, or seed."""
+    config: dict[str, Any]
+    budget: int
+    curve: dict[int, float] = field(default_factory=dict)
+    """Epoch -> lowest validation loss so far."""
+    status: str = ""
+    """How it ended; '' while it has not."""
+
+    def take(self, epoch: int, loss: float | None) -> None:
+        """Add an epoch to the curve."""
+        if loss is not None:
+            self.curve[epoch] = min(loss, self.curve.get(epoch - 1, math.inf))
+
+    @property
+    def value(self) -> float | None:
+        """The lowest validation loss."""
+        return min(self.curve.values(), default=None)
+
+
+class PointAgenda:
+    """Which of one point's runs are ready, running and done."""
+
+    def __init__(self, study: Study, point: Resolved, corpus: Corpus, store: Store) -> None:
+        self.study, self.point, self.corpus, self.store = study, point, corpus, store
+        self.samples = study.samples if point.space else 0
+        self.rungs = rungs(study.grace, study.reduction, study.epochs)
+        self.jobs: dict[str, Job] = {}
+        self.tuned: list[Job] = []
+        self.confirmed: list[Job] = []
+        self.ready: list[Job] = []
+        self.running: dict[str, Job] = {}
+        self.issued = 0
+        self.chosen: dict[str, Any] | None = None
+        self._advance()
+
+    def issue(self) -> Job:
+        """Hand out the next ready job; its folder and config exist from now on."""
+        job = self.ready.pop(0)
+        self.store.run(job.run).create(job.config)
+        self.running[job.run] = job
+        self.issued += 1
+        return job
+
+    def report(self, run: str, epoch: int, loss: float | None) -> bool:
+        """Take in an epoch; whether the run goes on."""
+        job = self.running[run]
+        job.take(epoch, loss)
+        if job.stage == "tune" and epoch in self.rungs and not self._passes(job, epoch):
+            self._prune(job, epoch)
+            return False
+        return True
+
+    def end(self, run: str, *, failed: str = "") -> Job:
+        """The job has ended; what depended on it may become ready."""
+        job = self.running.pop(run)
+        if failed:
+            job.status = "failed"
+            records = self.store.run(run).records()
+            last = max((r["epoch"] for r in epochs(records)), default=0)
+            self.store.run(run).append(
+                {"event": "end", "epoch": last, "status": "failed", "reason": failed}
+            )
+        else:
+            self._read_end(job)
+        self._advance()
+        return job
+
+    def owed(self) -> tuple[int, int]:
+        """Runs and epochs still to do at most (pruning may spare some)."""
+        future = self.samples - len(self.tuned)
+        if self.chosen is None:
+            future += self.study.seeds
+        open_jobs = [*self.ready, *self.running.values()]
+        done = sum(max(job.curve, default=0) for job in open_jobs)
+        runs = future + len(open_jobs)
+        return runs, runs * self.study.epochs - done
+
+    def chosen_entry(self) -> dict[str, Any]:
+        """What was chosen, in the form of `study.json`."""
+        assert self.chosen is not None
+        edge = [p for p, v in self.chosen.items() if on_edge(v, self.point.space[p])]
+        return {"setting": self.chosen, "runs": [j.run for j in self.confirmed], "edge": edge}
+
+    def _advance(self) -> None:
+        """Make ready whatever no longer has to wait."""
+        while not self.ready and not self.running and self.chosen is None:
+            if len(self.tuned) < self.samples:
+                self._next_generation()
+            else:
+                self._choose()
+                return
+
+    def _next_generation(self) -> None:
+        start = len(self.tuned)
+        size = min(self.study.generation, self.samples - start)
+        known = self.store.settings(self.point.id)
+        if any(start + i not in known for i in range(size)):
+            for i, setting in enumerate(self._suggest(start, size)):
+                if start + i not in known:
+                    self.store.add_setting(self.point.id, start + i, setting)
+            known = self.store.settings(self.point.id)
+        for index in range(start, start + size):
+            self.tuned.append(
+                self._job("tune", index, known[index], self.study.tune_seed)
+            )
+
+    def _suggest(self, start: int, size: int) -> list[dict[str, Any]]:
+        space, default = self.point.space, self.point.default
+        seed = stream(self.study.seed, self.point.id, start)
+        settings = suggest(space, [self._tried(job) for job in self.tuned], size, seed)
+        inside = all(_contains(where, default[path]) for path, where in space.items())
+        return [default, *settings[: size - 1]] if start == 0 and inside else settings
+
+    def _tried(self, job: Job) -> Tried:
+        worst = 2 * math.log(len(self.corpus.vocabulary))
+        value = job.value if job.status in ("finished", "pruned") else None
+        known = value if value is not None else worst
+        return Tried(job.config["setting"], known, job.status == "pruned", job.curve)
+
+    def _choose(self) -> None:
+        if self.samples:
+            done = [job for job in self.tuned if job.status == "finished" and job.value is not None]
+            if not done:  # every setting diverged or failed: there is nothing to confirm
+                return
+            self.chosen = dict(min(done, key=lambda job: job.value or math.inf).config["setting"])
+        else:
+            self.chosen = {}
+        for seed in self.study.confirm_seeds:
+            self.confirmed.append(self._job("confirm", seed, self.chosen, seed))
+
+    def _job(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> Job:
+        """A job, ready if anything of it is owed."""
+        config = self.point.configured(setting, seed, self.corpus)
+        labels = {
+            "study": self.study.name,
+            "point": {"id": self.point.id, "label": self.point.label},
+            "stage": stage,
+            "setting": dict(setting),
+        }
+        run = config["run"]
+        if run in self.jobs:  # two samples of one setting are one run
+            return self.jobs[run]
+        job = Job(run, self.point.label, stage, index, {**config, **labels}, self.study.epochs)
+        self.jobs[run] = job
+        folder = self.store.run(job.run)
+        for record in epochs(folder.records()):
+            job.take(record["epoch"], record["valid_token"])
+        if not owed(folder, self.study.epochs, test=stage == "confirm"):
+            self._read_end(job)
+        elif not self._was_cut_at_rung(job):
+            self.ready.append(job)
+        return job
+
+    def _was_cut_at_rung(self, job: Job) -> bool:
+        """Judge a cut-off run at the rung where the sweep may have died before judging it."""
+        last = max(job.curve, default=0)
+        if job.stage != "tune" or last not in self.rungs or self._passes(job, last):
+            return False
+        self._prune(job, last)
+        job.status = "pruned"
+        return True
+
+    def _passes(self, job: Job, rung: int) -> bool:
+        generation = job.index // self.study.generation
+        earlier = self.tuned[: generation * self.study.generation]
+        recorded = [other.curve[rung] for other in earlier if rung in other.curve]
+        return rung not in job.curve or goes_on(job.curve[rung], recorded, self.study.reduction)
+
+    def _prune(self, job: Job, epoch: int) -> None:
+        record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        self.store.run(job.run).append(record)
+        self.store.run(job.run).checkpoint.unlink(missing_ok=True)
+
+    def _read_end(self, job: Job) -> None:
+        records = self.store.run(job.run).records()
+        end = ended(records, self.study.epochs)
+        job.status = end["status"] if end else "failed"
+        for record in epochs(records):
+            job.take(record["epoch"], record["valid_token"])
+
+
+def _contains(where: Any, value: Any) -> bool:
+    if isinstance(where, Choice):
+        return value in where.values
+    return where.low <= value <= where.high

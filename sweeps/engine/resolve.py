@@ -1,0 +1,171 @@
+"""From a study's words to runs: configs built, equal points collapsed, identities known.
+
+Two points that are the same function (`zoo.md` 2.2, 2.3) have equal configs, so they
+become one point with an alias and are never trained twice.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo import run, zoo
+from lmzoo.config import from_dict, to_dict
+from lmzoo.contract import MODELS
+from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.open import read_spec
+from lmzoo.errors import UserError
+from lmzoo.recipe import Recipe, named_recipe
+from lmzoo.space import Range, ranges
+from sweeps.engine.study import Settings, Study
+
+ROOTS = ("model", "recipe", "corpus")
+
+
+@dataclass
+class Resolved:
+    """A point whose every unsearched field is decided."""
+
+    id: str
+    label: str
+    model: Any
+    recipe: Recipe
+    corpus_config: Mapping[str, Any]
+    space: dict[str, Range]
+    aliases: list[str] = field(default_factory=list)
+
+    def configured(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
+        """The run config of this point under a setting of its searched fields."""
+        model, recipe = self.with_setting(setting)
+        return run.describe(model, recipe, corpus, self.corpus_config, seed)
+
+    def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
+        """Model config and recipe with the setting laid over them."""
+        model = _laid(MODELS.write(self.model), setting, "model")
+        recipe = _laid(to_dict(self.recipe), setting, "recipe")
+        return MODELS.read(model), from_dict(Recipe, recipe)
+
+    @property
+    def default(self) -> dict[str, Any]:
+        """The values that the searched fields have unsearched."""
+        have = {"model": MODELS.write(self.model), "recipe": to_dict(self.recipe)}
+        return {path: _reach(have, path) for path in self.space}
+
+
+def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
+    """The study's corpus with its options, as plain data.
+
+    Raises:
+        UserError: no such corpus, or an option is refused.
+    """
+    chosen = {**read_spec(study.corpus), **nested(data_fields, "corpus")}
+    return CORPORA.write(CORPORA.read(chosen))
+
+
+def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> list[Resolved]:
+    """All points of the study, each function once, in the study's order.
+
+    Raises:
+        UserError: an unknown row or field, a value refused, or a study with no points.
+    """
+    points: dict[str, Resolved] = {}
+    for point in study.points:
+        try:
+            found = _resolve(study, point.label, point.row, point.fields, corpus, corpus_fields)
+        except UserError as error:
+            raise UserError(f"point {point.label!r}: {error}") from None
+        if found.id in points:
+            points[found.id].aliases.append(point.label)
+        else:
+            points[found.id] = found
+    if not points:
+        raise UserError(f"study {study.name} has no points to compare")
+    return list(points.values())
+
+
+def _resolve(
+    study: Study,
+    label: str,
+    row: str,
+    fields: Settings,
+    corpus: Corpus,
+    corpus_fields: Mapping[str, Any],
+) -> Resolved:
+    common = zoo.overlay(nested(study.fields, "model"), {})
+    own = nested({f"model.{path}": value for path, value in fields.items()}, "model")
+    model = zoo.config(row, **zoo.overlay(common, own))
+    recipe = from_dict(
+        Recipe, {**to_dict(named_recipe(study.recipe)), **nested(study.fields, "recipe")}
+    )
+    point = Resolved("", label, model, recipe, corpus_fields, {})
+    point.space = {path: where or _range_of(point, path) for path, where in study.search.items()}
+    point.default  # every searched field exists  # noqa: B018
+    decisive = {
+        "model": MODELS.write(model),
+        "recipe": to_dict(recipe),
+        "searched": {path: repr(where) for path, where in sorted(point.space.items())},
+        "fingerprint": corpus.fingerprint,
+        "seed": study.seed,
+    }
+    for path in point.space:  # a searched field's default does not tell points apart
+        _forget(decisive, path)
+    text = json.dumps(decisive, sort_keys=True)
+    point.id = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return point
+
+
+def nested(settings: Settings, root: str) -> dict[str, Any]:
+    """The dotted settings below `root`, as nested mappings.
+
+    Raises:
+        UserError: a path does not start with model, recipe or corpus.
+    """
+    tree: dict[str, Any] = {}
+    for path, value in settings.items():
+        head, _, rest = path.partition(".")
+        if head not in ROOTS or not rest:
+            raise UserError(f"field {path!r} does not start with {', '.join(f'{r}.' for r in ROOTS)}")
+        if head != root:
+            continue
+        *parents, leaf = rest.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    return tree
+
+
+def _laid(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:
+    return zoo.overlay(base, nested(setting, root))
+
+
+def _range_of(point: Resolved, path: str) -> Range:
+    """The range that stands beside the field's default."""
+    head, _, rest = path.partition(".")
+    holder: Any = {"model": point.model, "recipe": point.recipe}.get(head)
+    *parents, leaf = rest.split(".")
+    for parent in parents:
+        holder = getattr(holder, parent, None)
+    known = ranges(type(holder)) if holder is not None else {}
+    if leaf not in known:
+        raise UserError(
+            f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
+        )
+    return known[leaf]
+
+
+def _reach(tree: Mapping[str, Any], path: str) -> Any:
+    value: Any = tree
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise UserError(f"there is no field {path!r} to search")
+        value = value[part]
+    return value
+
+
+def _forget(tree: dict[str, Any], path: str) -> None:
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        tree = tree[parent]
+    tree.pop(leaf, None)

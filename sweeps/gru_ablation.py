@@ -1,0 +1,22 @@
+"""Which path of the minimal gated unit can be cut at least cost?
+
+S0's central table: its "GRU" (DLM46) with each of the eight paths cut, and the
+combinations it published. `3;2;4;5` leaves the same function as `2;7`.
+"""
+
+from sweeps.engine import Point, Study, main
+
+PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
+
+STUDY = Study(
+    name="gru_ablation",
+    question="Which path of the minimal gated unit can be cut at least cost?",
+    points=(
+        Point("wild type", "DLM46"),
+        *(Point(f"cut {i}", "DLM46", {"cell.cuts": [i]}) for i in range(8)),
+        *(Point(f"cut {','.join(map(str, c))}", "DLM46", {"cell.cuts": c}) for c in PUBLISHED),
+    ),
+)
+
+if __name__ == "__main__":
+    main(STUDY)
