@@ -10,6 +10,7 @@ An unknown field, a value out of bounds and an assignment after birth all raise.
 sets sorted, so equal configs have equal text and a hash of the text is an identity.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
@@ -42,16 +43,19 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
     try:
         return pydantic.TypeAdapter(cls).validate_python(dict(fields))
     except pydantic.ValidationError as error:
-        raise UserError(explain(error)) from None
+        raise UserError(explain(error, cls)) from None
 
 
-def explain(error: pydantic.ValidationError) -> str:
+def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
     """A validation error in one line: field, what is wrong, the offending value."""
-    return "; ".join(map(_explain_one, error.errors()))
+    known = ", ".join(field.name for field in dataclasses.fields(cls)) if cls else ""  # type: ignore[arg-type]
+    return "; ".join(_explain_one(detail, known) for detail in error.errors())
 
 
-def _explain_one(detail: Any) -> str:
+def _explain_one(detail: Any, known: str) -> str:
     field = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "unexpected_keyword_argument":
+        return f"no field {field!r}" + (f"; there are {known}" if known else "")
     cause = detail.get("ctx", {}).get("error")
     said = (
         str(cause)

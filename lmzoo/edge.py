@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,8 @@ import pydantic
 
 from lmzoo.config import explain
 from lmzoo.errors import UserError
+
+ROOTS = ("model", "recipe", "corpus")
 
 
 @contextmanager
@@ -39,6 +41,29 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
         settings[path] = _value(value)
     return settings
+
+
+def nested(settings: Mapping[str, Any], root: str) -> dict[str, Any]:
+    """The dotted settings below `root`, as nested mappings.
+
+    Raises:
+        UserError: a path does not start with model, recipe or corpus.
+    """
+    tree: dict[str, Any] = {}
+    for path, value in settings.items():
+        head, _, rest = path.partition(".")
+        if head not in ROOTS or not rest:
+            raise UserError(
+                f"field {path!r} does not start with {', '.join(f'{r}.' for r in ROOTS)}"
+            )
+        if head != root:
+            continue
+        *parents, leaf = rest.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    return tree
 
 
 def _value(text: str) -> Any:

@@ -46,7 +46,11 @@ class Training:
             "steps": self.steps,
             "weights": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict() if self.optimiser else None,
-            "best": {"loss": self.best_loss, "epoch": self.best_epoch, "weights": self.best_weights},
+            "best": {
+                "loss": self.best_loss,
+                "epoch": self.best_epoch,
+                "weights": self.best_weights,
+            },
             "record": self.record,
         }
 
@@ -104,9 +108,7 @@ def _epoch(state: Training, data: Sequences) -> float:
     total = torch.zeros((), dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
-        for rows in epoch_batches(
-            data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch
-        ):
+        for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
             batch = gather(data, rows, trim=not model.leaks)
             log_prob = model.log_prob(batch.tokens, batch.lengths)
             _loss(log_prob, batch.lengths, recipe.loss).backward()
@@ -137,13 +139,14 @@ def _step(state: Training) -> None:
 def _record(
     state: Training, train: float, valid: Losses | None, seconds: float, tokens: int
 ) -> Record:
-    sound = valid is not None and math.isfinite(valid.token)
+    if valid is not None and not math.isfinite(valid.token):
+        valid = None
     return {
         "event": "epoch",
         "epoch": state.epoch,
         "train_token": train if math.isfinite(train) else None,
-        "valid_token": valid.token if sound else None,
-        "valid_sentence": valid.sentence if sound else None,
+        "valid_token": valid.token if valid else None,
+        "valid_sentence": valid.sentence if valid else None,
         "seconds": round(seconds, 4),
         "tokens_per_second": round(tokens / seconds),
     }

@@ -44,7 +44,9 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._parts:
             near = difflib.get_close_matches(name, self._parts, n=3)
-            hint = f"; near: {', '.join(near)}" if near else f"; known: {', '.join(sorted(self))}"
+            known = sorted(self)
+            some = f"{', '.join(known[:12])}{' ...' if len(known) > 12 else ''}"
+            hint = f"; near: {', '.join(near)}" if near else f"; known: {some}"
             raise UserError(f"no {self.kind} {name!r}{hint}")
         return self._parts[name]
 

@@ -64,7 +64,7 @@ class Run:
     """The run of one config in its folder; at most one process holds it at a time."""
 
     def __init__(
-        self, folder: RunFolder, config: Mapping[str, Any], corpus: Corpus, *, patience: float = 0
+        self, folder: RunFolder, config: Mapping[str, Any], corpus: Corpus, *, patience: float = 0.0
     ) -> None:
         self.folder, self.corpus = folder, corpus
         folder.create(config)
@@ -170,7 +170,9 @@ def _hold(folder: RunFolder, patience: float) -> IO[str]:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 file.close()
-                raise UserError(f"{folder.path} is in use by another process; wait for it") from None
+                raise UserError(
+                    f"{folder.path} is in use by another process; wait for it"
+                ) from None
             time.sleep(0.2)
         else:
             return file

@@ -1,0 +1,1 @@
+"""One question per file; `engine` is what they share."""

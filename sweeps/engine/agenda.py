@@ -53,6 +53,11 @@ class Agenda:
         self.write()
         return job
 
+    def write_failures(self) -> None:
+        """Put down which runs failed, once it is known that the sweep itself was not stopped."""
+        for point in self.points:
+            point.write_failures()
+
     def owed(self) -> Iterator[tuple[PointAgenda, int, int]]:
         """(point, runs, epochs) still owed at most, for estimates."""
         for point in self.points:
@@ -75,7 +80,9 @@ class Agenda:
                     {"id": p.point.id, "label": p.point.label, "aliases": p.point.aliases}
                     for p in self.points
                 ],
-                "chosen": {p.point.id: p.chosen_entry() for p in self.points if p.chosen is not None},
+                "chosen": {
+                    p.point.id: p.chosen_entry() for p in self.points if p.chosen is not None
+                },
             }
         )
 
@@ -94,4 +101,3 @@ class Agenda:
                 else:
                     found[path] = {"low": where.low, "high": where.high, "log": where.log}
         return found
-

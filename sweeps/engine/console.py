@@ -98,7 +98,8 @@ class Console:
         confirmed = sum(bool(job.status) for job in point.confirmed)
         values = [job.value for job in point.tuned + point.confirmed if job.value is not None]
         now = ", ".join(
-            f"{job.stage} {max(job.curve, default=0)}/{job.budget}" for job in point.running.values()
+            f"{job.stage} {max(job.curve, default=0)}/{job.budget}"
+            for job in point.running.values()
         )
         return (
             point.point.label,

@@ -64,7 +64,13 @@ def main(study: Study) -> None:
 
 
 def _sweep(
-    study: Study, data_dir: Path | None, storage: Path, resources: Any, *, dry_run: bool, as_json: bool
+    study: Study,
+    data_dir: Path | None,
+    storage: Path,
+    resources: Any,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, data_dir)
@@ -92,7 +98,9 @@ def _sweep(
 
 def _table(path: Path) -> int:
     """Print the ranking, as `python analysis/rank.py PATH` does."""
-    return subprocess.run([sys.executable, "-m", "analysis.rank", str(path)], check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "analysis.rank", str(path)], check=False
+    ).returncode
 
 
 def _describe(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:

@@ -32,6 +32,8 @@ class Job:
     """Epoch -> lowest validation loss so far."""
     status: str = ""
     """How it ended; '' while it has not."""
+    reason: str = ""
+    """Why it failed."""
 
     def take(self, epoch: int, loss: float | None) -> None:
         """Add an epoch to the curve."""
@@ -81,16 +83,19 @@ class PointAgenda:
         """The job has ended; what depended on it may become ready."""
         job = self.running.pop(run)
         if failed:
-            job.status = "failed"
-            records = self.store.run(run).records()
-            last = max((r["epoch"] for r in epochs(records)), default=0)
-            self.store.run(run).append(
-                {"event": "end", "epoch": last, "status": "failed", "reason": failed}
-            )
+            job.status, job.reason = "failed", failed
         else:
             self._read_end(job)
         self._advance()
         return job
+
+    def write_failures(self) -> None:
+        """Put down what failed; a sweep that was itself stopped does not know, and must not."""
+        for job in self.jobs.values():
+            if job.reason:
+                last = max(job.curve, default=0)
+                end = {"event": "end", "epoch": last, "status": "failed", "reason": job.reason}
+                self.store.run(job.run).append(end)
 
     def owed(self) -> tuple[int, int]:
         """Runs and epochs still to do at most (pruning may spare some)."""
@@ -127,9 +132,7 @@ class PointAgenda:
                     self.store.add_setting(self.point.id, start + i, setting)
             known = self.store.settings(self.point.id)
         for index in range(start, start + size):
-            self.tuned.append(
-                self._job("tune", index, known[index], self.study.tune_seed)
-            )
+            self.tuned.append(self._job("tune", index, known[index], self.study.tune_seed))
 
     def _suggest(self, start: int, size: int) -> list[dict[str, Any]]:
         space, default = self.point.space, self.point.default

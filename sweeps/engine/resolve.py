@@ -15,12 +15,11 @@ from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import read_spec
+from lmzoo.edge import nested
 from lmzoo.errors import UserError
 from lmzoo.recipe import Recipe, named_recipe
 from lmzoo.space import Range, ranges
 from sweeps.engine.study import Settings, Study
-
-ROOTS = ("model", "recipe", "corpus")
 
 
 @dataclass
@@ -113,27 +112,6 @@ def _resolve(
     text = json.dumps(decisive, sort_keys=True)
     point.id = hashlib.sha256(text.encode()).hexdigest()[:10]
     return point
-
-
-def nested(settings: Settings, root: str) -> dict[str, Any]:
-    """The dotted settings below `root`, as nested mappings.
-
-    Raises:
-        UserError: a path does not start with model, recipe or corpus.
-    """
-    tree: dict[str, Any] = {}
-    for path, value in settings.items():
-        head, _, rest = path.partition(".")
-        if head not in ROOTS or not rest:
-            raise UserError(f"field {path!r} does not start with {', '.join(f'{r}.' for r in ROOTS)}")
-        if head != root:
-            continue
-        *parents, leaf = rest.split(".")
-        place = tree
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = value
-    return tree
 
 
 def _laid(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:

@@ -68,7 +68,10 @@ class _Jobs(Searcher):
         return {"folder": folder, "budget": job.budget}
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self,
+        trial_id: str,
+        result: dict[str, Any] | None = None,
+        error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
     ) -> None:
         run = self.runs.pop(trial_id, None)
         if run is not None:
@@ -89,7 +92,9 @@ class _Judge(FIFOScheduler):
         super().__init__()
         self.jobs = jobs
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]
+    ) -> str:
         run = self.jobs.runs.get(trial.trial_id)
         if run is None or result.get("done"):
             return TrialScheduler.CONTINUE
@@ -124,6 +129,8 @@ def train(agenda: Agenda, corpus: Corpus, resources: Resources, console: Console
             verbose=0,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         )
+    if agenda.done:
+        agenda.write_failures()
     return agenda.done
 
 
@@ -151,7 +158,9 @@ def _cluster() -> Iterator[None]:
 
 def _refuse_impossible(resources: Resources) -> None:
     for kind, asked in (("CPU", resources.cpus), ("GPU", resources.gpus)):
-        most = max((node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0)
+        most = max(
+            (node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0
+        )
         if asked > most:
             flag = f"--{kind.lower()}s-per-trial"
             raise UserError(

@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine: `make sweep` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: sweep test slow check format clean
+
+# The main sweep on the embedded corpus; run again, it does only what is new.
+sweep: $(READY)
+	$(BIN)/python sweeps/gru_ablation.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+
+slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell lmzoo sweeps analysis tests docs README.md CONTRIBUTING.md CHANGELOG.md
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(READY): pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all]"
+	touch $(READY)
+
+clean:
+	rm -rf .venv runs .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,88 @@
+"""`train`: one run, on disk, resumable, with its curve live."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from lmzoo import zoo
+from lmzoo.config import from_dict, to_dict
+from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.open import open_corpus, read_spec
+from lmzoo.edge import nested, read_settings
+from lmzoo.recipe import Recipe, named_recipe
+from lmzoo.record import Record, RunFolder, epochs
+from lmzoo.run import Run, describe
+
+
+def train(
+    name: Annotated[str, typer.Argument(help="A row's name or seed id: DLM46.")],
+    corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = "captions",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all.")] = 12,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
+    fields: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE: model.width=64")] = None,
+    mutations: Annotated[str | None, typer.Option(help="The seed's numbers: 0,2,4,5 (DLM46, DLM47).")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of single runs.")] = Path("runs/single"),
+) -> None:  # fmt: skip
+    """Train one model; the same command goes on where it was cut off."""
+    settings = read_settings(fields or [])
+    chosen = nested(settings, "model")
+    if mutations is not None:
+        chosen.setdefault("cell", {})["mutations"] = mutations
+    model = zoo.config(name, **chosen)
+    how = from_dict(Recipe, {**to_dict(named_recipe(recipe)), **nested(settings, "recipe")})
+    spec = CORPORA.write(CORPORA.read({**read_spec(corpus), **nested(settings, "corpus")}))
+    data = open_corpus(spec, data_dir)
+    config = describe(model, how, data, spec, seed)
+    folder = RunFolder(out / config["run"])
+    run = Run(folder, {**config, "row": zoo.row(name).name, "stage": "single"}, data)
+    console = Console()
+    console.print(
+        f"[bold]{zoo.row(name).name}[/] on {data.name}: {config['parameters']:,} parameters, "
+        f"{len(data.train):,} sequences, V={len(data.vocabulary)}  ({folder.path})",
+        highlight=False,
+    )
+    _watch(run, epochs, console, data)
+    _close(run, epochs, console, data)
+
+
+def _watch(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+    records = epochs(run.folder.records())
+    with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
+        for record in run.train(budget):
+            records.append(record)
+            live.update(_curve(records[-12:], budget, corpus), refresh=True)
+
+
+def _curve(records: list[Record], budget: int, corpus: Corpus) -> Table:
+    floor = f"; floor {corpus.floor.token:.4f}" if corpus.floor else ""
+    table = Table(
+        title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
+    )
+    for column in ("epoch", "train", "valid", "valid (sentence)", "tokens/s"):
+        table.add_column(column, justify="right")
+    for r in records:
+        losses = (r["train_token"], r["valid_token"], r["valid_sentence"])
+        shown = ["diverged" if x is None else f"{x:.4f}" for x in losses]
+        table.add_row(f"{r['epoch']}/{budget}", *shown, f"{r['tokens_per_second']:,}")
+    return table
+
+
+def _close(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+    if run.training.diverged:
+        run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
+        console.print(f"diverged at epoch {run.epoch}; lower recipe.lr or set recipe.clip")
+    else:
+        losses = run.test()
+        run.end("finished")
+        console.print(
+            f"test {losses.token:.4f} nats per token (perplexity {losses.perplexity:.2f}), "
+            f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}",
+            highlight=False,
+        )
+    run.close()

@@ -1,0 +1,24 @@
+"""Do several learned initial states help, and for which cell?
+
+The published technique mixes whole sequences over W learned start states. W=0 is the
+constant state of ones.
+"""
+
+from sweeps.engine import Point, Study, main
+
+CELLS = {"tanh": "DLM29", "MGU": "DLM46"}
+STARTS = (0, 1, 2, 4, 8)
+
+STUDY = Study(
+    name="initial_states",
+    question="Do several learned initial states help, and for which cell?",
+    points=tuple(
+        Point(f"{cell} W={starts}", row, {"starts": starts})
+        for cell, row in CELLS.items()
+        for starts in STARTS
+    ),
+    reference="MGU W=1",
+)
+
+if __name__ == "__main__":
+    main(STUDY)

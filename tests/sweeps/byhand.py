@@ -1,0 +1,68 @@
+"""Work off an agenda without Ray: in any interleaving, dying wherever asked."""
+
+import random
+from pathlib import Path
+
+from lmzoo.record import CONFIG, RunFolder
+from lmzoo.run import Run
+from sweeps.engine.agenda import Agenda
+from sweeps.engine.resolve import resolve
+from sweeps.engine.store import Store
+
+
+def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) -> bool:
+    """Sweep with so many slots; whether it was done before so many epochs were trained.
+
+    It dies in the worst moment: the last epoch is on disk, and nobody has judged it.
+    """
+    store = Store(path)
+    agenda = Agenda(study, resolve(study, corpus, fields), corpus, store)
+    chance, open_runs = random.Random(seed), {}
+    try:
+        for step in range(steps):
+            while len(open_runs) < slots and (job := agenda.next()):
+                open_runs[job.run] = (job, Run(store.run(job.run), job.config, corpus))
+            if not open_runs:
+                return agenda.done
+            run_id = chance.choice(sorted(open_runs))
+            job, run = open_runs[run_id]
+            if step == steps - 1:
+                next(run.train(job.budget), None)
+            elif not _step(agenda, job, run):
+                run.close()
+                del open_runs[run_id]
+        return False
+    finally:
+        for _, run in open_runs.values():
+            run.close()
+        store.close()
+
+
+def _step(agenda, job, run) -> bool:
+    """One epoch, as the trial does it; whether the run goes on."""
+    record = next(run.train(job.budget), None)
+    if run.epoch >= job.budget or run.training.diverged:
+        if run.training.diverged:
+            run.end("diverged")
+        else:
+            if job.stage == "confirm":
+                run.test()
+            run.end("finished")
+    elif record is not None and agenda.report(job.run, run.epoch, record["valid_token"]):
+        return True
+    agenda.end(job.run)
+    return False
+
+
+def outcome(path: Path) -> dict:
+    """Run -> everything of its records that does not depend on the clock."""
+    found = {}
+    for config in path.glob(f"*/{CONFIG}"):
+        folder = RunFolder(config.parent)
+        lines = (config.parent / "records.ndjson").read_text().splitlines()
+        records = sorted(folder.records(), key=lambda r: (r["event"], r["epoch"]))
+        assert len(lines) == len(records), f"{folder.path} has a record twice"
+        for record in records:
+            record.pop("seconds", None), record.pop("tokens_per_second", None)
+        found[folder.path.name] = records
+    return found

@@ -1,0 +1,59 @@
+"""A corpus of a few sentences, and a study small enough to run by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from lmzoo.data.open import open_corpus
+from sweeps.engine import Point, Study
+
+WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "sentences.txt"
+    lines = [" ".join(WORDS[(i * j + i) % len(WORDS)] for j in range(3 + i % 4)) for i in range(60)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus_fields(sentences: Path) -> dict:
+    from sweeps.engine.resolve import corpus_config
+
+    return corpus_config(_study(sentences), {"corpus.length": 10})
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_fields: dict):
+    return open_corpus(corpus_fields)
+
+
+@pytest.fixture
+def study(sentences: Path) -> Study:
+    return _study(sentences)
+
+
+def _study(sentences: Path) -> Study:
+    return Study(
+        name="toy",
+        question="Does it work?",
+        points=(
+            Point("wild type", "DLM46"),
+            Point("cut 4", "DLM46", {"cell.cuts": [4]}),
+            Point("cut 3,2,4,5", "DLM46", {"cell.cuts": [3, 2, 4, 5]}),
+            Point("cut 2,7", "DLM46", {"cell.cuts": [2, 7]}),
+        ),
+        corpus=f"text:{sentences}",
+        fields={
+            "corpus.length": 10,
+            "model.width": 4,
+            "model.emission.components": 3,
+            "recipe.batch": 16,
+        },
+        epochs=4,
+        samples=4,
+        seeds=2,
+        grace=1,
+    )

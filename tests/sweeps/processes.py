@@ -1,0 +1,85 @@
+"""Real sweeps as real processes: started, looked into, killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(script: Path, *options: str) -> subprocess.Popen[str]:
+    """The study script in a process of its own."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env.pop("RAY_ADDRESS", None)
+    return subprocess.Popen(
+        [sys.executable, str(script), *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
+    """Poll until something holds."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """pid -> command line of all processes below `pid`."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text()
+                names[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found: dict[int, str] = {}
+    fresh = {pid}
+    while fresh:
+        fresh = {child for child, parent in parents.items() if parent in fresh}
+        found.update({child: names[child] for child in fresh})
+    return found
+
+
+def kill_a_trial(driver: int) -> bool:
+    """SIGKILL one worker that holds a trial; whether there was one."""
+    for pid, name in descendants(driver).items():
+        if name.startswith("ray::") and "IDLE" not in name and "Agent" not in name:
+            if "RuntimeEnv" in name or "Dashboard" in name:
+                continue
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def epochs_on_disk(store: Path) -> int:
+    """Epoch records of all runs."""
+    return sum(p.read_text().count('"event": "epoch"') for p in store.glob("*/records.ndjson"))
+
+
+def listening(pids: set[int]) -> list[str]:
+    """Local addresses on which any of these processes accepts TCP connections."""
+    inodes = set()
+    for pid in pids:
+        try:
+            links = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        rows += [line.split() for line in Path(table).read_text().splitlines()[1:]]
+    return [row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes]

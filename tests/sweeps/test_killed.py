@@ -1,0 +1,77 @@
+"""A sweep under Ray, killed in every way, ends as one that nobody disturbed."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from lmzoo.record import STUDY
+
+from .byhand import outcome, sweep
+from .processes import (
+    descendants,
+    epochs_on_disk,
+    finish,
+    kill_a_trial,
+    listening,
+    start,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@pytest.fixture
+def script(tmp_path, sentences):
+    path = tmp_path / "toy.py"
+    path.write_text(
+        "from pathlib import Path\n"
+        "from sweeps.engine import main\n"
+        "from tests.sweeps.conftest import _study\n"
+        "if __name__ == '__main__':\n"
+        f"    main(_study(Path({str(sentences)!r})))\n"
+    )
+    return path
+
+
+def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
+    script, tmp_path, study, corpus, corpus_fields, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    store = tmp_path / "runs" / "toy-text"
+    options = ("--storage", str(tmp_path / "runs"), "--json")
+
+    driver = start(script, *options)
+    wait_until(lambda: epochs_on_disk(store) >= 5)
+    below = set(descendants(driver.pid))
+    open_to = set(listening(below | {driver.pid}))
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    assert open_to, "Ray listens nowhere: the check sees nothing"
+    assert open_to <= LOOPBACK
+
+    before = epochs_on_disk(store)
+    driver = start(script, *options)
+    wait_until(lambda: epochs_on_disk(store) >= before + 5)
+    assert kill_a_trial(driver.pid)
+    wait_until(lambda: epochs_on_disk(store) >= before + 12)
+    driver.send_signal(signal.SIGTERM)
+    code, _, err = finish(driver)
+    assert code == 130, err
+    assert "the same command goes on from here" in err
+
+    code, out, err = finish(start(script, *options))
+    assert code == 0, err
+    assert all(json.loads(line)["status"] in ("finished", "pruned") for line in out.splitlines())
+
+    undisturbed = tmp_path / "byhand"
+    assert sweep(study, corpus, corpus_fields, undisturbed)
+    assert outcome(store) == outcome(undisturbed)
+    assert (store / STUDY).read_text() == (undisturbed / STUDY).read_text()
+
+    code, out, err = finish(start(script, *options))
+    assert (code, out) == (0, "")
+    assert "nothing left to do" in err

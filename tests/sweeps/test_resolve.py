@@ -1,0 +1,65 @@
+"""Points become runs: equal functions once, wrong words refused in one line."""
+
+import dataclasses
+
+import pytest
+
+from lmzoo.errors import UserError
+from lmzoo.space import FloatRange
+from sweeps.engine import Point
+from sweeps.engine.resolve import resolve
+
+
+def test_equal_functions_are_one_point_with_an_alias(study, corpus, corpus_fields):
+    points = resolve(study, corpus, corpus_fields)
+    assert [p.label for p in points] == ["wild type", "cut 4", "cut 3,2,4,5"]
+    assert points[2].aliases == ["cut 2,7"]
+
+
+def test_fields_common_and_own_both_arrive(study, corpus, corpus_fields):
+    wild, cut, _ = resolve(study, corpus, corpus_fields)
+    assert wild.model.width == cut.model.width == 4
+    assert wild.model.emission.components == 3
+    assert [str(c) for c in cut.model.cell.cuts] == ["state_to_candidate"]
+    assert wild.recipe.batch == 16
+
+
+def test_the_setting_decides_the_run_and_so_does_the_seed(study, corpus, corpus_fields):
+    wild = resolve(study, corpus, corpus_fields)[0]
+    runs = {
+        wild.configured({"recipe.lr": lr}, seed, corpus)["run"]
+        for lr in (0.01, 0.02)
+        for seed in (0, 1)
+    }
+    assert len(runs) == 4
+    assert wild.configured({"recipe.lr": 0.01}, 0, corpus)["run"] in runs
+
+
+def test_another_budget_is_the_same_point_another_range_is_not(study, corpus, corpus_fields):
+    def ids(changed):
+        return [p.id for p in resolve(changed, corpus, corpus_fields)]
+
+    more = dataclasses.replace(study, epochs=40, samples=9, seeds=7)
+    assert ids(more) == ids(study)
+    wider = dataclasses.replace(study, search={"recipe.lr": FloatRange(1e-4, 1.0, log=True)})
+    assert not set(ids(wider)) & set(ids(study))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points": (Point("x", "DLM99"),)}, "no row of the zoo 'DLM99'"),
+        ({"points": (Point("x", "DLM46", {"cell.cuts": [9]}),)}, "no cut 9"),
+        ({"points": (Point("x", "DLM46", {"cell.cuts": [6, 7]}),)}, "h = 0 at every step"),
+        ({"points": (Point("x", "DLM46", {"widht": 3}),)}, "no field 'widht'"),
+        ({"fields": {"width": 3}}, "field 'width' does not start with"),
+        ({"search": {"recipe.batch": None}}, "no search range is known for 'recipe.batch'"),
+        ({"search": {"recipe.speed": FloatRange(0.0, 1.0)}}, "no field 'recipe.speed'"),
+        ({"recipe": "fast"}, "no recipe 'fast'"),
+        ({"points": ()}, "has no points"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(study, corpus, corpus_fields, change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
+    assert "\n" not in str(caught.value)
