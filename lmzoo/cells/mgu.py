@@ -12,9 +12,11 @@ Zhou et al. 2016 (arXiv:1603.09420); S0 DLM46; zoo.md 2.2.
 """
 
 from enum import StrEnum
+from typing import Any
 
 import torch
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
+from pydantic_core import ArgsKwargs
 from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, State, Weights
@@ -68,9 +70,17 @@ class MGU(Cell):
 
     @config
     class Config:
-        """Which paths are cut; equal functions become equal configs."""
+        """Which paths are cut, equal functions being equal configs; `mutations=` takes numbers."""
 
         cuts: Cuts = frozenset()
+
+        @model_validator(mode="before")
+        @classmethod
+        def _by_number(cls, given: Any) -> Any:
+            fields = dict((given.kwargs if isinstance(given, ArgsKwargs) else given) or {})
+            if "mutations" in fields:
+                fields["cuts"] = fields.pop("mutations")
+            return fields
 
         @field_validator("cuts", mode="before")
         @classmethod
