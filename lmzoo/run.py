@@ -129,9 +129,12 @@ class Run:
         self._append(self.training.record)
 
     def _append(self, record: Record) -> None:
-        """Append a record unless it is already there (a run that starts over repeats itself)."""
+        """Append a record unless it is already there (a run that starts over repeats itself).
+
+        An end is always written: a run that once failed at its last epoch may yet finish.
+        """
         key = record["event"], record["epoch"]
-        if key not in {(r["event"], r["epoch"]) for r in self.folder.records()}:
+        if key[0] == "end" or key not in {(r["event"], r["epoch"]) for r in self.folder.records()}:
             self.folder.append(record)
 
     def _save(self) -> None:

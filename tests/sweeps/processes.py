@@ -75,7 +75,7 @@ def listening(pids: set[int]) -> list[str]:
     inodes = set()
     for pid in pids:
         try:
-            links = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+            links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
         except (FileNotFoundError, ProcessLookupError):
             continue
         inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}

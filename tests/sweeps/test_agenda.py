@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import defaultdict
 
 import pytest
 
@@ -25,11 +26,10 @@ def undisturbed(tmp_path_factory, corpus, corpus_fields, sentences):
 
 def test_every_point_gets_its_budget_and_its_seeds(undisturbed):
     configs = [read_json(p) for p in undisturbed.glob("*/config.json")]
-    by_stage = {
-        (c["point"]["label"], stage): [d for d in configs if d["point"] == c["point"] and d["stage"] == stage]
-        for c in configs
-        for stage in ("tune", "confirm")
-    }
+    by_stage = defaultdict(list)
+    for config in configs:
+        by_stage[config["point"]["label"], config["stage"]].append(config)
+    assert len(by_stage) == 3 * 2
     for (_, stage), runs in by_stage.items():
         assert len(runs) == (4 if stage == "tune" else 2)
         assert {r["seed"] for r in runs} == ({0} if stage == "tune" else {1, 2})
@@ -100,9 +100,7 @@ def test_done_is_done(study, corpus, corpus_fields, undisturbed):
 
 
 @pytest.mark.parametrize(("more", "runs"), [({"seeds": 3}, 3), ({"samples": 6}, 6)])
-def test_asking_for_more_only_adds(
-    more, runs, tmp_path, study, corpus, corpus_fields, undisturbed
-):
+def test_asking_for_more_only_adds(more, runs, tmp_path, study, corpus, corpus_fields, undisturbed):
     path = _copy(undisturbed, tmp_path)
     before = outcome(path)
     assert sweep(dataclasses.replace(study, **more), corpus, corpus_fields, path)

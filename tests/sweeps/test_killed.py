@@ -1,7 +1,6 @@
 """A sweep under Ray, killed in every way, ends as one that nobody disturbed."""
 
 import json
-import os
 import signal
 
 import pytest
@@ -10,6 +9,7 @@ from lmzoo.record import STUDY
 
 from .byhand import outcome, sweep
 from .processes import (
+    ROOT,
     descendants,
     epochs_on_disk,
     finish,
@@ -40,7 +40,7 @@ def script(tmp_path, sentences):
 def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
     script, tmp_path, study, corpus, corpus_fields, monkeypatch
 ):
-    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     store = tmp_path / "runs" / "toy-text"
     options = ("--storage", str(tmp_path / "runs"), "--json")
 

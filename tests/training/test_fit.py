@@ -98,7 +98,8 @@ def test_published_gradients_pile_up_within_an_epoch_and_not_across(corpus):
     assert len(sums) == 4
     alone = Training(_fresh(corpus), dataclasses.replace(recipe, accumulate="step"), seed=0)
     singles = []
-    alone.optimiser.step = lambda: singles.append([p.grad.clone() for p in alone.model.parameters()])
+    weights = list(alone.model.parameters())
+    alone.optimiser.step = lambda: singles.append([p.grad.clone() for p in weights])
     list(fit(alone, corpus, 1))
     for piled, first, second in zip(gradients[1], *singles, strict=True):
         torch.testing.assert_close(piled, first + second)

@@ -35,7 +35,8 @@ def _train(folder, config, corpus, budget):
 
 
 def _plain(folder):
-    return [{k: v for k, v in r.items() if k not in ("seconds", "tokens_per_second")} for r in folder.records()]
+    timed = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in r.items() if k not in timed} for r in folder.records()]
 
 
 def test_a_record_that_the_checkpoint_has_and_the_file_lost_is_put_back(folder, config, corpus):
@@ -101,7 +102,17 @@ def test_what_is_owed(folder, config, corpus):
     run.close()
 
 
-def test_the_test_split_is_scored_with_the_best_weights_and_training_goes_on(folder, config, corpus):
+def test_a_run_that_failed_may_still_finish(folder, config, corpus):
+    _train(folder, config, corpus, 2)
+    folder.append({"event": "end", "epoch": 2, "status": "failed", "reason": "died"})
+    assert owed(folder, 2, test=False)
+    run = Run(folder, config, corpus)
+    run.end("finished")
+    run.close()
+    assert not owed(folder, 2, test=False)
+
+
+def test_the_test_is_scored_with_the_best_weights_and_training_goes_on(folder, config, corpus):
     run = Run(folder, config, corpus)
     list(run.train(3))
     run.test()
