@@ -1,0 +1,1 @@
+"""Folder -> frames -> report -> text: load, ranking with statistics, standings, render."""

@@ -1,0 +1,229 @@
+"""Records -> one row per point, the best first: a pure function.
+
+    loss         mean over the point's confirm runs, with its t-interval
+    difference   paired with the reference point over common seeds, p by Holm over the table
+    rank         within a table; a table is one kind of score on one body of data
+    marks        edge       the chosen setting lies on the edge of a searched range
+                 leaks      the model sees what it predicts
+                 diverged   confirm runs that diverged: they have no loss
+                 missing    confirm runs that have no number, for another reason
+                 unconfirmed  no setting is chosen yet, or none survived
+
+A confirm run that diverged leaves its point's mean to the survivors, so it is counted
+and marked; a point without any number is listed last, unranked. Tune runs are counted,
+never averaged. statistics.py says what the intervals are.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.frames.statistics import holm, mean_interval, paired_difference, rank_intervals
+from lmzoo.errors import UserError
+
+METRICS = ("token", "sentence")
+TABLE = ["score", "fingerprint"]
+"""What two points must share to be ranked against each other."""
+KINDS = ("exact", "bound", "reconstruction", "conditional")
+"""Kinds of score, in the order their tables are shown."""
+
+
+def ranking(
+    runs: pl.LazyFrame,
+    events: pl.LazyFrame,
+    study: Mapping[str, Any],
+    *,
+    metric: str = "token",
+    at: int | None = None,
+) -> pl.DataFrame:
+    """Rank a study's points by the test loss at its latest budget.
+
+    Args:
+        runs: as `load` gives them.
+        events: likewise.
+        study: the content of `study.json`.
+        metric: `token` or `sentence`.
+        at: rank by the validation loss at this epoch instead.
+
+    Raises:
+        UserError: an unknown metric, nothing confirmed yet, or no loss to rank by.
+    """
+    if metric not in METRICS:
+        raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
+    runs = with_status(runs, events)
+    confirm = _chosen(study).join(runs.drop("point"), on="run", how="left")
+    losses = _losses(events, confirm, study, metric, at)
+    sound = pl.when(pl.col("status").ne_missing("diverged")).then("loss")
+    confirm = confirm.join(losses, on="run", how="left").with_columns(loss=sound).collect()
+    epoch = losses.select("epoch").first().collect().item()
+    table = _points(study, runs, confirm)
+    wide = confirm.drop_nulls("seed").pivot(
+        "seed", index="point", values="loss", aggregate_function="mean"
+    )
+    parts = table.partition_by(TABLE, maintain_order=True)
+    compared = pl.concat(_compare(part, wide, study.get("reference")) for part in parts)
+    return _finish(compared, metric, "test" if at is None else "validation", epoch)
+
+
+def with_status(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.LazyFrame:
+    """The runs, each with the status it was last left in (null: it has not ended)."""
+    ends = events.filter(pl.col("event") == "end")
+    return runs.join(ends.group_by("run").agg(pl.col("status").last()), on="run", how="left")
+
+
+def _chosen(study: Mapping[str, Any]) -> pl.LazyFrame:
+    """A row per (point, confirm run)."""
+    pairs = [
+        {"point": point, "run": run}
+        for point, chosen in study.get("chosen", {}).items()
+        for run in chosen["runs"]
+    ]
+    if not pairs:
+        raise UserError(
+            f"study {study['name']!r} has confirmed no point yet; run its sweep again, "
+            "it goes on where it stopped"
+        )
+    return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
+
+
+def _losses(
+    events: pl.LazyFrame,
+    confirm: pl.LazyFrame,
+    study: Mapping[str, Any],
+    metric: str,
+    at: int | None,
+) -> pl.LazyFrame:
+    """The loss of each confirm run that has one: run, epoch, loss."""
+    event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
+    of_confirm = events.filter(pl.col("event") == event).join(confirm, on="run", how="semi")
+    found = of_confirm.select("run", "epoch", loss=column).drop_nulls().collect()
+    if found.is_empty() and at is None:
+        raise UserError(
+            f"study {study['name']!r} has no test results yet; run its sweep again until the "
+            "confirm stage is done, or rank by validation with --at EPOCH"
+        )
+    wanted = found["epoch"].max() if at is None else at
+    if wanted not in found["epoch"]:
+        known = f"{found['epoch'].min()} to {found['epoch'].max()}" if len(found) else "none"
+        raise UserError(f"no confirm run has a validation loss at epoch {at}; there is: {known}")
+    return found.filter(pl.col("epoch") == wanted).unique("run").lazy()
+
+
+def _points(study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl.DataFrame:
+    """What is known of each point that has any run, before any comparison."""
+    facts = ["point", *TABLE, "corpus", "vocab", "length", "parameters", "leaks"]
+    facts += ["floor_token", "floor_sentence"]
+    own = runs.collect()
+    known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
+    ended = pl.col("status")
+    counts = own.group_by("point").agg(
+        tune=(pl.col("stage") == "tune").sum(),
+        pruned=(ended == "pruned").sum(),
+        diverged=(ended == "diverged").sum(),
+        failed=(ended == "failed").sum(),
+    )
+    confirmed = confirm.group_by("point").agg(
+        confirm=pl.len(),
+        runs=pl.col("loss").count(),
+        confirm_diverged=(ended == "diverged").sum(),
+    )
+    return (
+        _described(study)
+        .join(known.unique("point", keep="first"), on="point", maintain_order="left")
+        .join(counts, on="point", how="left", maintain_order="left")
+        .join(confirmed, on="point", how="left", maintain_order="left")
+        .with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
+        .with_columns(missing=pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged"))
+    )
+
+
+def _described(study: Mapping[str, Any]) -> pl.DataFrame:
+    """What study.json says of each point."""
+    chosen = study["chosen"]
+    rows = [
+        {
+            "point": point["id"],
+            "label": point["label"],
+            "aliases": point.get("aliases", []),
+            "setting": json.dumps(chosen[point["id"]]["setting"])
+            if point["id"] in chosen
+            else None,
+            "edge": chosen.get(point["id"], {}).get("edge", []),
+        }
+        for point in study["points"]
+    ]
+    texts = pl.List(pl.String)
+    schema = {"point": pl.String, "label": pl.String, "aliases": texts}
+    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts})
+
+
+def _compare(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> pl.DataFrame:
+    """The points of one table with everything that needs the others; NaN becomes null."""
+    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
+    losses = seeds.drop("point").cast(pl.Float64).to_numpy()
+    is_reference = (part["point"] == (reference or "")).to_numpy()
+    against = losses[is_reference].reshape(-1, losses.shape[1])
+    own = mean_interval(losses)
+    others = np.where(is_reference[:, None], np.nan, losses)
+    difference = paired_difference(others, against if len(against) else np.nan)
+    rank_low, rank_high = rank_intervals(losses)
+    numbers = pl.DataFrame(
+        {
+            "loss": own.mean,
+            "low": own.low,
+            "high": own.high,
+            "difference": difference.mean,
+            "difference_low": difference.low,
+            "difference_high": difference.high,
+            "p_raw": difference.p,
+            "p": holm(difference.p),
+            "rank_low": rank_low,
+            "rank_high": rank_high,
+        }
+    )
+    whole = pl.col("rank_low", "rank_high").cast(pl.Int64)
+    place = pl.col("loss").rank("min").cast(pl.Int64).alias("rank")
+    return part.hstack(numbers.fill_nan(None).with_columns(whole, place)).with_columns(
+        reference=pl.Series(is_reference)
+    )
+
+
+def _finish(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
+    """Columns that follow from others, and the order."""
+    perplexity = pl.col("loss").exp()
+    marks = {
+        "edge": pl.col("edge").list.len() > 0,
+        "leaks": pl.col("leaks") != "",
+        "diverged": pl.col("confirm_diverged") > 0,
+        "missing": pl.col("missing") > 0,
+        "unconfirmed": pl.col("confirm") == 0,
+    }
+    kind = pl.col("score").replace_strict({k: i for i, k in enumerate(KINDS)}, default=len(KINDS))
+    return (
+        table.with_columns(
+            perplexity=pl.when(perplexity.is_finite()).then(perplexity),
+            floor=pl.col(f"floor_{metric}"),
+            gap=pl.col("loss") - pl.col(f"floor_{metric}"),
+            marks=pl.concat_list(
+                pl.when(held).then(pl.lit(mark)) for mark, held in marks.items()
+            ).list.drop_nulls(),
+            metric=pl.lit(metric),
+            split=pl.lit(split),
+            epoch=pl.lit(epoch),
+        )
+        .sort(kind, "fingerprint", "loss", nulls_last=True, maintain_order=True)
+        .select(COLUMNS)
+    )
+
+
+COLUMNS = (
+    *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
+    *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
+    *("loss", "low", "high", "difference", "difference_low", "difference_high", "p_raw", "p"),
+    *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
+    *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
+)
+"""The columns of a ranking, in order; intervals are null where there is one seed."""

@@ -1,0 +1,158 @@
+"""A finite weighted grammar: sampling, and its lengths and entropy in closed form.
+
+    P(derivation) = Π P(rule used)        = P(string) where no string has two derivations
+    p_A[n] = P(A derives something of length n)
+    h_A[n] = E[ −log P(derivation of A);  its length is n ]
+    A → B C            p = p_B ∗ p_C,     h = h_B ∗ p_C + p_B ∗ h_C     (∗ convolves over n)
+    A → w₁ α₁ | ...    p_A = Σ_i w_i p_i, h_A = Σ_i w_i (h_i − log w_i · p_i)
+
+Nonterminals begin with a capital, words do not. No nonterminal may derive itself, so
+every string is finite. Soule 1974, "Entropies of probabilistic grammars".
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from itertools import accumulate
+from math import fsum, log
+from random import Random
+
+import numpy as np
+from jaxtyping import Float
+
+Weights = Mapping[str, int | float]
+"""Right-hand side, symbols separated by blanks -> how often it is chosen."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One choice of a nonterminal: how likely it is, and what it is replaced by."""
+
+    probability: float
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LengthTable:
+    """What is known of strings by their length n = 0, 1, ..."""
+
+    mass: Float[np.ndarray, "N"]
+    """P(length = n)."""
+    surprise: Float[np.ndarray, "N"]
+    """E[ −log P;  length = n ]."""
+
+    @property
+    def longest(self) -> int:
+        """The greatest length that occurs."""
+        return int(np.flatnonzero(self.mass)[-1])
+
+    @property
+    def entropy(self) -> float:
+        """E[ −log P ] in nats per string."""
+        return float(self.surprise.sum())
+
+    @property
+    def mean(self) -> float:
+        """E[ length ]."""
+        return float(self.mass @ np.arange(len(self.mass)))
+
+    @property
+    def entropy_per_unit(self) -> float:
+        """E[ −log P / length ], where every length is positive."""
+        assert self.mass[0] == 0, "an empty string has no surprise per unit"
+        return float((self.surprise[1:] / np.arange(1, len(self.mass))).sum())
+
+    def followed_by(self, other: "LengthTable") -> "LengthTable":
+        """The table of this string and then an independent other one."""
+        return LengthTable(
+            np.convolve(self.mass, other.mass),
+            np.convolve(self.surprise, other.mass) + np.convolve(self.mass, other.surprise),
+        )
+
+    def shifted(self, length: int) -> "LengthTable":
+        """The table of this string and a certain one of that length."""
+        still = np.zeros(length)
+        return LengthTable(
+            np.concatenate([still, self.mass]), np.concatenate([still, self.surprise])
+        )
+
+
+NOTHING = LengthTable(np.ones(1), np.zeros(1))
+
+
+def is_nonterminal(symbol: str) -> bool:
+    """Whether the symbol stands for something else."""
+    return symbol[0].isupper()
+
+
+class Grammar:
+    """Nonterminal -> weighted choices; weights need not sum to one.
+
+    `choices` maps each nonterminal to {"a Colour Thing": weight}; "" is the empty string.
+    """
+
+    def __init__(self, start: str, choices: Mapping[str, Weights]) -> None:
+        self.start = start
+        self.rules = {head: _normalised(texts) for head, texts in choices.items()}
+        used = {head: {s for r in rules for s in r.symbols} for head, rules in self.rules.items()}
+        inner = {head: {s for s in body if is_nonterminal(s)} for head, body in used.items()}
+        missing = {start, *(s for body in inner.values() for s in body)} - set(self.rules)
+        assert not missing, f"nonterminals without a rule: {sorted(missing)}"
+        self._upward = tuple(TopologicalSorter(inner).static_order())  # raises on a cycle
+        self._cumulative = {
+            head: (*accumulate(r.probability for r in rules[:-1]), 1.0)
+            for head, rules in self.rules.items()
+        }
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Every terminal once, in the order in which the rules mention them."""
+        symbols = (s for rules in self.rules.values() for r in rules for s in r.symbols)
+        return tuple(dict.fromkeys(s for s in symbols if not is_nonterminal(s)))
+
+    def sample(self, random: Random) -> tuple[list[str], float]:
+        """A string, and the log-probability of the derivation that gave it."""
+        words, log_prob, stack = [], 0.0, [self.start]
+        while stack:
+            symbol = stack.pop()
+            if symbol not in self.rules:
+                words.append(symbol)
+                continue
+            rule = self.rules[symbol][bisect(self._cumulative[symbol], random.random())]
+            log_prob += log(rule.probability)
+            stack.extend(reversed(rule.symbols))
+        return words, log_prob
+
+    def lengths(self, cost: Callable[[str], int]) -> LengthTable:
+        """The table of the whole language, where a word is `cost(word)` long."""
+        tables: dict[str, LengthTable] = {}
+        for head in self._upward:
+            choices = [(r.probability, _sequence(r, tables, cost)) for r in self.rules[head]]
+            mass = np.zeros(max(len(table.mass) for _, table in choices))
+            surprise = np.zeros_like(mass)
+            for weight, table in choices:
+                n = len(table.mass)
+                mass[:n] += weight * table.mass
+                surprise[:n] += weight * (table.surprise - log(weight) * table.mass)
+            tables[head] = LengthTable(mass, surprise)
+        return tables[self.start]
+
+
+def _sequence(
+    rule: Rule, tables: Mapping[str, LengthTable], cost: Callable[[str], int]
+) -> LengthTable:
+    """The table of the rule's symbols one after the other."""
+    whole = NOTHING
+    for symbol in rule.symbols:
+        if symbol in tables:
+            whole = whole.followed_by(tables[symbol])
+    return whole.shifted(sum(cost(s) for s in rule.symbols if s not in tables))
+
+
+def _normalised(texts: Weights) -> tuple[Rule, ...]:
+    assert texts, "a nonterminal has no choices"
+    assert min(texts.values()) > 0, f"a weight is not positive: {dict(texts)}"
+    total = fsum(texts.values())
+    return tuple(Rule(weight / total, tuple(text.split())) for text, weight in texts.items())

@@ -1,0 +1,134 @@
+"""A study's folder as a sweep would leave it, with losses that a test chooses."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.frames.load import load
+from analysis.frames.ranking import ranking
+from lmzoo.record import CONFIG, RECORDS, STUDY, RunFolder, write_json
+
+
+@dataclass
+class Made:
+    """A study's folder under construction."""
+
+    path: Path
+    epochs: int = 3
+    study: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(parents=True)
+        self.study = {
+            "schema": 1,
+            "name": "toy",
+            "question": "Which path can be cut?",
+            "reference": "full",
+            "budget": {"epochs": self.epochs, "samples": 2, "seeds": 3},
+            "search": {
+                "lr": {"low": 1e-4, "high": 0.1, "log": True},
+                "model.width": {"low": 8, "high": 256, "log": False},
+                "recipe.clip": {"values": [1.0, None]},
+            },
+            "points": [],
+            "chosen": {},
+        }
+
+    def write(self) -> Path:
+        """Write `study.json` as it stands."""
+        write_json(self.path / STUDY, self.study)
+        return self.path
+
+    def point(
+        self,
+        name: str,
+        losses: list[float | None],
+        *,
+        aliases: tuple[str, ...] = (),
+        edge: tuple[str, ...] = (),
+        **config: Any,
+    ) -> list[str]:
+        """A point whose confirm runs (seeds 1, 2, ...) have these test losses; None diverged.
+
+        The sentence loss is half the token loss, the validation loss at epoch e is
+        loss + (epochs − e) / 10, unless `config` says otherwise.
+        """
+        runs = [
+            self.run(name, seed, loss, stage="confirm", **config)
+            for seed, loss in enumerate(losses, start=1)
+        ]
+        label = f"cut {name}"
+        self.study["points"].append({"id": name, "label": label, "aliases": list(aliases)})
+        setting = {"lr": 0.003, "model.width": 32}
+        chosen = {"setting": setting, "runs": runs, "edge": list(edge)}
+        self.study["chosen"][name] = chosen
+        self.write()
+        return runs
+
+    def run(
+        self,
+        point: str,
+        seed: int,
+        loss: float | None,
+        *,
+        stage: str = "tune",
+        status: str | None = None,
+        sentence: float | None = None,
+        test: bool | None = None,
+        **config: Any,
+    ) -> str:
+        """One run's folder; its identity."""
+        run = f"{point}-{stage}-{seed}"
+        folder = RunFolder(self.path / run)
+        folder.create(
+            {
+                "schema": 1, "run": run, "study": "toy", "stage": stage, "seed": seed,
+                "point": {"id": point, "label": f"cut {point}"}, "model": {"name": "m"},
+                "recipe": {"lr": 0.003}, "corpus": {"name": "ptb", "lines": 100},
+                "fingerprint": "f00d", "vocab": 30, "length": 20, "setting": {"lr": 0.003},
+                "parameters": 12345, "score": "exact", "leaks": "", "floor": None,
+                "environment": {"torch": "2"}, **config,
+            }
+        )  # fmt: skip
+        status = status or ("diverged" if loss is None else "finished")
+        lines: list[dict[str, Any]] = []
+        for epoch in range(1, self.epochs + 1):
+            valid = None if loss is None else loss + (self.epochs - epoch) / 10
+            lines.append(
+                {
+                    "event": "epoch", "epoch": epoch, "train_token": valid, "valid_token": valid,
+                    "valid_sentence": None if valid is None else valid / 2,
+                    "seconds": 0.5, "tokens_per_second": 1000,
+                }
+            )  # fmt: skip
+        if loss is not None and (stage == "confirm" if test is None else test):
+            half = loss / 2 if sentence is None else sentence
+            scored = {"tokens": 99, "sequences": 9, "best_epoch": 2}
+            test_event = {"event": "test", "epoch": self.epochs, "token": loss, "sentence": half}
+            lines.append({**test_event, **scored})
+        lines.append({"event": "end", "epoch": self.epochs, "status": status, "reason": ""})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder.path / RECORDS).write_text(text)
+        return run
+
+    def records(self, run: str) -> Path:
+        """The file of a run's records."""
+        return self.path / run / RECORDS
+
+    def config(self, run: str) -> Path:
+        """The file of a run's config."""
+        return self.path / run / CONFIG
+
+
+def rank(made: Made, **options: Any) -> pl.DataFrame:
+    """The ranking of a study under construction, as it is now."""
+    folder = load(made.write())
+    return ranking(folder.runs, folder.events, folder.study, **options)
+
+
+def row(frame: pl.DataFrame, point: str) -> dict[str, Any]:
+    """The row of a point."""
+    return frame.filter(pl.col("point") == point).row(0, named=True)

@@ -1,0 +1,133 @@
+"""What is read: every format parses back, nothing is cut off, absence is never 0."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from analysis.rank import render_study
+from lmzoo.errors import UserError
+from tests.analysis.synthetic import Made
+
+LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
+
+
+@pytest.fixture
+def made(tmp_path):
+    made = Made(tmp_path / "toy")
+    floor = {"token": 2.5, "sentence": 1.0}
+    made.point("full", [3.01, 3.02, 3.03], floor=floor, aliases=("cut nothing", "no cut"))
+    made.point("pipe|d [bold] & 100%_$", [3.5, 3.4, 3.7], floor=floor, edge=("lr",))
+    made.point("once", [3.9], floor=floor)
+    made.point("wild", [4.0, None, 4.1], floor=floor, leaks="reads ahead")
+    made.point("vae", [2.0, 2.1, 2.2], score="bound")
+    made.run("full", 100, 3.3, status="pruned")
+    return made
+
+
+def cells(line):
+    return [cell.strip().replace("\\", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_markdown_parses_back(made):
+    text = render_study(made.path, "md")
+    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
+    header, rule, *rows = map(cells, block)
+    assert {len(row) for row in (header, rule, *rows)} == {len(header)}
+    assert [row[1] for row in rows] == [
+        "cut full ≡",
+        LABELS["pipe|d [bold] & 100%_$"],
+        "cut once",
+        "cut wild",
+    ]
+    named = [dict(zip(header, row, strict=True)) for row in rows]
+    assert named[0] == {
+        "rank": "1 (1)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
+        "p": "—", "ppl": "20.49", "to floor": "0.520", "marks": "",
+    }  # fmt: skip
+    assert named[1]["marks"] == "edge"
+    assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")
+    assert named[3]["marks"] == "leaks, diverged 1/3"
+
+
+def test_csv_parses_back(made):
+    rows = list(csv.DictReader(io.StringIO(render_study(made.path, "csv"))))
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
+    assert [row["score"] for row in rows] == ["exact"] * 4 + ["bound"]
+    assert rows[0]["aliases"] == "cut nothing; no cut"
+    assert rows[2]["low"] == ""
+    assert float(rows[0]["loss"]) == pytest.approx(3.02)
+    assert json.loads(rows[0]["setting"]) == {"lr": 0.003, "model.width": 32}
+
+
+def test_json_parses_back(made):
+    value = json.loads(render_study(made.path, "json"))
+    first, _, once, wild, _ = value["rows"]
+    assert first["setting"] == {"lr": 0.003, "model.width": 32}
+    assert first["aliases"] == ["cut nothing", "no cut"]
+    assert (once["low"], once["p"], once["rank_low"]) == (None, None, None)
+    assert wild["marks"] == ["leaks", "diverged"]
+    assert value["heading"][0] == made.study["question"]
+
+
+def test_latex_has_equal_rows_and_no_bare_specials(made):
+    text = render_study(made.path, "latex")
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    tabulars = "\n".join(lines).split(r"\begin{tabular}")[1:]
+    assert len(tabulars) == 4
+    for tabular in tabulars:
+        columns = re.match(r"\{([lr]+)\}", tabular)
+        rows = [line for line in tabular.splitlines() if line.endswith(r"\\")]
+        assert columns
+        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
+        assert not re.search(r"(?<!\\)[%_#]|[±−≡—]", tabular)
+    assert r"cut pipe|d [bold] \& 100\%\_\$" in text
+
+
+@pytest.mark.parametrize("width", [100, 140])
+def test_table_fits_and_loses_nothing(made, width):
+    text = render_study(made.path, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    everything = (*LABELS.values(), "3.020 ±0.025", "leaks, diverged 1/3", "model.width=32")
+    assert set(" ".join(everything).split()) <= set(text.split())
+    assert "\x1b" not in text
+    assert "\x1b[1m" in render_study(made.path, width=width, colour=True)
+
+
+def test_heading_and_legend_say_what_was_done(made):
+    (made.path / "stray").mkdir()
+    made.study["points"].append({"id": "never", "label": "cut never", "aliases": []})
+    made.write()
+    text = render_study(made.path, width=400)
+    for words in (
+        "Which path can be cut?",
+        "toy: token loss in nats per token, test at epoch 3",
+        "2 settings, 3 seeds, 3 epochs; searched: lr 0.0001 to 0.1 log; model.width 8 to 256; "
+        "recipe.clip 1 or None",
+        "runs: 14, of which 12 finished, 1 pruned, 1 diverged, 0 failed, 0 not ended",
+        "exact log-likelihood; ptb (lines=100), vocabulary 30, length 20; floor 2.5000",
+        "bound (at least the true loss, in expectation)",
+        "edge: the chosen value lies on the edge of its range",
+        "lr=0.003 (edge), model.width=32",
+        "diverged: that many confirm runs",
+        "leaks: not a language model's loss; cut wild: reads ahead",
+        "the same function: cut full ≡ cut nothing ≡ no cut",
+        "no run yet: cut never",
+        "folders without a config: 1",
+    ):
+        assert words in text
+    assert "missing" not in text  # a mark nobody has needs no legend
+
+
+def test_short_intervals_get_a_fourth_decimal(tmp_path):
+    made = Made(tmp_path / "toy")
+    made.point("full", [3.0, 3.0001, 3.0002])
+    assert "3.0001 ±0.0002" in render_study(made.path)
+
+
+def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(UserError, match="no format 'html'; known: table, md, csv, json, latex"):
+        render_study(tmp_path / "nowhere", "html")

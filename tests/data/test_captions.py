@@ -1,0 +1,203 @@
+import re
+from collections import Counter
+from itertools import chain, pairwise
+from math import exp, isclose, log
+from random import Random
+
+import pytest
+import torch
+
+from lmzoo.config import to_dict
+from lmzoo.contract import END, START, UNKNOWN
+from lmzoo.data.captions import captions, draw, scored_words
+from lmzoo.data.captions_words import SCENES
+from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.grammar import Grammar, is_nonterminal
+from lmzoo.data.open import open_corpus
+from tests.data.english import faults
+from tests.data.inside import string_probability
+from tests.data.refused import refused
+
+FORMS = ("captions", "captions_char")
+SIZES = {"train": 300, "valid": 40, "test": 60}
+SPLITS = tuple(SIZES)
+FIRST = "in the theater many tired singers in yellow helmets are playing the dirty microphone"
+
+
+@pytest.fixture(scope="module")
+def corpora() -> dict[str, Corpus]:
+    return {form: open_corpus({"name": form, **SIZES}) for form in FORMS}
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[tuple[list[str], float]]:
+    random = Random(1)
+    return [captions().sample(random) for _ in range(4000)]
+
+
+def levelled(grammar: Grammar) -> Grammar:
+    """The same rules, all choices equally likely: its samples reach the rare ones."""
+    rules = grammar.rules.items()
+    return Grammar(grammar.start, {h: {" ".join(r.symbols): 1 for r in rs} for h, rs in rules})
+
+
+def text(corpus: Corpus, split: str) -> list[str]:
+    return [corpus.vocabulary.decode(row) for row in getattr(corpus, split).tokens.tolist()]
+
+
+def test_no_sentence_has_two_derivations():
+    for grammar in (captions(), levelled(captions())):
+        random = Random(0)
+        for _ in range(60):
+            words, log_prob = grammar.sample(random)
+            assert isclose(string_probability(grammar, words), exp(log_prob), rel_tol=1e-9)
+
+
+def test_everything_in_the_grammar_can_be_said():
+    reached, rules = {captions().start}, captions().rules
+    frontier = [captions().start]
+    while frontier:
+        inner = {s for rule in rules[frontier.pop()] for s in rule.symbols}
+        frontier += [s for s in inner - reached if is_nonterminal(s)]
+        reached |= inner
+    assert reached == {*rules, *captions().words}
+
+
+@pytest.mark.parametrize(
+    ("form", "scored"),
+    [("captions", lambda words: len(words) + 1), ("captions_char", lambda w: len(" ".join(w)) + 1)],
+)
+def test_both_floors_are_what_sampling_finds(corpora, samples, form, scored):
+    n = torch.tensor([scored(words) for words, _ in samples], dtype=torch.float64)
+    surprise = torch.tensor([-log_prob for _, log_prob in samples], dtype=torch.float64)
+    floor = corpora[form].floor
+    for excess in (surprise - floor.token * n, surprise / n - floor.sentence):
+        assert abs(excess.mean()) < 4 * excess.std() / len(samples) ** 0.5
+
+
+def test_no_sentence_has_more_than_18_words(samples):
+    long = max(len(words) for words, _ in samples)
+    assert long == captions().lengths(lambda _: 1).longest == 18
+
+
+def test_number_possessive_and_copies_agree_in_every_sentence(samples):
+    for words, _ in samples:
+        assert not faults(" ".join(words))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other"),
+    [
+        (r"\bis\b", "are"),
+        (r"\bare\b", "is"),
+        (r"\bhis\b", "her"),
+        (r"\btheir\b", "his"),
+        (r"\bhim$", "them"),
+        (r"(?<=another )woman", "man"),
+        (r"(?<=other )boys", "girls"),
+    ],
+)
+def test_a_broken_agreement_is_noticed(samples, pattern, other):
+    broken = 0
+    for words, _ in samples[:1000]:
+        sentence = " ".join(words)
+        for found in re.finditer(pattern, sentence):
+            wrong = sentence[: found.start()] + other + sentence[found.end() :]
+            assert faults(wrong), wrong
+            broken += 1
+    assert broken
+
+
+def test_a_sentence_names_its_scene_once(samples):
+    scene_of = {
+        p: s for s, scene in SCENES.items() for ps in scene.places.values() for p in ps.split()
+    }
+    assert len(scene_of) == sum(len(" ".join(s.places.values()).split()) for s in SCENES.values())
+    things = {t: s for s, scene in SCENES.items() for t in scene.things.split()}
+    for words, _ in samples:
+        (scene,) = [scene_of[word] for word in words if word in scene_of]
+        assert {things[word] for word in words if word in things} <= {scene}
+
+
+def test_counting_neighbours_is_not_enough(samples):
+    floor = scored_words().entropy / scored_words().mean
+    sentences = [["<start>", *words, "<end>"] for words, _ in samples]
+    before = Counter(chain.from_iterable(s[:-1] for s in sentences))
+    after = Counter(chain.from_iterable(s[1:] for s in sentences))
+    both = Counter(chain.from_iterable(map(pairwise, sentences)))
+    assert entropy(both) - entropy(before) > floor + 0.5
+    assert entropy(after) > floor + 2
+
+
+def entropy(counts: Counter) -> float:
+    total = counts.total()
+    return -sum(n / total * log(n / total) for n in counts.values())
+
+
+def test_the_two_forms_hold_the_same_sentences(corpora):
+    words, letters = corpora.values()
+    for split in SPLITS:
+        assert text(words, split) == text(letters, split)
+    assert (words.unit, letters.unit) == ("word", "character")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sequences_are_whole_and_known(corpora, form):
+    corpus = corpora[form]
+    for split, size in SIZES.items():
+        part = getattr(corpus, split)
+        assert len(part) == size
+        assert (part.tokens[:, 0] == START).all()
+        assert (part.tokens.gather(1, part.lengths[:, None] - 1) == END).all()
+        assert (part.tokens == END).sum() == size
+        assert not (part.tokens == UNKNOWN).any()
+        assert int(part.lengths.max()) <= corpus.task.length
+    assert corpora["captions"].task.length == 20
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_default_sizes(form):
+    assert to_dict(CORPORA[form].Config()) == {"train": 4000, "valid": 500, "test": 1000, "seed": 0}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_vocabulary_does_not_depend_on_the_sample(corpora, form):
+    small = open_corpus({"name": form, "train": 1, "valid": 1, "test": 1, "seed": 7})
+    assert small.vocabulary == corpora[form].vocabulary
+    assert small.task == corpora[form].task
+    assert small.floor == corpora[form].floor
+
+
+def test_the_grammar_moves_only_on_purpose(corpora):
+    """Results are compared across time; change these lines with the grammar, and say so."""
+    words, letters = corpora.values()
+    assert (words.task.vocab, letters.task.vocab, letters.task.length) == (251, 30, 138)
+    assert (round(words.floor.token, 4), round(words.floor.sentence, 4)) == (1.4869, 1.5105)
+    assert (round(letters.floor.token, 4), round(letters.floor.sentence, 4)) == (0.3021, 0.3102)
+    assert draw(0, "train", 1) == [FIRST.split()]
+
+
+def test_a_seed_names_one_corpus():
+    sizes = {"name": "captions", "train": 30, "valid": 20, "test": 20}
+    first, again, other = (open_corpus({**sizes, "seed": seed}) for seed in (3, 3, 4))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_splits_are_streams_of_their_own():
+    drawn = {split: [" ".join(s) for s in draw(0, split, 30)] for split in SPLITS}
+    for split, sentences in drawn.items():
+        rest = {s for other in SPLITS if other != split for s in drawn[other]}
+        assert not rest & set(sentences)
+        assert [" ".join(s) for s in draw(0, split, 10)] == sentences[:10]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("field", "value"), [("train", 0), ("valid", -1), ("seed", "x")])
+def test_wrong_options_are_refused(form, field, value):
+    with refused(field, value):
+        open_corpus({"name": form, field: value})
+
+
+def test_an_unknown_option_is_refused():
+    with refused("sead"):
+        open_corpus({"name": "captions_char", "sead": 1})

@@ -1,0 +1,119 @@
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError
+from itertools import product
+from math import exp, isclose, log, prod
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo.data.grammar import Grammar
+from tests.data.inside import string_probability
+from tests.tiny import quick
+
+WORDS = ("a", "bb", "ccc")
+HEADS = ("Top", "Mid", "Low")
+
+TOY = Grammar("S", {"S": {"Np Vp": 1}, "Np": {"the N": 1, "N": 3}, "N": {"cat": 1, "dog": 2},
+                    "Vp": {"": 1, "sees Np": 1}})  # fmt: skip
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> dict[str, dict[str, float]]:
+    """Three levels, up to three choices of up to two symbols, the empty choice included."""
+    choices = {}
+    for level, head in enumerate(HEADS):
+        symbol = st.sampled_from((*WORDS, *HEADS[level + 1 :]))
+        text = st.lists(symbol, max_size=2).map(" ".join)
+        choices[head] = draw(
+            st.dictionaries(text, st.floats(0.1, 10), min_size=1, max_size=3), label=head
+        )
+    return choices
+
+
+def derivations(grammar: Grammar, symbol: str) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Every derivation of the symbol: its words and its probability."""
+    if symbol not in grammar.rules:
+        yield (symbol,), 1.0
+        return
+    for rule in grammar.rules[symbol]:
+        for parts in product(*(list(derivations(grammar, s)) for s in rule.symbols)):
+            words = tuple(word for part, _ in parts for word in part)
+            yield words, rule.probability * prod(p for _, p in parts)
+
+
+@quick
+@given(rules())
+def test_lengths_and_surprise_are_those_of_all_derivations(choices):
+    grammar = Grammar("Top", choices)
+    for cost in (len, lambda _: 1):
+        table = grammar.lengths(cost)
+        mass, surprise = np.zeros_like(table.mass), np.zeros_like(table.mass)
+        for words, p in derivations(grammar, "Top"):
+            mass[sum(map(cost, words))] += p
+            surprise[sum(map(cost, words))] -= p * log(p)
+        np.testing.assert_allclose(table.mass, mass, atol=1e-12)
+        np.testing.assert_allclose(table.surprise, surprise, atol=1e-12)
+        assert table.longest == np.flatnonzero(mass).max()
+        assert isclose(table.mean, mass @ np.arange(len(mass)), abs_tol=1e-12)
+
+
+def test_moments_of_a_toy_are_those_of_its_strings():
+    strings = list(derivations(TOY, "S"))
+    assert len({words for words, _ in strings}) == len(strings)
+    table = TOY.lengths(lambda _: 1)
+    assert isclose(table.entropy, -sum(p * log(p) for _, p in strings))
+    assert isclose(table.entropy_per_unit, -sum(p * log(p) / len(w) for w, p in strings))
+    later = table.shifted(1)
+    assert (later.longest, later.entropy) == (table.longest + 1, table.entropy)
+    assert isclose(later.entropy_per_unit, -sum(p * log(p) / (len(w) + 1) for w, p in strings))
+
+
+@quick
+@given(rules(), st.integers(0, 2**32))
+def test_a_sample_carries_the_probability_of_one_of_its_derivations(choices, seed):
+    grammar = Grammar("Top", choices)
+    words, log_prob = grammar.sample(Random(seed))
+    same = [p for other, p in derivations(grammar, "Top") if list(other) == words]
+    assert any(isclose(exp(log_prob), p, rel_tol=1e-9) for p in same)
+    assert isclose(string_probability(grammar, words), sum(same), rel_tol=1e-9)
+
+
+def test_strings_are_sampled_as_often_as_they_are_probable():
+    n, random = 5000, Random(0)
+    counts = Counter(tuple(TOY.sample(random)[0]) for _ in range(n))
+    exact = dict(derivations(TOY, "S"))
+    assert counts.keys() <= exact.keys()
+    for words, p in exact.items():
+        assert abs(counts[words] - n * p) < 5 * (n * p * (1 - p)) ** 0.5
+
+
+def test_two_derivations_of_one_string_are_seen_by_the_parser():
+    ambiguous = Grammar("S", {"S": {"A": 1, "B x": 1}, "A": {"x": 1}, "B": {"": 1}})
+    words, log_prob = ambiguous.sample(Random(0))
+    assert isclose(log_prob, log(0.5))
+    assert string_probability(ambiguous, words) == 1.0
+
+
+def test_words_come_once_in_the_order_of_the_rules():
+    assert TOY.words == ("the", "cat", "dog", "sees")
+
+
+@pytest.mark.parametrize(
+    ("choices", "error"),
+    [
+        ({"S": {"a S": 1, "": 1}}, CycleError),
+        ({"S": {"A": 1}, "A": {"S": 1}}, CycleError),
+        ({"S": {"Nowhere": 1}}, AssertionError),
+        ({"T": {"a": 1}}, AssertionError),
+        ({"S": {}}, AssertionError),
+        ({"S": {"a": 0}}, AssertionError),
+        ({"S": {"a": 1, "b": -0.5}}, AssertionError),
+    ],
+)
+def test_what_is_not_a_finite_grammar_is_refused(choices, error):
+    with pytest.raises(error):
+        Grammar("S", choices)
