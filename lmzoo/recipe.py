@@ -88,5 +88,5 @@ def make_optimiser(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
     if recipe.optimiser is Optimiser.RMSPROP:
         return torch.optim.RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
     if recipe.optimiser is Optimiser.ADAMW:
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
-    return torch.optim.Adam(parameters, lr=lr, weight_decay=decay)
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
+    return torch.optim.Adam(parameters, lr=lr, weight_decay=decay, fused=True)

@@ -17,6 +17,7 @@ STUDY = Study(
         for cell, row in CELLS.items()
         for width in WIDTHS
     ),
+    fields={"model.emission.components": 64},
     reference="LSTM E=32",
 )
 

@@ -16,6 +16,7 @@ STUDY = Study(
         *(Point(f"cut {i}", "DLM46", {"cell.cuts": [i]}) for i in range(8)),
         *(Point(f"cut {','.join(map(str, c))}", "DLM46", {"cell.cuts": c}) for c in PUBLISHED),
     ),
+    fields={"model.emission.components": 64},
 )
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ STUDY = Study(
         for cell, row in CELLS.items()
         for starts in STARTS
     ),
+    fields={"model.emission.components": 64},
     reference="MGU W=1",
 )
 

@@ -18,6 +18,7 @@ STUDY = Study(
             for s in PUBLISHED
         ),
     ),
+    fields={"model.emission.components": 64},
 )
 
 if __name__ == "__main__":

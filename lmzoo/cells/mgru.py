@@ -17,7 +17,7 @@ h_t a vector of Bernoulli parameters. S0 DLM47; zoo.md 2.3.
 from typing import Any
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor, nn
 
@@ -37,7 +37,7 @@ class MGRU(Cell):
 
         cuts: frozenset[Cut] = frozenset()
         squash: Squash = Squash.TANH
-        keep: bool = False
+        keep: StrictBool = False
         """Adds f ⊙ j: nothing is forgotten."""
         gate: Gate = Gate.RAW
         output: Output = Output.RAW

@@ -50,7 +50,7 @@ class BilinearCarry(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.form = nn.Parameter(torch.empty(heads, width, width))
-        self.mix = nn.Linear(heads, width)
+        self.mix = nn.Linear(heads, width, bias=False)  # a bias would cancel in the softmax
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -93,7 +93,8 @@ def canonical(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = dict(fields)
     if "mutations" in given:
-        given = {**from_numbers(given.pop("mutations")), **given}
+        # The numbers speak for every switch: defaults laid below them must not undo them.
+        given |= from_numbers(given.pop("mutations"))
     cuts = by_number(Cut, given.get("cuts", ()))
     keep, squash = given.get("keep", False), str(given.get("squash", Squash.TANH))
     if Cut.CARRY in cuts and not keep:

@@ -1,6 +1,7 @@
 """From token strings to padded id tensors."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 
@@ -10,18 +11,26 @@ from lmzoo.data.vocabulary import Vocabulary
 
 
 def encode(
-    sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, *, length: int, end: bool
+    sentences: Sequence[Sequence[str]],
+    vocabulary: Vocabulary,
+    *,
+    length: int,
+    end: bool,
+    cut_ends: bool = True,
 ) -> Sequences:
     """`<start>`, the tokens, `<end>` if asked, padded to `length`.
 
-    A sentence too long is cut so that everything fits; `<end>` follows the cut as well,
-    as in S0 (zoo.md 1.9).
+    A sentence too long is cut so that everything fits. `<end>` follows the cut as well,
+    as in S0 (zoo.md 1.9); with `cut_ends=False` it stands only where a sentence is whole.
     """
-    room = length - 1 - end
-    tokens = torch.full((len(sentences), length), PAD, dtype=torch.int64)
-    lengths = torch.empty(len(sentences), dtype=torch.int64)
-    for i, sentence in enumerate(sentences):
-        ids = [START, *vocabulary.encode(sentence[:room]), *([END] if end else [])]
-        tokens[i, : len(ids)] = torch.tensor(ids)
-        lengths[i] = len(ids)
+    rows = []
+    for sentence in sentences:
+        ends = end and (cut_ends or len(sentence) <= length - 2)
+        ids = vocabulary.encode(sentence[: length - 1 - ends])
+        rows.append([START, *ids, END] if ends else [START, *ids])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    tokens = torch.full((len(rows), length), PAD, dtype=torch.int64)
+    # One flat assignment in row-major order: a tensor per row would take most of the time.
+    filled = torch.arange(length) < lengths[:, None]
+    tokens[filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
     return Sequences(tokens, lengths)

@@ -17,7 +17,8 @@ def start_posterior(
     log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
 ) -> Float[Tensor, "W B T"]:
     """Log P(i | s_<t) before each scored token, from scores L of the tokens themselves."""
-    before = scores.cumsum(-1) - scores
+    # Shifted, not cumsum − scores: that would leave the token's own score in the rounding.
+    before = torch.nn.functional.pad(scores, (1, 0))[..., :-1].cumsum(-1)
     return torch.log_softmax(log_weights[:, None, None] + before, dim=0)
 
 

@@ -49,7 +49,7 @@ class Study:
     """What is tuned: a range, or None for the one beside the field's default."""
     fields: Settings = field(default_factory=dict)
     """Fields common to all points, with their leading `model.`, `recipe.` or `corpus.`."""
-    epochs: int = 12
+    epochs: int = 10
     samples: int = 4
     """Settings tried for each point; the first is the default one."""
     seeds: int = 5

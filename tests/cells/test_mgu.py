@@ -1,0 +1,109 @@
+"""What is known of particular cuts of the minimal gated unit."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lmzoo import zoo
+from lmzoo.contract import LanguageModel, Task
+from tests.cells.mgu_equations import gru_reset_before
+from tests.cells.run import inputs, make, outputs
+from tests.laws.ask import loss, same
+from tests.tiny import FINE, SAME, batch, quick
+
+
+def test_wild_type_is_a_reset_before_gru_with_one_gate() -> None:
+    cell = make("mgu")
+    w, (x, start) = dict(cell.w.named_parameters()), inputs(cell)
+    same(cell.scan(x, start), gru_reset_before(w, x, start, reset_is_update=True), FINE, "tied GRU")
+    untied = gru_reset_before(w, x, start, reset_is_update=False)
+    assert (cell.scan(x, start) - untied).abs().max() > 1e-3
+
+
+def test_wild_type_is_not_the_library_gru_with_tied_gates() -> None:
+    """The library's z keeps, so it is 1 − f; it resets after the product, so W_hn h ⊙ r."""
+    mgu, gru = make("mgu"), make("gru")
+    w, (x, start) = mgu.w, inputs(mgu)
+    with torch.no_grad():
+        gru.w.weight_ih.copy_(torch.cat([w.xf.T, -w.xf.T, w.xh.T]))
+        gru.w.weight_hh.copy_(torch.cat([w.hf.T, -w.hf.T, w.hh.T]))
+        gru.w.bias_ih.copy_(torch.cat([w.bf, -w.bf, w.bh]))
+        gru.w.bias_hh.zero_()
+        mgu_cut = make("mgu", cuts=[4])
+        assert (mgu.scan(x, start) - gru.scan(x, start)).abs().max() > 1e-3
+        # Without the reset path nothing is left to tell them apart: the gap is that path alone.
+        gru.w.weight_hh[-3:] = 0
+        same(gru.scan(x, start), mgu_cut.scan(x, start), FINE, "without the reset path")
+
+
+def test_an_unread_candidate_is_no_candidate() -> None:
+    same(outputs(make("mgu", cuts=[3, 2, 4, 5])), outputs(make("mgu", cuts=[2, 7])), 0, "outputs")
+
+
+def test_without_any_term_the_gate_is_one_half() -> None:
+    cell = make("mgu", cuts=[0, 1, 2])
+    x, h = inputs(cell)
+    for t in range(cell.length):
+        h = h / 2 + torch.tanh(x[:, t] @ cell.w.xh + (h / 2) @ cell.w.hh + cell.w.bh) / 2
+    same(cell.scan(*inputs(cell))[:, -1], h, FINE, "last state")
+
+
+def test_without_state_gate_candidate_or_bias_it_averages() -> None:
+    cell = make("mgu", cuts=[0, 1, 2, 4, 5])
+    x, h = inputs(cell)
+    for t in range(cell.length):
+        h = h / 2 + torch.tanh(x[:, t] @ cell.w.xh) / 2
+    same(cell.scan(*inputs(cell))[:, -1], h, FINE, "exponential average")
+
+
+def bend(cuts: list[int], share: float) -> Tensor:
+    """How far outputs are from affine in the start state, between two starts."""
+    cell = make("mgu", cuts=cuts)
+    x, a = inputs(cell)
+    b = inputs(cell, seed=2)[1] * 3 - 1
+    mixed = share * cell.scan(x, a) + (1 - share) * cell.scan(x, b)
+    return (cell.scan(x, share * a + (1 - share) * b) - mixed).abs().max()
+
+
+@quick
+@given(share=st.floats(-2, 2))
+def test_without_state_in_gate_and_candidate_it_is_affine_in_the_start(share: float) -> None:
+    assert bend([1, 4], share) < FINE
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [4]])
+def test_either_path_of_the_state_alone_bends_it(cuts: list[int]) -> None:
+    assert bend(cuts, 0.5) > 1e-4
+
+
+def memoryless(cuts: list[int]) -> bool:
+    """Whether each output is a function of that position's input."""
+    cell = make("mgu", cuts=cuts)
+    x, start = inputs(cell)
+    alone = [cell.scan(x[:, t : t + 1], start + t) for t in range(cell.length)]
+    return torch.cat(alone, 1).allclose(cell.scan(x, start), rtol=0, atol=FINE)
+
+
+def test_without_any_path_of_the_state_nothing_is_remembered() -> None:
+    assert memoryless([1, 4, 6])
+    assert not any(memoryless(cuts) for cuts in ([1, 4], [1, 6], [4, 6]))
+
+
+def gradients(model: LanguageModel) -> tuple[Tensor, dict[str, Tensor]]:
+    value = loss(model, *batch(model.task, count=8))
+    value.backward()
+    return value.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def test_four_cuts_leave_the_mgru_in_loss_and_gradient() -> None:
+    task = Task(vocab=5, length=6)
+    cut = zoo.build(zoo.config("DLM46", width=4, cell={"cuts": [0, 2, 4, 5]}), task)
+    wild = zoo.build(zoo.config("DLM47", width=4), task, seed=1)
+    wild.load_state_dict(cut.state_dict())
+    (ours, ours_grad), (theirs, theirs_grad) = gradients(cut), gradients(wild)
+    same(ours, theirs, SAME, "loss")
+    assert ours_grad.keys() == theirs_grad.keys()
+    for name, gradient in ours_grad.items():
+        same(gradient, theirs_grad[name], SAME, f"gradient of {name}")

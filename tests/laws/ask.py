@@ -1,0 +1,53 @@
+"""How laws question a model: one fixed stream of noise, no gradients, exact comparison."""
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import LanguageModel, Task, initialise, scored
+
+
+def log_prob(
+    model: LanguageModel, tokens: Tensor, lengths: Tensor, *, training: bool = False, noise: int = 0
+) -> Tensor:
+    """The scores, with dropout and sampling drawn from one fixed stream."""
+    model.train(training)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(noise)
+        return model.log_prob(tokens, lengths)
+
+
+def next_log_prob(model: LanguageModel, prefix: Tensor) -> Tensor:
+    """The next token's distribution in evaluation."""
+    with torch.no_grad():
+        return model.eval().next_log_prob(prefix)
+
+
+def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Nats per scored token, with gradients, in whichever mode the model is."""
+    return -model.log_prob(tokens, lengths).sum() / scored(tokens, lengths).sum()
+
+
+def fresh(model: LanguageModel, seed: int, task: Task | None = None) -> LanguageModel:
+    """Another model of the same config, every weight poisoned before it is drawn."""
+    with torch.random.fork_rng(devices=[]):
+        other = type(model)(model.config, task or model.task)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(torch.nan)
+    initialise(other, seed)
+    return other
+
+
+def repeatable(model: LanguageModel) -> bool:
+    """Whether the scores are numbers and not draws."""
+    tokens = torch.ones(2, model.task.length, dtype=torch.int64)
+    lengths = torch.full((2,), model.task.length)
+    one, other = (log_prob(model, tokens, lengths, noise=noise) for noise in (0, 1))
+    return one.equal(other)
+
+
+def same(found: Tensor, expected: Tensor, tolerance: float, what: str) -> None:
+    """Both agree to the tolerance; NaN agrees with nothing."""
+    assert found.shape == expected.shape, f"{what}: shape {found.shape}, not {expected.shape}"
+    apart = (found - expected).abs()
+    assert (apart <= tolerance).all(), f"{what}: {apart.max():.3g} apart, {tolerance:.0e} allowed"

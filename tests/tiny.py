@@ -1,0 +1,85 @@
+"""Every model of the zoo at a size where all its sequences can be listed.
+
+Tolerances, argued once. Float32 keeps about seven digits and a log-probability here is a
+few nats after some tens of operations, so the same operations on the same shapes agree
+to `SAME`; other shapes may be summed in another order, and agree to `CLOSE`. In float64
+the same argument leaves `FINE`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+from lmzoo import zoo
+from lmzoo.config import to_dict
+from lmzoo.contract import START, LanguageModel, Task
+
+SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
+
+TINY: Mapping[str, int] = {
+    "width": 4,
+    "components": 3,
+    "states": 3,
+    "nonterminals": 2,
+    "preterminals": 2,
+    "window": 2,
+    "order": 2,
+    "span": 2,
+    "slots": 2,
+    "groups": 2,
+    "heads": 2,
+    "depth": 2,
+    "layers": 2,
+}
+"""Field name -> tiny value, wherever a config or a part of it has such a field."""
+
+quick = settings(deadline=None, derandomize=True, max_examples=30, database=None)
+"""Properties here depend on no clock and on no earlier run."""
+
+
+def rows() -> list[str]:
+    """Every row of the zoo that can be built."""
+    return [name for name in zoo.names() if zoo.row(name).model is not None]
+
+
+def shrink(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with every size made tiny; a size that is off (None or 0) stays off."""
+    return {
+        key: shrink(value)
+        if isinstance(value, Mapping)
+        else TINY[key]
+        if key in TINY and value
+        else value
+        for key, value in fields.items()
+    }
+
+
+def tiny(name: str, vocab: int = 3, length: int = 4, seed: int = 0, **fields: Any) -> LanguageModel:
+    """The row at tiny size, `fields` laid over; a closed-form model has seen a few sequences."""
+    small = shrink(to_dict(zoo.config(name)))
+    config = zoo.config(name, **zoo.overlay(small, fields))
+    model = zoo.build(config, Task(vocab=vocab, length=length), seed)
+    if model.closed_form:
+        model.fit_closed_form(*batch(model.task, seed=3))
+    return model
+
+
+def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random tokens and lengths, the first sequence full, the second as short as may be."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(task.vocab, (count, task.length), generator=generator)
+    tokens[:, 0] = START
+    lengths = torch.randint(2, task.length + 1, (count,), generator=generator)
+    lengths[0], lengths[1:2] = task.length, 2
+    return tokens, lengths
+
+
+def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
+    """All V^(T-1) sequences of full length."""
+    rest = torch.cartesian_prod(*[torch.arange(task.vocab)] * (task.length - 1))
+    rest = rest.reshape(-1, task.length - 1)
+    tokens = torch.cat([torch.full((len(rest), 1), START), rest], dim=1)
+    return tokens, torch.full((len(rest),), task.length)
