@@ -58,6 +58,8 @@ class LanguageModel(nn.Module, ABC):
     name: ClassVar[str]
     Config: ClassVar[type]
     score: ClassVar[Score] = Score.EXACT
+    causal: ClassVar[bool] = True
+    """Whether a token's score sees only earlier tokens; if not, only totals mean anything."""
     closed_form: ClassVar[bool] = False
     """Fitted by one pass of `fit_closed_form`, not by gradients."""
 

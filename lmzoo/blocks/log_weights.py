@@ -1,0 +1,41 @@
+"""A distribution over a handful of alternatives: learned logits, or uniform."""
+
+from enum import StrEnum
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.functional.draw import uniform
+
+
+class Weighting(StrEnum):
+    """Whether mixing weights are learned or all the same."""
+
+    LEARNED = "learned"
+    UNIFORM = "uniform"
+
+
+class LogWeights(nn.Module):
+    """Log P(k) = log softmax(logits); uniform weights are no parameters."""
+
+    logits: Tensor
+
+    def __init__(self, count: int, weighting: Weighting = Weighting.LEARNED) -> None:
+        super().__init__()
+        self.learned = weighting is Weighting.LEARNED
+        if self.learned:
+            self.logits = nn.Parameter(torch.empty(count))
+        else:
+            self.register_buffer("logits", torch.zeros(count), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Learned logits from U(1), as published."""
+        if self.learned:
+            with torch.no_grad():
+                self.logits.copy_(uniform(tuple(self.logits.shape), 1))
+
+    def forward(self) -> Float[Tensor, "K"]:
+        """Log P(k)."""
+        return torch.log_softmax(self.logits, dim=0)

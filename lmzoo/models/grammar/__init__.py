@@ -1,0 +1,1 @@
+"""Grammars: sentences through their trees."""

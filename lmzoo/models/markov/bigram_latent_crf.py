@@ -1,0 +1,59 @@
+r"""The previous token conditions one transition between latent states.
+
+    φ(s)          = Lin(E → K²)( e(s) )             K x K potentials, from z to z'
+    P(z' | s)     = softmax_z'( LSE_z φ(s)[z, z'] )
+    P(s_t | s_<t) = Σ_z P(z | s_{t-1}) softmax( Emb k_z )[s_t]
+
+The chain starts evenly over z. If φ does not depend on z it is the aggregate Markov
+model, which is all it can express; S0 leaves its formula a placeholder.
+
+Lafferty et al. 2001 (the potentials); S0 DLM16; zoo.md 2.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.per_word import per_word
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.functional.normalise import Norm
+from lmzoo.space import IntRange
+
+
+@model(
+    "bigram_latent_crf", ids=("DLM16",), family="latent-markov", seed="S0",
+    source="Lafferty et al. 2001; S0",
+)  # fmt: skip
+class BigramLatentCRF(ComponentModel):
+    """One token-conditioned transition between K states, from an even start."""
+
+    @config
+    class Config:
+        """How wide the vectors are, how many states there are."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
+        """K; the potentials are K² per token."""
+        embedding_std: float | None = Field(None, gt=0)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.potentials = nn.Linear(width, count * count)
+        self.words = Components(count, width, Norm.NONE, scaled=False)
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.width
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        x, at = per_word(self.table, tokens)
+        phi = self.potentials(x).unflatten(-1, (self.config.components, -1))
+        return at(torch.log_softmax(torch.logsumexp(phi, dim=-2), dim=-1))

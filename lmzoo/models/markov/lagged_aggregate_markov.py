@@ -1,0 +1,115 @@
+r"""The aggregate Markov model with W lags, each half as loud as the one before.
+
+    P(z | s_<t)   = softmax_z( Σ_{j=1..W} 2^-j (A_j c_j + a_j) )      c_j = N(e(s_{t-j}))
+    P(v | z)      = softmax_v( exp(g_z) · Emb N(k_z) )                words = tied
+    P(v | z)      = softmax_v( F_z )                                  words = free
+
+Before `<start>` stands a constant vector, never normalised: 1, or 1/√E.
+
+S0 DLM20 (W = 4), DLM21 (free words), DLM24 (with g), DLM22 (with g, on the sphere; the
+published one divides by a spread over time and leaks the future); zoo.md 2.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.latent import ComponentModel
+from lmzoo.catalogue import preset
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components, FreeComponents
+from lmzoo.errors import UserError
+from lmzoo.functional.context import previous
+from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.space import IntRange
+
+
+class WordTable(StrEnum):
+    """Whether P(v | z) is tied to the embeddings."""
+
+    TIED = "tied"
+    FREE = "free"
+
+
+class Pad(StrEnum):
+    """The vector before `<start>`."""
+
+    ONES = "ones"
+    UNIT = "unit"  # 1/√E, of length one
+
+
+@model("lagged_aggregate_markov", ids=("DLM20",), family="latent-markov", seed="S0", source="S0")
+class LaggedAggregateMarkov(ComponentModel):
+    """K soft classes chosen by the last W tokens together."""
+
+    @config
+    class Config:
+        """How many lags and classes there are, what is normalised, what words are tied to."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
+        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        words: WordTable = WordTable.TIED
+        scaled: bool = False
+        """Whether each component has a scale g_z."""
+        norm: Norm = Norm.NONE
+        pad: Pad = Pad.ONES
+        embedding_std: float | None = Field(None, gt=0)
+
+        def __post_init__(self) -> None:
+            if self.words is WordTable.FREE and self.scaled:
+                raise UserError("scaled=True with words=free: a free table has no scales; drop one")
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, count = config.width, config.components
+        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
+        if config.words is WordTable.FREE:
+            self.words = FreeComponents(count, task.vocab)
+        else:
+            self.words = Components(count, width, config.norm, scaled=config.scaled)
+
+    @property
+    def leaks(self) -> str:
+        if self.config.norm is Norm.TIME_STD:
+            return "inputs are divided by their spread over the whole sequence (time_std)"
+        return ""
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.window * self.config.width
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        pad = 1.0 if self.config.pad is Pad.ONES else self.config.width**-0.5
+        context = previous(x, self.config.window, pad=pad)
+        heard = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
+        return torch.log_softmax(torch.stack(heard).sum(0), dim=-1)
+
+
+def _row(name: str, seed_id: str, fields: dict[str, object], summary: str) -> None:
+    preset(
+        name, model="lagged_aggregate_markov", fields=fields, ids=(seed_id,),
+        family="latent-markov", score="exact", seed="S0", source="S0", summary=summary,
+    )  # fmt: skip
+
+
+_row(
+    "lagged_aggregate_markov_free", "DLM21", {"words": "free"},
+    "Four lags, a free table of words per component.",
+)  # fmt: skip
+_row(
+    "lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
+    "Four lags, each component with its own scale.",
+)  # fmt: skip
+_row(
+    "lagged_aggregate_markov_sphere", "DLM22",
+    {"scaled": True, "norm": "rms", "pad": "unit"},
+    "Four lags, tokens and component vectors on the sphere.",
+)  # fmt: skip

@@ -1,0 +1,78 @@
+r"""Each token descends from one earlier token, along an arc of one of R types.
+
+    P(s_t | s_<t) = Σ_{a<t} P(a | t) Σ_r P(r) softmax( Emb (M_r e(s_a) + b_r) )[s_t]
+    P(a | t)      = softmax_{a<t}( Λ[a, t] )
+    P(r)          = softmax_r( ρ_r )              arcs = shared
+    P(r | a, t)   = softmax_r( ρ[r, a, t] )       arcs = positional
+
+The latent is the pair (a, r), numbered a·R + r. R = 1 is the untyped model.
+
+S0 DLM6 (text only; the prior over types is ours); zoo.md 2.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.functional.draw import uniform
+from lmzoo.space import IntRange
+
+
+class Arcs(StrEnum):
+    """What the prior over arc types depends on."""
+
+    SHARED = "shared"
+    POSITIONAL = "positional"
+
+
+@model("latent_parent_typed", ids=("DLM6",), family="latent-markov", seed="S0", source="S0")
+class LatentParentTyped(ParentModel):
+    """R bigrams mixed over all earlier tokens by a learned alignment."""
+
+    latent: ClassVar[str] = "parent and arc type"
+
+    @config
+    class Config:
+        """How wide the vectors are, how many types of arc there are."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        types: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        """R; each costs a softmax over the vocabulary for every word."""
+        arcs: Arcs = Arcs.SHARED
+        embedding_std: float | None = Field(None, gt=0)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, length = config.width, task.length
+        places = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
+        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.transition = nn.Linear(width, config.types * width)
+        self.alignment = Alignment(length)
+        self.types = nn.Parameter(torch.empty(config.types, *places))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Type logits from U(R)."""
+        with torch.no_grad():
+            self.types.copy_(uniform(tuple(self.types.shape), len(self.types)))
+
+    def log_prior(self, count: int) -> Tensor:
+        parents = self.alignment(count)
+        types = torch.log_softmax(self.types, dim=0)
+        if self.config.arcs is Arcs.POSITIONAL:
+            types = types[:, :count, 1 : count + 1]
+        return (parents[:, None] + types.transpose(0, 1)).flatten(0, 1)
+
+    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
+        return tied_pairs(self.transition, self.embedding.weight, parents, targets)
+
+    def child_scores(self, parents: Tensor) -> Tensor:
+        y = self.transition(self.embedding(parents)).unflatten(2, (self.config.types, -1))
+        return torch.log_softmax(y.flatten(1, 2) @ self.embedding.weight.T, dim=-1)

@@ -1,0 +1,60 @@
+r"""Each token descends from one earlier token, any of the last W alike.
+
+    P(s_t | s_<t) = Σ_a P(a | t) softmax( Emb (M e(s_a) + b) )[s_t]
+    P(a | t)      = 1 / min(W, t)        for a = t-W .. t-1, a ≥ 0
+
+W = 1 is the log-bilinear bigram. The published code had no window (`window=None`).
+
+S0 DLM2; zoo.md 2.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.parents import ParentModel, earlier, tied_pairs
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.space import IntRange
+
+
+@model("latent_parent_uniform", ids=("DLM2",), family="latent-markov", seed="S0", source="S0")
+class LatentParentUniform(ParentModel):
+    """A bigram mixed evenly over the parents in a window."""
+
+    @config
+    class Config:
+        """How wide the vectors are, how far back a parent may be."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
+        """The last W tokens, or None for all of them."""
+        embedding_std: float | None = Field(None, gt=0)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.transition = nn.Linear(config.width, config.width)
+
+    @property
+    def state_size(self) -> int | None:
+        window = self.config.window
+        return None if window is None else window * self.config.width
+
+    def log_prior(self, count: int) -> Tensor:
+        table = self.embedding.weight
+        allowed = earlier(count, table.device)
+        if self.config.window is not None:
+            allowed = allowed.tril(self.config.window - 1)
+        prior = table.new_zeros(count, count).masked_fill(~allowed, -torch.inf)
+        return torch.log_softmax(prior, dim=0)
+
+    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
+        return tied_pairs(self.transition, self.embedding.weight, parents, targets)
+
+    def child_scores(self, parents: Tensor) -> Tensor:
+        y = self.transition(self.embedding(parents))
+        return torch.log_softmax(y @ self.embedding.weight.T, dim=-1)

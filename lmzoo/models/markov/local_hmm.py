@@ -1,0 +1,74 @@
+r"""A hidden Markov model cut down to two steps: a bigram.
+
+    P(z | s)            = π_z B[z, s] / Σ_y π_y B[y, s]           filter
+    P(z' | s)           = Σ_z P(z | s) Tr[z, z']                  predict
+    P(s_t | s_<t)       = Σ_z' P(z' | s_{t-1}) B[z', s_t]
+
+π = softmax(K logits), rows of Tr softmaxed, B[z, v] = softmax_v( Emb k_z ), shared by
+both steps. It is an aggregate Markov model whose soft classes are filtered, not free.
+
+S0 DLM15 (text only); Rabiner 1989; zoo.md 2.
+"""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.log_weights import LogWeights
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.functional.draw import uniform
+from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.normalise import Norm
+from lmzoo.space import IntRange
+
+
+@model("local_hmm", ids=("DLM15",), family="latent-markov", seed="S0", source="Rabiner 1989; S0")
+class LocalHMM(ComponentModel):
+    """A two-step hidden Markov model: filter the last token, predict the next."""
+
+    @config
+    class Config:
+        """How wide the vectors are, how many states there are."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
+        """K hidden states."""
+        embedding_std: float | None = Field(None, gt=0)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        count = config.components
+        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.start = LogWeights(count)
+        self.transition = nn.Parameter(torch.empty(count, count))
+        self.words = Components(count, config.width, Norm.NONE, scaled=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Transition logits from U(1), like the start's."""
+        with torch.no_grad():
+            self.transition.copy_(uniform(tuple(self.transition.shape), 1))
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.components
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        return log_mixture(self.filtered(tokens), self._log_transition())
+
+    def filtered(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
+        """P(z | s) of the state that emitted each token."""
+        return torch.softmax(self.start() + self.words.word_scores(tokens, self.table), dim=-1)
+
+    def prior(self) -> Tensor:
+        return log_mixture(self.start().exp()[None], self._log_transition())[0]
+
+    def _log_transition(self) -> Float[Tensor, "K K"]:
+        return torch.log_softmax(self.transition, dim=-1)

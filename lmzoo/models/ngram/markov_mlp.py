@@ -1,0 +1,83 @@
+r"""The neural n-gram: a feed-forward network reads the last τ tokens.
+
+    x_t = [ c_1; ..; c_τ ]
+    y_t = MLP( x_t )                    `depth` hidden layers; 0 is a linear map
+    P(s_t | s_<t) = softmax( O y_t )    O = Emb if tied, else a table of its own
+
+With depth 0 and a tied table it is the log-bilinear n-gram.
+
+Bengio et al. 2003; S4; zoo.md 4.4.
+"""
+
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.embedding import Table
+from lmzoo.config import config
+from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.emissions.vector import VectorEmission
+from lmzoo.functional.context import previous
+from lmzoo.functional.normalise import Norm
+from lmzoo.space import IntRange
+
+
+class Activation(StrEnum):
+    """What follows each hidden layer."""
+
+    TANH = "tanh"
+    RELU = "relu"
+    GELU = "gelu"
+
+
+@model("markov_mlp", family="ngram", seed="S4", source="Bengio et al. 2003; S4")
+class MarkovMLP(LanguageModel):
+    """A feed-forward network of the last τ token vectors."""
+
+    @config
+    class Config:
+        """How many tokens are seen, and through what."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        """The order τ."""
+        hidden: Annotated[int, IntRange(16, 512, log=True)] = Field(64, ge=1)
+        depth: Annotated[int, IntRange(1, 3)] = Field(1, ge=0)
+        activation: Activation = Activation.TANH
+        tied: bool = True
+        embedding_std: float | None = Field(None, gt=0)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        width, std = config.width, config.embedding_std
+        sizes = [config.window * width, *[config.hidden] * config.depth, width]
+        self.embedding = Table(task.vocab, width, std)
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
+        self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
+        self.output = None if config.tied else Table(task.vocab, width, std)
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.window * self.config.width
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.emission.log_prob(self._features(tokens[:, :-1]), tokens[:, 1:], self._rows())
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        return self.emission.dense(self._features(prefix)[:, -1], self._rows())
+
+    def _rows(self) -> Float[Tensor, "V E"]:
+        return (self.embedding if self.output is None else self.output).weight
+
+    def _features(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        y = previous(self.embedding(tokens), self.config.window).flatten(2)
+        activate = getattr(torch.nn.functional, self.config.activation)
+        *hidden, last = self.layers
+        for layer in hidden:
+            y = activate(layer(y))
+        return last(y)

@@ -1,0 +1,1 @@
+"""Soft pointers to earlier tokens in place of a fixed window."""

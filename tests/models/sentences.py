@@ -1,0 +1,31 @@
+"""Sentences of token ids for count models."""
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import END, PAD, START
+
+Sentence = tuple[int, ...]
+
+
+def padded(sentences: list[Sentence], length: int) -> tuple[Tensor, Tensor]:
+    tokens = torch.full((len(sentences), length), PAD)
+    for row, sentence in zip(tokens, sentences, strict=True):
+        row[: len(sentence)] = torch.tensor(sentence)
+    return tokens, torch.tensor([len(s) for s in sentences])
+
+
+def skewed(count: int, vocab: int, length: int, seed: int) -> list[Sentence]:
+    """`<start>`, words whose frequencies fall and depend on the word before, `<end>`."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.arange(vocab - 4)
+    sentences = []
+    for _ in range(count):
+        sentence, last = [START], 0
+        size = int(torch.randint(1, length - 1, (1,), generator=generator))
+        for _ in range(size):
+            weights = 1.0 / (1 + (words - 3 * last) % len(words)) ** 1.5
+            last = int(torch.multinomial(weights, 1, generator=generator))
+            sentence.append(4 + last)
+        sentences.append((*sentence, END))
+    return sentences

@@ -1,0 +1,78 @@
+"""Two parents whose logits add: sums, symmetry, memory (DLM14)."""
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import LanguageModel
+from tests.largest import Largest
+from tests.laws.ask import log_prob, same
+from tests.models.limits import LENGTH, NEVER, copied, put, row, same_model
+from tests.tiny import CLOSE, batch, tiny
+
+SIZES = {"batch": 5, "length": 13, "components": 7}
+
+
+def terms(model: LanguageModel, s: list[int], t: int) -> Tensor:
+    """P(i, j, s_t | s_<t) for all i, j < t, (t, t): one class after another."""
+    table = model.embedding.weight
+    words = torch.softmax(model.words.means @ table.T, dim=1)
+    prior = torch.softmax(model.pairs[:t, :t, t].flatten(), dim=0).view(t, t)
+    joint = torch.zeros(t, t)
+    for i in range(t):
+        for j in range(t):
+            logits = model.first(table[s[i]]) + model.second(table[s[j]])
+            classes = torch.softmax(logits, dim=0)
+            joint[i, j] = prior[i, j] * sum(classes[z] * words[z, s[t]] for z in range(3))
+    return joint.detach()
+
+
+def test_scores_and_posterior_equal_their_sums() -> None:
+    model = row("two_parent_aggregate_markov")
+    tokens, lengths = batch(model.task)
+    lengths = torch.full_like(lengths, LENGTH)
+    scores, posterior = log_prob(model, tokens, lengths), model.posterior(tokens, lengths)
+    for b, s in enumerate(tokens.tolist()):
+        for t in range(1, LENGTH):
+            joint = terms(model, s, t)
+            same(scores[b, t].exp(), joint.sum(), CLOSE, f"P(s_{t})")
+            expected = joint.sum(0) / joint.sum()
+            same(posterior[b, :t, t - 1].detach(), expected, CLOSE, f"P(j | s_{t})")
+            assert not posterior[b, t:, t - 1].any()
+
+
+def test_a_silent_second_parent_is_the_aggregate_markov_model() -> None:
+    """A' = 0, a' = 0, and the first parent is t-1."""
+    two, plain = row("two_parent_aggregate_markov"), row("aggregate_markov")
+    copied(two, plain, "embedding.weight", "words.means")
+    copied(two, plain, "gate.weight:first.weight", "gate.bias:first.bias")
+    previous = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))  # i, t
+    put(two, {"second.weight": 0.0, "second.bias": 0.0})
+    put(two, {"pairs": two.pairs + previous[:, None]})
+    same_model(two, plain)
+
+
+def test_swapping_the_parents_and_all_that_is_theirs_changes_nothing() -> None:
+    one, other = row("two_parent_aggregate_markov"), row("two_parent_aggregate_markov")
+    for ours, theirs in (("first", "second"), ("second", "first")):
+        copied(other, one, f"{ours}.weight:{theirs}.weight", f"{ours}.bias:{theirs}.bias")
+    put(other, {"pairs": one.pairs.transpose(0, 1)})
+    same_model(one, other)
+
+
+def test_a_symmetric_model_does_not_tell_its_parents_apart() -> None:
+    model = row("two_parent_aggregate_markov")
+    copied(model, model, "first.weight:second.weight", "first.bias:second.bias")
+    put(model, {"pairs": model.pairs + model.pairs.transpose(0, 1)})
+    tokens, lengths = batch(model.task)
+    posterior = model.posterior(tokens, torch.full_like(lengths, LENGTH))
+    joint = terms(model, tokens[0].tolist(), LENGTH - 1)
+    same(posterior[0, :, -1].detach(), joint.sum(1) / joint.sum(), CLOSE, "the first parent's")
+
+
+def test_no_tensor_holds_two_parents_a_child_and_a_class() -> None:
+    count, length, components = SIZES.values()
+    model = tiny("two_parent_aggregate_markov", length=length, components=components)
+    tokens, lengths = batch(model.task, count=count)
+    with Largest() as seen:
+        model.log_prob(tokens, lengths).sum().backward()
+    assert seen.numbers <= count * (length - 1) ** 2 * components
