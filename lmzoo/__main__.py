@@ -5,7 +5,7 @@ import typer
 from lmzoo.commands.catalogue import describe, list_rows
 from lmzoo.commands.sample import sample
 from lmzoo.commands.train import train
-from lmzoo.edge import one_line
+from lmzoo.edge import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 app.command("list")(list_rows)
@@ -14,5 +14,4 @@ app.command()(train)
 app.command()(sample)
 
 if __name__ == "__main__":
-    with one_line():
-        app()
+    run(app)

@@ -2,9 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import pydantic
 
@@ -14,11 +13,10 @@ from lmzoo.errors import UserError
 ROOTS = ("model", "recipe", "corpus")
 
 
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Bad input ends the program with one line on stderr and exit code 2."""
+def run(app: Callable[..., Any]) -> NoReturn:
+    """Run a typer app and exit; bad input ends with one line on stderr and exit code 2."""
     try:
-        yield
+        code = app(standalone_mode=False)
     except UserError as error:
         _refuse(str(error))
     except pydantic.ValidationError as error:
@@ -26,6 +24,15 @@ def one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
+    except Exception as error:
+        # The command line's own complaints (typer keeps their classes to itself).
+        if not hasattr(error, "format_message"):
+            raise
+        message = error.format_message()  # type: ignore[attr-defined]
+        if message:
+            _refuse(f"{message} (--help lists what there is)")
+        code = 2  # no arguments at all: the help has been shown
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -73,6 +80,6 @@ def _value(text: str) -> Any:
         return None if text.lower() == "none" else text
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     sys.stderr.write(f"error: {' '.join(message.split())}\n")
     raise SystemExit(2) from None

@@ -13,6 +13,7 @@ no-op. Events, each with `event` and `epoch`:
     epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second
     test    token, sentence, tokens, sequences, best_epoch     the test split, read once per budget
     end     status: finished | pruned | diverged | failed      and `reason`
+    note    `reason`: something a reader should know, as that a checkpoint was damaged
 
 Numbers are finite or null, never NaN: a file of records is valid JSON, line by line.
 """

@@ -25,14 +25,13 @@ ROWS = 14
 class Console:
     """The sweep's one voice while it runs."""
 
-    def __init__(self, agenda: Agenda, *, as_json: bool, slots: int) -> None:
-        self.agenda, self.as_json, self.slots = agenda, as_json, max(1, slots)
+    def __init__(self, agenda: Agenda, *, as_json: bool) -> None:
+        self.agenda, self.as_json = agenda, as_json
         self.rich = Rich(stderr=True)
         self.began = time.monotonic()
         self.running: dict[str, Job] = {}
         self.finished = 0
         self.epochs = 0
-        self._owed = self._owed_epochs()
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.console import Console as Rich
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import one_line, read_settings
+from lmzoo.edge import read_settings, run
 from lmzoo.errors import UserError
 from lmzoo.space import parse_range
 from sweeps.engine.agenda import Agenda
@@ -59,8 +60,7 @@ def main(study: Study) -> None:
     command.__doc__ = study.question
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command)
-    with one_line():
-        app()
+    run(app)
 
 
 def _sweep(
@@ -75,25 +75,29 @@ def _sweep(
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, data_dir)
     points = resolve(study, corpus, fields)
-    store = Store(storage / f"{study.name}-{corpus.name}")
-    agenda = Agenda(study, points, corpus, store)
-    say = Rich(stderr=True)
-    if dry_run:
-        _describe(agenda, corpus, resources, as_json=as_json)
-        return
-    if agenda.done:
-        say.print(f"nothing left to do in {store.path}")
-    else:
-        from sweeps.engine.tuner import train
-
-        with Console(agenda, as_json=as_json, slots=1) as console:
-            complete = train(agenda, corpus, resources, console)
-        if not complete:
-            say.print("stopped; the same command goes on from here")
-            raise SystemExit(130)
-    store.close()
+    with closing(Store(storage / f"{study.name}-{corpus.name}")) as store:
+        agenda = Agenda(study, points, corpus, store)
+        if dry_run:
+            _describe(agenda, corpus, resources, as_json=as_json)
+            return
+        _work(agenda, corpus, resources, as_json=as_json)
     if not as_json:
         raise SystemExit(_table(store.path))
+
+
+def _work(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:
+    """Train what is owed; exit code 130 if that was interrupted."""
+    say = Rich(stderr=True)
+    if agenda.done:
+        say.print(f"nothing left to do in {agenda.store.path}")
+        return
+    from sweeps.engine.tuner import train
+
+    with Console(agenda, as_json=as_json) as console:
+        complete = train(agenda, corpus, resources, console)
+    if not complete:
+        say.print("stopped; the same command goes on from here")
+        raise SystemExit(130)
 
 
 def _table(path: Path) -> int:

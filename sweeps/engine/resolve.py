@@ -19,7 +19,8 @@ from lmzoo.edge import nested
 from lmzoo.errors import UserError
 from lmzoo.recipe import Recipe, named_recipe
 from lmzoo.space import Range, ranges
-from sweeps.engine.study import Settings, Study
+from sweeps.engine.budget import fit_width
+from sweeps.engine.study import Point, Settings, Study
 
 
 @dataclass
@@ -71,7 +72,7 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
     points: dict[str, Resolved] = {}
     for point in study.points:
         try:
-            found = _resolve(study, point.label, point.row, point.fields, corpus, corpus_fields)
+            found = _resolve(study, point, corpus, corpus_fields)
         except UserError as error:
             raise UserError(f"point {point.label!r}: {error}") from None
         if found.id in points:
@@ -84,21 +85,20 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
 
 
 def _resolve(
-    study: Study,
-    label: str,
-    row: str,
-    fields: Settings,
-    corpus: Corpus,
-    corpus_fields: Mapping[str, Any],
+    study: Study, wanted: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> Resolved:
-    common = zoo.overlay(nested(study.fields, "model"), {})
-    own = nested({f"model.{path}": value for path, value in fields.items()}, "model")
-    model = zoo.config(row, **zoo.overlay(common, own))
+    own = nested({f"model.{path}": value for path, value in wanted.fields.items()}, "model")
+    model = zoo.config(wanted.row, **zoo.overlay(nested(study.fields, "model"), own))
+    if study.parameters:
+        model = fit_width(model, corpus.task, study.parameters)
     recipe = from_dict(
         Recipe, {**to_dict(named_recipe(study.recipe)), **nested(study.fields, "recipe")}
     )
-    point = Resolved("", label, model, recipe, corpus_fields, {})
-    point.space = {path: where or _range_of(point, path) for path, where in study.search.items()}
+    point = Resolved("", wanted.label, model, recipe, corpus_fields, {})
+    search = study.search if wanted.search is None else wanted.search
+    if MODELS[MODELS.name_of(model)].closed_form:  # counting has no recipe to tune
+        search = {path: where for path, where in search.items() if not path.startswith("recipe.")}
+    point.space = {path: where or _range_of(point, path) for path, where in search.items()}
     point.default  # every searched field exists  # noqa: B018
     decisive = {
         "model": MODELS.write(model),

@@ -32,6 +32,8 @@ class Point:
     """Registry name or seed id: `mutable_mgu_mixture`, `DLM46`."""
     fields: Settings = field(default_factory=dict)
     """Model fields, dotted, without the leading `model.`: `{"cell.cuts": [4]}`."""
+    search: Mapping[str, Range | None] | None = None
+    """What is tuned for this point, where it is not what the study says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,8 @@ class Study:
     """What is tuned: a range, or None for the one beside the field's default."""
     fields: Settings = field(default_factory=dict)
     """Fields common to all points, with their leading `model.`, `recipe.` or `corpus.`."""
+    parameters: int = 0
+    """Every point's `model.width` is the largest within so many parameters; 0 leaves it."""
     epochs: int = 10
     samples: int = 4
     """Settings tried for each point; the first is the default one."""
