@@ -60,14 +60,14 @@ def test_options_reach_the_study(study, tmp_path, monkeypatch, capsys):
         (["--search-space", "recipe.lr=5:1"], "'5:1' is not low:high"),
         (["--search-space", "recipe.lr"], "is not FIELD=LOW:HIGH"),
         (["--search-space", "recipe.speed=1:2"], "no field 'recipe.speed'"),
-        (["--seeds", "0"], "0 is not in the range"),
+        (["--seeds", "0"], "greater than or equal to 1"),
         (["--epohcs", "3"], "--epohcs"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(
     options, message, study, tmp_path, monkeypatch, capsys
 ):
-    code, out, err = _run(study, ["--storage", str(tmp_path), *options], monkeypatch, capsys)
+    code, _, err = _run(study, ["--storage", str(tmp_path), *options], monkeypatch, capsys)
     assert code == 2
     assert message in err
     assert "Traceback" not in err
