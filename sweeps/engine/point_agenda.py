@@ -173,8 +173,7 @@ class PointAgenda:
         job = Job(run, self.point.label, stage, index, {**config, **labels}, self.study.epochs)
         self.jobs[run] = job
         folder = self.store.run(job.run)
-        for record in epochs(folder.records()):
-            job.take(record["epoch"], record["valid_token"])
+        self._read_curve(job)
         if not owed(folder, self.study.epochs, test=stage == "confirm"):
             self._read_end(job)
         elif not self._was_cut_at_rung(job):
@@ -205,8 +204,13 @@ class PointAgenda:
         records = self.store.run(job.run).records()
         end = ended(records, self.study.epochs)
         job.status = end["status"] if end else "failed"
-        for record in epochs(records):
-            job.take(record["epoch"], record["valid_token"])
+        self._read_curve(job)
+
+    def _read_curve(self, job: Job) -> None:
+        """The epochs on disk, those of a larger budget left out: all points have the same."""
+        for record in epochs(self.store.run(job.run).records()):
+            if record["epoch"] <= self.study.epochs:
+                job.take(record["epoch"], record["valid_token"])
 
 
 def _contains(where: Any, value: Any) -> bool:
