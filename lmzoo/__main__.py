@@ -1,8 +1,9 @@
-"""`python -m lmzoo list | describe NAME | train NAME | sample RUN`."""
+"""`python -m lmzoo list | describe NAME | train NAME | sample RUN | posterior RUN`."""
 
 import typer
 
 from lmzoo.commands.catalogue import describe, list_rows
+from lmzoo.commands.posterior import write_posterior
 from lmzoo.commands.sample import sample
 from lmzoo.commands.train import train
 from lmzoo.edge import run
@@ -12,6 +13,7 @@ app.command("list")(list_rows)
 app.command()(describe)
 app.command()(train)
 app.command()(sample)
+app.command("posterior")(write_posterior)
 
 if __name__ == "__main__":
     run(app)

@@ -38,3 +38,10 @@ ROWS: Registry[Row] = Registry("row of the zoo")
 def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> Row:
     """Register `model` with `fields` set as a row of its own."""
     return ROWS.add(name, Row(name=name, model=model, fields=fields, **rest))
+
+
+def technique(name: str, *, seed: str, source: str, summary: str) -> Row:
+    """Register a part that models are made of, in the file that holds it; it is not built alone."""
+    return ROWS.add(
+        name, Row(name=name, family="technique", seed=seed, source=source, summary=summary)
+    )

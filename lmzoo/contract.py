@@ -82,15 +82,28 @@ class LanguageModel(nn.Module, ABC):
         scores = torch.where(scored(tokens, lengths)[:, 1:], scores, scores.new_zeros(()))
         return nn.functional.pad(scores, (1, 0))
 
-    latent: ClassVar[str] = ""
-    """What the model's discrete latent is (component, parent, slot ...); '' if it has none."""
+    latent: str = ""
+    """What the discrete latent is (component, parent ...), '' if there is none.
+
+    "A or B" says that value 0 is an A and all others are Bs. A parent or a source is a
+    position before t, numbered from `<start>`; K = T-1 of them, times arc types.
+    """
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
-        """P(z_t = k | s_t, s_<t) for t = 1..T-1, of models with a `latent`; sums to 1 over k."""
+        """P(z_t = k | s_t, s_<t) for t = 1..T-1, of models with a `latent`; sums to 1 over k.
+
+        Probabilities, not logarithms. At pads they mean nothing. Two rows return what
+        is near it: slots, a mean field, P(z_t | s_<t); a product of experts, the mean of
+        the experts' posteriors, each over its own share of K.
+        """
         raise NotImplementedError(f"{self.name} has no discrete latent")
 
     def prior(self) -> Float[Tensor, "..."] | None:
-        """The latent's context-free log-prior where the model has one, in its own shape."""
+        """Log P(z) that no word informs, None where there is none; sums to 1 over k.
+
+        (K) of a latent that ignores positions, (K, T-1) of one whose prior differs from
+        target to target (parents, a chain's first slot), (N, K, T-1) of N slots.
+        """
         return None
 
     def fit_closed_form(self, tokens: Tokens, lengths: Lengths) -> None:

@@ -8,7 +8,7 @@ posterior follow.
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -51,7 +51,7 @@ class Words(Protocol):
 class ComponentModel(LanguageModel):
     """The context chooses among K distributions over words that do not depend on it."""
 
-    latent: ClassVar[str] = "component"
+    latent = "component"
     embedding: Table
     words: Words
 

@@ -10,7 +10,6 @@ S0 DLM2, 5, 6, 13; zoo.md 2.
 """
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -62,7 +61,7 @@ class Alignment(nn.Module):
 class ParentModel(LatentModel):
     """A mixture over parents; K = parents (times arc types where a row has them)."""
 
-    latent: ClassVar[str] = "parent"
+    latent = "parent"
     embedding: Table
 
     @abstractmethod

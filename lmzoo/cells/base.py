@@ -5,6 +5,7 @@ one product over all positions at once. `step` is the recurrence proper. `scan` 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -23,7 +24,7 @@ class Cell(nn.Module, ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
-    parts: ClassVar[int] = 1
+    parts: int = 1
     """Vectors of width H in the initial state (an LSTM has two)."""
 
     def __init__(self, config: Any, width: int, length: int) -> None:
@@ -70,19 +71,35 @@ class Cell(nn.Module, ABC):
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 
+Adjust = Callable[[str, Tensor], Tensor]
+"""What becomes of a weight, given its name and the values drawn for it."""
+
+
+def as_drawn(name: str, drawn: Tensor) -> Tensor:
+    """The weight as it was drawn."""
+    return drawn
+
+
 class Weights(nn.Module):
     """Named weights, all drawn in one order whether present or cut.
 
     A variant without some weights therefore starts from the very values that the full
-    cell has for the others. A cut weight is None: not allocated, not counted.
+    cell has for the others. A cut weight is None: not allocated, not counted. `adjust`
+    may rescale what was drawn, or keep a part of it only.
     """
 
-    def __init__(self, shapes: dict[str, tuple[int, ...]], cut: set[str], fan_in: int) -> None:
+    def __init__(
+        self,
+        shapes: dict[str, tuple[int, ...]],
+        cut: set[str],
+        fan_in: int,
+        adjust: Adjust = as_drawn,
+    ) -> None:
         super().__init__()
-        self._shapes, self._fan_in = shapes, fan_in
+        self._shapes, self._fan_in, self._adjust = shapes, fan_in, adjust
         for name, shape in shapes.items():
-            self.register_parameter(name, None if name in cut else nn.Parameter(torch.empty(shape)))
-        self.reset_parameters()
+            drawn = adjust(name, uniform(shape, fan_in))
+            self.register_parameter(name, None if name in cut else nn.Parameter(drawn))
 
     if TYPE_CHECKING:
 
@@ -92,6 +109,18 @@ class Weights(nn.Module):
         """Draw every weight from U(fan_in), skipping over the cut ones."""
         with torch.no_grad():
             for name, shape in self._shapes.items():
-                drawn, weight = uniform(shape, self._fan_in), getattr(self, name)
+                drawn = self._adjust(name, uniform(shape, self._fan_in))
+                weight = getattr(self, name)
                 if weight is not None:
                     weight.copy_(drawn)
+
+
+def stacked(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of `gates` gates, one above the other as torch has them."""
+    rows = gates * width
+    return {
+        "weight_ih": (rows, width),
+        "weight_hh": (rows, width),
+        "bias_ih": (rows,),
+        "bias_hh": (rows,),
+    }

@@ -1,17 +1,40 @@
-r"""The gated recurrent unit, library convention (reset after the product, z keeps).
+r"""The gated recurrent unit, in its four conventions and one misprint.
 
     r, z = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
-    n    = tanh( x_t W_inᵀ + b_in + r ⊙ (h_{t-1} W_hnᵀ + b_hn) )
-    h_t  = (1 − z) ⊙ n + z ⊙ h_{t-1}
+    n    = tanh( x_t W_inᵀ + b_in + r ⊙ (h_{t-1} W_hnᵀ + b_hn) )     reset=after
+         | tanh( x_t W_inᵀ + b_in + (r ⊙ h_{t-1}) W_hnᵀ + b_hn )     reset=before
+         | tanh( (r ⊙ x_t) W_inᵀ + b_in + h_{t-1} W_hnᵀ + b_hn )     reset=input
+    h_t  = (1 − z) ⊙ n + z ⊙ h_{t-1}                                 update=z_keeps
+         | z ⊙ n + (1 − z) ⊙ h_{t-1}                                 update=z_writes
 
-Cho et al. 2014 (arXiv:1406.1078); gates in the order r, z, n, as in torch.nn.GRU.
+`after` with `z_keeps` is the library's. `before` is as published and in S4. `input` is
+what S3 prints, a gate on the token instead of on the state.
+
+Cho et al. 2014 (arXiv:1406.1078); gates in the order r, z, n, as in torch.nn.GRU; zoo.md 4.3.
 """
+
+from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
 from lmzoo.config import config
+
+
+class Reset(StrEnum):
+    """What r multiplies."""
+
+    AFTER = "after"  # the state's product with its matrix
+    BEFORE = "before"  # the state
+    INPUT = "input"  # the token's vector
+
+
+class Update(StrEnum):
+    """What z = 1 means."""
+
+    Z_KEEPS = "z_keeps"
+    Z_WRITES = "z_writes"
 
 
 @CELLS("gru")
@@ -20,27 +43,38 @@ class GRU(Cell):
 
     @config
     class Config:
-        """Nothing to choose."""
+        """Which convention; the default is the library's."""
+
+        reset: Reset = Reset.AFTER
+        update: Update = Update.Z_KEEPS
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        h = width
-        shapes = {
-            "weight_ih": (3 * h, h),
-            "weight_hh": (3 * h, h),
-            "bias_ih": (3 * h,),
-            "bias_hh": (3 * h,),
-        }
-        self.w = Weights(shapes, cut=set(), fan_in=h)
+        self.w = Weights(stacked(width, gates=3), cut=set(), fan_in=width)
 
     def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih)
+        projected = nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih)
+        if self.config.reset is not Reset.INPUT:
+            return projected
+        # The gate comes first, so the candidate needs the token itself.
+        return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,) = state
+        (h,), w = state, self.w
         xr, xz, xn = projected.chunk(3, dim=-1)
-        hr, hz, hn = nn.functional.linear(h, self.w.weight_hh, self.w.bias_hh).chunk(3, dim=-1)
-        r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-        n = torch.tanh(xn + r * hn)
-        h = n + z * (h - n)
+        if self.config.reset is Reset.BEFORE:
+            gates = 2 * self.width
+            hr, hz = nn.functional.linear(h, w.weight_hh[:gates], w.bias_hh[:gates]).chunk(2, -1)
+            r = torch.sigmoid(xr + hr)
+            n = xn + nn.functional.linear(r * h, w.weight_hh[gates:], w.bias_hh[gates:])
+        else:
+            hr, hz, hn = nn.functional.linear(h, w.weight_hh, w.bias_hh).chunk(3, dim=-1)
+            r = torch.sigmoid(xr + hr)
+            if self.config.reset is Reset.INPUT:
+                weight, bias = w.weight_ih[2 * self.width :], w.bias_ih[2 * self.width :]
+                n = nn.functional.linear(r * xn, weight, bias) + hn
+            else:
+                n = xn + r * hn
+        z, n = torch.sigmoid(xz + hz), torch.tanh(n)
+        h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
         return h, (h,)

@@ -1,19 +1,36 @@
-r"""Long short-term memory.
+r"""Long short-term memory, and what may stand for its forget gate.
 
     i, f, o = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
     g       = tanh( same )
     c_t     = f ⊙ c_{t-1} + i ⊙ g
     h_t     = o ⊙ tanh(c_t)
 
+`forget=none` is f ≡ 1, the LSTM of 1997; `forget=coupled` is f = 1 − i, so that c_t is a
+blend of c_{t-1} and g. Neither has weights for f; the others start as the full cell's.
+
 Hochreiter & Schmidhuber 1997, Gers et al. 2000; gates in the order i, f, g, o and two
 biases, as in torch.nn.LSTM.
 """
 
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
 from lmzoo.config import config
+from lmzoo.errors import UserError
+
+
+class Forget(StrEnum):
+    """Where f comes from."""
+
+    GATE = "gate"  # its own weights
+    NONE = "none"  # f ≡ 1: nothing is forgotten
+    COUPLED = "coupled"  # f = 1 − i
 
 
 @CELLS("lstm")
@@ -24,25 +41,49 @@ class LSTM(Cell):
 
     @config
     class Config:
-        """Nothing to choose."""
+        """What forgets, and how much of it at the start."""
+
+        forget: Forget = Forget.GATE
+        forget_bias: float | None = Field(None, allow_inf_nan=False)
+        """Initial bias of the forget gate, both biases together; None draws them. A large
+        one (1 or more) keeps f ≈ 1 until training says otherwise."""
+
+        @model_validator(mode="after")
+        def _bias_needs_a_gate(self) -> Any:
+            if self.forget_bias is not None and self.forget is not Forget.GATE:
+                raise UserError(
+                    f"forget_bias={self.forget_bias}: forget={self.forget} has no such bias; "
+                    "use forget=gate or drop it"
+                )
+            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        h = width
-        shapes = {
-            "weight_ih": (4 * h, h),
-            "weight_hh": (4 * h, h),
-            "bias_ih": (4 * h,),
-            "bias_hh": (4 * h,),
-        }
-        self.w = Weights(shapes, cut=set(), fan_in=h)
+        adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
+        self.w = Weights(stacked(width), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
-        i, f, g, o = (projected + h @ self.w.weight_hh.T).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        gates = projected + h @ self.w.weight_hh.T
+        if self.config.forget is Forget.GATE:
+            i, f, g, o = gates.chunk(4, dim=-1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        else:
+            i, g, o = gates.chunk(3, dim=-1)
+            i, g = torch.sigmoid(i), torch.tanh(g)
+            c = (c if self.config.forget is Forget.NONE else (1 - i) * c) + i * g
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
+
+
+def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
+    """Without the rows of f where it has none; its biases set where they are chosen."""
+    i, f, g, o = drawn.chunk(4)
+    if forget is not Forget.GATE:
+        return torch.cat([i, g, o])
+    if bias is not None and name.startswith("bias"):
+        f = torch.full_like(f, bias if name == "bias_ih" else 0.0)
+    return torch.cat([i, f, g, o])

@@ -6,12 +6,8 @@ from typing import Annotated
 import torch
 import typer
 
-from lmzoo import zoo
-from lmzoo.contract import MODELS
-from lmzoo.data.open import open_corpus
 from lmzoo.decode.ancestral import ancestral
-from lmzoo.errors import UserError
-from lmzoo.record import RunFolder
+from lmzoo.trained import open_run
 
 
 def sample(
@@ -22,20 +18,8 @@ def sample(
     data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
 ) -> None:  # fmt: skip
     """Draw sentences from the best weights of a trained run."""
-    folder = RunFolder(run)
-    config = folder.config
-    if config is None or not folder.checkpoint.exists():
-        raise UserError(
-            f"{run} is not the folder of a trained run; `python -m lmzoo train` makes one"
-        )
-    corpus = open_corpus(config["corpus"], data_dir)
-    if corpus.fingerprint != config["fingerprint"]:
-        raise UserError(
-            f"corpus {corpus.name} is not the one the run was trained on; give its --data-dir"
-        )
-    model = zoo.build(MODELS.read(config["model"]), corpus.task)
-    state = torch.load(folder.checkpoint, weights_only=True)
-    model.load_state_dict(state["best"]["weights"])
+    trained = open_run(run, data_dir)
+    model, corpus = trained.model, trained.corpus
     generator = torch.Generator().manual_seed(seed)
     tokens = ancestral(
         model, count, corpus.task.length, temperature=temperature, generator=generator

@@ -21,6 +21,9 @@ class Emission(nn.Module, ABC):
     name: ClassVar[str]
     Config: ClassVar[type]
 
+    latent: ClassVar[str] = ""
+    """What is summed out for each token; '' if nothing is, and then there is no `joint`."""
+
     def __init__(self, config: Any, width: int, norm: Norm) -> None:
         super().__init__()
         self.config = config
@@ -35,6 +38,12 @@ class Emission(nn.Module, ABC):
     @abstractmethod
     def dense(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Log P(v | y) for every v."""
+
+    def joint(
+        self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
+    ) -> Float[Tensor, "*W B T K"]:
+        """Log P(z, target | y), of emissions with a `latent`."""
+        raise NotImplementedError(f"emission {self.name} has no latent")
 
 
 EMISSIONS: Registry[type[Emission]] = Registry("emission")

@@ -29,6 +29,8 @@ from lmzoo.types import Embeddings
 class MixtureEmission(Components, Emission):
     """A context-gated mixture of K context-free softmaxes; the logits have rank at most K."""
 
+    latent = "component"
+
     @config
     class Config:
         """How many components, and whether each has its own scale."""

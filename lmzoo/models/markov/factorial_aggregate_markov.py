@@ -11,7 +11,7 @@ Hinton 1999 (products of experts); S0 DLM19; zoo.md 2.
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -43,7 +43,7 @@ class Objective(StrEnum):
 class FactorialAggregateMarkov(LanguageModel):
     """A product of G small aggregate Markov models, normalised."""
 
-    latent: ClassVar[str] = "state of a group"
+    latent = "state of a group"
 
     @config
     class Config:

@@ -11,7 +11,7 @@ S0 DLM6 (text only; the prior over types is ours); zoo.md 2.
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -36,7 +36,7 @@ class Arcs(StrEnum):
 class LatentParentTyped(ParentModel):
     """R bigrams mixed over all earlier tokens by a learned alignment."""
 
-    latent: ClassVar[str] = "parent and arc type"
+    latent = "parent and arc type"
 
     @config
     class Config:

@@ -10,7 +10,7 @@ bigram.
 S0 DLM18, and DLM28 with N = rms; zoo.md 2.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -31,7 +31,7 @@ from lmzoo.space import IntRange
 class PrototypeRotationMixture(LatentModel):
     """A gate over one map of the previous token (0) and K prototypes (1..K)."""
 
-    latent: ClassVar[str] = "map or prototype"
+    latent = "map or prototype"
 
     @config
     class Config:

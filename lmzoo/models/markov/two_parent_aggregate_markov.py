@@ -12,7 +12,7 @@ none of B·T³.
 S0 DLM14; zoo.md 2.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -37,7 +37,7 @@ from lmzoo.space import IntRange
 class TwoParentAggregateMarkov(LatentModel):
     """K soft classes chosen by two earlier tokens together."""
 
-    latent: ClassVar[str] = "second parent"
+    latent = "second parent"
 
     @config
     class Config:

@@ -10,7 +10,7 @@ Jelinek & Mercer 1980; S0 DLM7; zoo.md 2.
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -40,7 +40,7 @@ class Unigram(StrEnum):
 class InterpolatedBigram(LatentModel):
     """A log-bilinear bigram that may fall back on a unigram."""
 
-    latent: ClassVar[str] = "unigram or bigram"
+    latent = "unigram or bigram"
 
     @config
     class Config:

@@ -8,7 +8,7 @@ r"""A mixture of K log-bilinear n-grams.
 S0 DLM4; zoo.md 2.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from lmzoo.space import IntRange
 class LogBilinearMixture(VectorMixture):
     """K linear maps of the window, one tied softmax each."""
 
-    latent: ClassVar[str] = "component"
+    latent = "component"
 
     @config
     class Config:

@@ -8,7 +8,7 @@ K = 1 is the interpolated bigram.
 S0 DLM8; zoo.md 2.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -28,7 +28,7 @@ from lmzoo.space import IntRange
 class MultiTransitionBigram(LatentModel):
     """K linear maps of the previous token, and the first one's unigram."""
 
-    latent: ClassVar[str] = "unigram or transition"
+    latent = "unigram or transition"
 
     @config
     class Config:

@@ -10,7 +10,7 @@ S0 DLM3; zoo.md 2.
 """
 
 from itertools import permutations
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -31,7 +31,7 @@ from lmzoo.space import IntRange
 class PermutationLogBilinear(VectorMixture):
     """A log-bilinear n-gram mixed over all W! orders of its window."""
 
-    latent: ClassVar[str] = "permutation of the window"
+    latent = "permutation of the window"
 
     @config
     class Config:

@@ -1,14 +1,14 @@
 r"""The recurrent language model: any cell x any emission x any normaliser x W starts.
 
     x_t = N(e(s_{t-1}))        h_0 = 1, or one of W learned vectors w_i
-    h_t = cell(x_t, h_{t-1})
+    h_t = cell(x_t, h_{t-1})   num_layers of them, each reading the outputs of the one below
     P(s_t | s_<t) = emission(N(h_t))
 
 With W learned initial states the whole sequence is a mixture over them (see
 `functional/starts.py`). S0 DLM11, 12, 23, 26, 29, 43-47; zoo.md 1.4, 1.5, 2.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.starts import Starts
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.mgru import MGRU
 from lmzoo.cells.mgru_switches import Squash
 from lmzoo.config import config
@@ -48,16 +48,21 @@ class RecurrentLM(LanguageModel):
         norm: Norm = Norm.RMS
         starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0)
         """W learned initial states; 0 is the published constant state of ones."""
+        num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
+        """Cells stacked on one another, of one kind."""
         embedding_std: float | None = Field(None, gt=0)
         """Spread of the initial embeddings; None is 1/√E. The published code used 1."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.embedding = Table(task.vocab, config.width, config.embedding_std)
-        self.cell = CELLS.build(config.cell, config.width, task.length)
+        cells = [
+            CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
+        ]
+        self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
-        width = self.cell.parts * config.width
-        self.starts = Starts(config.starts, width) if config.starts else None
+        self.latent = self.emission.latent
+        self.starts = Starts(config.starts, self._start_size) if config.starts else None
         # Bernoulli states live in [0, 1]; a learned start must begin there too.
         self._bernoulli = (
             isinstance(config.cell, MGRU.Config) and config.cell.squash is Squash.SIGMOID
@@ -71,7 +76,13 @@ class RecurrentLM(LanguageModel):
 
     @property
     def state_size(self) -> int | None:
-        return self.cell.state_size
+        # Whether a cell's state grows is a matter of its config, which all layers share.
+        one = self.cell.state_size
+        return None if one is None else one * self.config.num_layers
+
+    @property
+    def _start_size(self) -> int:
+        return self.cell.parts * self.config.width * self.config.num_layers
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self._scores_by_start(tokens)
@@ -90,6 +101,17 @@ class RecurrentLM(LanguageModel):
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0)
 
+    def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, i): softmax_z of the joint."""
+        if not self.latent:
+            return super().posterior(tokens, lengths)
+        y = self._outputs(tokens[:, :-1])
+        joint = self.emission.joint(y, tokens[:, 1:], self.embedding.weight)  # W B T-1 K
+        if self.starts is not None:
+            seen = torch.logsumexp(joint, dim=-1)
+            joint = joint + start_posterior(self.starts.log_weights(), seen)[..., None]
+        return torch.softmax(torch.logsumexp(joint, dim=0), dim=-1).mT
+
     def _scores_by_start(self, tokens: Tensor) -> Float[Tensor, "W B t"]:
         y = self._outputs(tokens[:, :-1])
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
@@ -101,12 +123,14 @@ class RecurrentLM(LanguageModel):
         count, batch = len(start), len(tokens)
         start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
         x = x.repeat(count, 1, 1) if count > 1 else x
-        h = self.cell.scan(x, start)
+        begin, *upper = start.chunk(self.config.num_layers, dim=-1)
+        h = self.cell.scan(x, begin)
+        for layer, begin in zip(self.upper, upper, strict=True):
+            h = cast("Cell", layer).scan(h, begin)
         return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:
-            size = self.cell.parts * self.config.width
-            return self.embedding.weight.new_ones(1, size)
+            return self.embedding.weight.new_ones(1, self._start_size)
         vectors = self.starts.vectors
         return torch.sigmoid(vectors) if self._bernoulli else vectors

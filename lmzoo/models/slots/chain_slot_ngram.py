@@ -105,4 +105,4 @@ class ChainSlotNgram(SlotModel):
 
     def prior(self) -> Float[Tensor, "S S"]:
         """Log softmax_{j<t} Λ_1[t, j]: where the first slot points before it sees words."""
-        return lag_pointer(self.lags[0], self.lags.new_zeros(len(self.lags[0]))).log()
+        return lag_pointer(self.lags[0], self.lags.new_zeros(len(self.lags[0]))).log().mT

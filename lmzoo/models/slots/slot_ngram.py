@@ -45,4 +45,4 @@ class SlotNgram(SlotModel):
     def prior(self) -> Float[Tensor, "N S S"]:
         """Log softmax_{j<t} Λ_n[t, j]: where the slots point before they see words."""
         places = self.lags.new_zeros(self.lags.shape[:2])
-        return lag_pointer(self.lags, places).log()
+        return lag_pointer(self.lags, places).log().mT

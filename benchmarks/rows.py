@@ -1,0 +1,84 @@
+"""How long a training step of every row takes, beside the aggregate Markov model's (DLM10).
+
+    python benchmarks/rows.py --corpus multi30k_en --data-dir DIR
+
+Each row is measured in turn with DLM10, in one process on one thread, so the ratio
+holds where the machine's speed drifts. Count models are measured by their one pass,
+divided by the batches of an epoch. Prints a markdown table, the slowest row first.
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from lmzoo import zoo
+from lmzoo.contract import LanguageModel
+from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.edge import run
+
+RIVAL = "aggregate_markov"
+BATCH = 100
+
+
+def main(
+    corpus: Annotated[str, typer.Option()] = "captions",
+    data_dir: Annotated[Path | None, typer.Option()] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Steps of each, in turn.")] = 3,
+) -> None:
+    """Print every row's step time and its ratio to DLM10's."""
+    torch.set_num_threads(1)
+    data = open_corpus(corpus, data_dir)
+    rival = _model(RIVAL, data)
+    found = []
+    for name in zoo.names():
+        if zoo.row(name).model is not None and name != RIVAL:
+            sys.stderr.write(f"{name}\n")
+            found.append((name, *_paired(_model(name, data), rival, data, rounds)))
+    found.sort(key=lambda row: -row[1])
+    typer.echo(f"batch {BATCH}, {data.name}, V={len(data.vocabulary)}, median of {rounds} rounds\n")
+    typer.echo("| row | ratio to DLM10 | ms a step |\n|---|---:|---:|")
+    for name, ratio, ms in found:
+        typer.echo(f"| {name} | {ratio:.1f} | {ms:.0f} |")
+
+
+def _model(name: str, data: Corpus) -> LanguageModel:
+    return zoo.build(zoo.config(name), data.task)
+
+
+def _paired(
+    model: LanguageModel, rival: LanguageModel, data: Corpus, rounds: int
+) -> tuple[float, float]:
+    """Median ratio of step times, and the row's median milliseconds."""
+    batches = epoch_batches(data.train.lengths, BATCH, seed=0, epoch=0)
+    ratios, own = [], []
+    for i in range(rounds + 1):
+        rows = batches[i % len(batches)]
+        mine, theirs = _seconds(model, data, rows, len(batches)), _seconds(rival, data, rows, 1)
+        if i:  # the first is a warm-up
+            ratios.append(mine / theirs)
+            own.append(mine)
+    return statistics.median(ratios), statistics.median(own) * 1e3
+
+
+def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: int) -> float:
+    start = time.perf_counter()
+    if model.closed_form:
+        model.fit_closed_form(data.train.tokens, data.train.lengths)
+        return (time.perf_counter() - start) / batches
+    batch = gather(data.train, rows)
+    model.zero_grad()
+    (-model.log_prob(batch.tokens, batch.lengths).sum() / len(rows)).backward()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    run(app)

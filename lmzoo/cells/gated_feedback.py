@@ -1,0 +1,106 @@
+r"""Gated feedback: every layer reads every layer, through one gate for each pair.
+
+    h*_{t-1} = [h¹_{t-1} .. h^D_{t-1}],   h⁰_t = x_t
+    G^{i→j}  = σ( w^{i→j} · h^{j-1}_t + u^{i→j} · h*_{t-1} )           one number
+    s^j      = Σ_i G^{i→j} U^{i→j} h^i_{t-1}
+    h^j_t    = tanh( W^j h^{j-1}_t + b^j + s^j )                       unit=tanh
+
+With `unit=lstm` this is the candidate of an LSTM, whose gates i, f, o read h^{j-1}_t and
+h^j_{t-1} alone; with `unit=gru` the candidate is tanh( W^j h^{j-1}_t + b^j + r ⊙ s^j )
+and z keeps. The output is h^D. With G^{i→j} = [i = j] it is a stack of plain cells.
+
+Chung et al. 2015 (arXiv:1502.02367); S2; zoo.md 4.2.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.config import config
+from lmzoo.space import IntRange
+
+
+class Unit(StrEnum):
+    """What each layer is."""
+
+    TANH = "tanh"
+    LSTM = "lstm"
+    GRU = "gru"
+
+
+GATES = {Unit.TANH: 0, Unit.LSTM: 3, Unit.GRU: 2}
+"""Gates a layer has of its own: i, f, o or r, z."""
+
+
+@CELLS("gated_feedback")
+class GatedFeedback(Cell):
+    """D layers that see one another's last states."""
+
+    @config
+    class Config:
+        """How many layers, and of what."""
+
+        unit: Unit = Unit.TANH
+        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        """D."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        d, h, gates = config.depth, width, GATES[config.unit]
+        self.parts = 2 * d if config.unit is Unit.LSTM else d
+        shapes = {
+            "w": (d, h, h),
+            "u": (d, d, h, h),  # into j, from i
+            "b": (d, h),
+            "global_below": (d, d, h),
+            "global_before": (d, d, d * h),
+            "gates_below": (d, gates * h, h),
+            "gates_before": (d, gates * h, h),
+            "gates_bias": (d, gates * h),
+        }
+        cut = set() if gates else {"gates_below", "gates_before", "gates_bias"}
+        self.w = Weights(shapes, cut, fan_in=h)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        depth = self.config.depth
+        before, memory = torch.stack(state[:depth], dim=1), state[depth:]
+        below, hidden, cells = projected, [], []
+        for j in range(depth):
+            fed = torch.einsum("bi,ikh,bih->bk", self.reset(j, below, before), self.w.u[j], before)
+            below, cell = self._layer(j, below, before[:, j], fed, memory[j] if memory else None)
+            hidden.append(below)
+            cells += [] if cell is None else [cell]
+        return below, (*hidden, *cells)
+
+    def reset(
+        self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
+    ) -> Float[Tensor, "B D"]:
+        """G^{i→j} for every i."""
+        return torch.sigmoid(
+            below @ self.w.global_below[j].T + before.flatten(1) @ self.w.global_before[j].T
+        )
+
+    def _layer(
+        self, j: int, below: Tensor, own: Tensor, fed: Tensor, c: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        w = self.w
+        candidate = below @ w.w[j].T + w.b[j]
+        if self.config.unit is Unit.TANH:
+            return torch.tanh(candidate + fed), None
+        gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
+        if self.config.unit is Unit.GRU:
+            r, z = torch.sigmoid(gates).chunk(2, dim=-1)
+            n = torch.tanh(candidate + r * fed)
+            return n + z * (own - n), None
+        i, f, o = torch.sigmoid(gates).chunk(3, dim=-1)
+        assert c is not None
+        c = f * c + i * torch.tanh(candidate + fed)
+        return o * torch.tanh(c), c

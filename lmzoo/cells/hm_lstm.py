@@ -1,0 +1,119 @@
+r"""The hierarchical multiscale LSTM: layers that find the boundaries of their segments.
+
+    s   = U^ℓ h^ℓ_{t-1} + z^ℓ_{t-1} D^ℓ h^{ℓ+1}_{t-1} + z^{ℓ-1}_t W^ℓ h^{ℓ-1}_t + b^ℓ
+    i, f, g, o, z̃ = σ, σ, tanh, σ, hardsigm of the parts of s;   z^ℓ_t = [z̃ > ½]
+    UPDATE  z^ℓ_{t-1} = 0, z^{ℓ-1}_t = 1    c = f ⊙ c + i ⊙ g
+    COPY    z^ℓ_{t-1} = 0, z^{ℓ-1}_t = 0    c and h stay
+    FLUSH   z^ℓ_{t-1} = 1                   c = i ⊙ g
+    h^ℓ = o ⊙ tanh(c)  unless COPY
+    y_t = ReLU( Σ_ℓ σ( v^ℓ · [h¹ .. h^D] ) E^ℓ h^ℓ )                    the output
+
+h⁰ = x and z⁰ = 1; the top layer has no boundary and nothing above it.
+hardsigm(s) = clip((a s + 1) / 2, 0, 1), and z passes its gradient on as if it were z̃. The
+slope a is a constant here: the published schedule min(5, 1 + 0.04 epoch) would make the
+density depend on the training's clock.
+
+Chung et al. 2017 (arXiv:1609.01704); S2; zoo.md 4.2.
+"""
+
+from typing import Annotated, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, Cell, State, Weights, as_drawn
+from lmzoo.config import config
+from lmzoo.space import FloatRange, IntRange
+
+
+@CELLS("hm_lstm")
+class HierarchicalMultiscaleLSTM(Cell):
+    """D layers; a layer moves on where the one below it ends a segment."""
+
+    @config
+    class Config:
+        """How many layers, and how steep their boundary detectors."""
+
+        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        """D."""
+        slope: Annotated[float, FloatRange(1.0, 5.0)] = Field(1.0, gt=0, allow_inf_nan=False)
+        """a."""
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        d, h = config.depth, width
+        self.parts = 2 * d
+        self.layers = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
+        self.out = Weights({"gate": (d, d * h), "embed": (d, h, h)}, cut=set(), fan_in=h)
+
+    @property
+    def state_size(self) -> int | None:
+        return self.parts * self.width + self.config.depth - 1
+
+    def initial(self, start: Tensor) -> State:
+        none = start.new_zeros(len(start), self.config.depth - 1)
+        return (*start.chunk(self.parts, dim=-1), none)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        depth = self.config.depth
+        hidden, cells, ended = list(state[:depth]), list(state[depth:-1]), state[-1]
+        before, boundaries = state[:depth], []
+        below, moved = projected, torch.ones_like(projected[:, :1])
+        for j, layer in enumerate(self.layers):
+            w = cast("Weights", layer)
+            s = before[j] @ w.own.T + moved * (below @ w.below.T) + w.bias
+            flush = torch.zeros_like(moved)
+            if j < depth - 1:
+                flush = ended[:, j : j + 1]
+                s = s + flush * (before[j + 1] @ w.above.T)
+            i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
+            written = torch.sigmoid(i) * torch.tanh(g)
+            kept = moved * torch.sigmoid(f) + (1 - moved)
+            written = (flush + (1 - flush) * moved) * written
+            cells[j] = (1 - flush) * kept * cells[j] + written
+            copy = (1 - flush) * (1 - moved)
+            hidden[j] = copy * hidden[j] + (1 - copy) * torch.sigmoid(o) * torch.tanh(cells[j])
+            below, moved = hidden[j], self._boundary(s[:, 4 * self.width :])
+            boundaries.append(moved)
+        z = torch.cat(boundaries[:-1], dim=-1) if depth > 1 else ended
+        return self._output(hidden), (*hidden, *cells, z)
+
+    def boundaries(
+        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B T L"]:
+        """Where each of the L = D − 1 layers below the top ended a segment: 0 or 1."""
+        state, seen = self.initial(start), []
+        for projected in self.project(x).unbind(1):
+            _, state = self.step(projected, state)
+            seen.append(state[-1])
+        return torch.stack(seen, dim=1)
+
+    def _boundary(self, s: Tensor) -> Tensor:
+        soft = ((self.config.slope * s + 1) / 2).clamp(0, 1)
+        # Exactly 0 or 1 in value: the difference is zero, and carries the gradient.
+        return (soft > 0.5).to(s.dtype) + (soft - soft.detach())
+
+    def _output(self, hidden: list[Tensor]) -> Tensor:
+        gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
+        words = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
+        return torch.relu((gates[..., None] * words).sum(1))
+
+
+def _layer(width: int, *, top: bool) -> Weights:
+    """The weights of one layer; a top layer has no boundary and nothing above."""
+    rows = 4 * width + (not top)
+    shapes = {
+        "own": (rows, width), "below": (rows, width), "bias": (rows,), "above": (rows, width),
+    }  # fmt: skip
+    cut, adjust = ({"above"}, as_drawn) if top else (set(), _ajar)
+    return Weights(shapes, cut, fan_in=width, adjust=adjust)
+
+
+def _ajar(name: str, drawn: Tensor) -> Tensor:
+    """Boundaries begin more often open than shut: behind a shut one nothing learns."""
+    return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)]) if name == "bias" else drawn

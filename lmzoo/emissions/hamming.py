@@ -1,0 +1,104 @@
+r"""Hamming emission: a word is a code of M small vectors, and mismatches are counted.
+
+    q = A y + a                  M vectors of size d from the context
+    C_v = K e(v)                 M vectors of size d from the word's embedding
+    a_vm = q_m · C_vm [+ b_m]
+    P(v | y) = softmax_v( β Σ_m σ(a_vm) )        aggregate=sigmoid_l1
+             | softmax_v( β min_m a_vm )         aggregate=min
+             | softmax_v( β Σ_m a_vm )           aggregate=sum
+
+M − Σ_m σ(a_vm) is a soft count of the groups in which word and context disagree: one
+disagreement costs at most β and no agreement elsewhere can buy it back, as it can in an
+inner product (`sum`, whose logits have rank at most M d). Every word is compared at
+every position: (B, T, V, M) numbers.
+
+S1; zoo.md 4.1.
+"""
+
+import math
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, StrictBool, model_validator
+from torch import Tensor, nn
+
+from lmzoo.config import config
+from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.errors import UserError
+from lmzoo.functional.normalise import Norm
+from lmzoo.space import IntRange
+from lmzoo.types import Embeddings
+
+
+class Aggregate(StrEnum):
+    """What becomes of a word's M agreements."""
+
+    SIGMOID_L1 = "sigmoid_l1"  # counted, each at most once
+    MIN = "min"  # the worst one decides
+    SUM = "sum"  # added up: a tied softmax
+
+
+@EMISSIONS("hamming")
+class HammingEmission(Emission):
+    """Words and contexts are codes; a word is likely where few groups mismatch."""
+
+    @config
+    class Config:
+        """How many groups, how large, and how they are put together."""
+
+        groups: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """M."""
+        size: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        """d."""
+        aggregate: Aggregate = Aggregate.SIGMOID_L1
+        biased: StrictBool = False
+        """Whether each group has a threshold b_m."""
+
+        @model_validator(mode="after")
+        def _bias_matters(self) -> Any:
+            if self.biased and self.aggregate is Aggregate.SUM:
+                raise UserError("biased=True: aggregate=sum adds the same to every word; drop it")
+            return self
+
+    bias: nn.Parameter | None
+
+    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+        super().__init__(config, width, norm)
+        self.context = nn.Linear(width, config.groups * config.size)
+        self.codes = nn.Linear(width, config.groups * config.size, bias=False)
+        bias = nn.Parameter(torch.empty(config.groups)) if config.biased else None
+        self.register_parameter("bias", bias)
+        self.log_scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """β starts where the logits are about Σ_m a_vm: σ has slope ¼ at 0."""
+        l1 = self.config.aggregate is Aggregate.SIGMOID_L1
+        nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
+        dense = self.dense(y, table)
+        index = targets.expand(dense.shape[:-1])[..., None]
+        return dense.gather(-1, index)[..., 0]
+
+    def dense(self, y: Tensor, table: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(y, table), dim=-1)
+
+    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+        """−β E(v), E(v) being the soft count of mismatches up to a constant."""
+        if self.config.aggregate is Aggregate.SUM:
+            return self.log_scale.exp() * (self.context(y) @ self.codes(table).T)
+        a = self.agreements(y, table)
+        one = a.sigmoid().sum(-1) if self.config.aggregate is Aggregate.SIGMOID_L1 else a.amin(-1)
+        return self.log_scale.exp() * one
+
+    def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
+        """a_vm: the inner product of word and context inside each group."""
+        shape = (self.config.groups, self.config.size)
+        q, codes = self.context(y).unflatten(-1, shape), self.codes(table).unflatten(-1, shape)
+        a = torch.einsum("...md,vmd->...vm", q, codes)
+        return a if self.bias is None else a + self.bias

@@ -1,0 +1,58 @@
+r"""The Set Transformer as a language model: each prefix is a set.
+
+    h^l_t = ISAB_m( h^{l-1}_{<=t} )_t      points > 0
+    h^l_t = SAB( h^{l-1}_{<=t} )_t         points = 0: MAB(X, X), masked
+    P(s_{t+1} | s_<=t) = emission(h^D_t)
+
+In one layer without positions only the last token of the prefix and the bag of the others
+matter; by default positions are told. The causal form is this zoo's.
+
+Lee et al. 2019 (arXiv:1810.00825); S1; zoo.md 4.1.
+"""
+
+from typing import Annotated
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.blocks.attention import causal_mask
+from lmzoo.blocks.attention_block import AttentionBlock
+from lmzoo.blocks.set_attention import InducedAttention
+from lmzoo.config import config
+from lmzoo.contract import Task, model
+from lmzoo.models.attention.base import AttentionConfig, AttentionModel
+from lmzoo.space import IntRange
+
+
+@model(
+    "set_transformer_causal",
+    family="attention",
+    seed="S1",
+    source="Lee et al. 2019 (arXiv:1810.00825); S1",
+)
+class SetTransformerCausal(AttentionModel):
+    """Set Transformer whose inducing points summarise every prefix."""
+
+    @config
+    class Config(AttentionConfig):
+        """How many inducing points summarise a prefix."""
+
+        points: Annotated[int, IntRange(1, 16, log=True)] = Field(4, ge=0)
+        """m; 0 lets every token look at every earlier one."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
+
+    def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+        see = causal_mask(x.shape[1], x.device)
+        for block in self.blocks:
+            x = block(x, causal=True) if self.config.points else block(x, see=see)
+        return x
+
+    def _block(self) -> nn.Module:
+        width, attention, dropout = self.config.width, self.config.attention, self.config.dropout
+        if self.config.points:
+            return InducedAttention(width, self.config.points, attention, dropout=dropout)
+        return AttentionBlock(width, attention, dropout=dropout)

@@ -1,0 +1,75 @@
+r"""A recurrent VAE with a Gaussian latent.
+
+    μ = h_enc M                    β = exp(p), one for all sentences
+    q(z | s) = N(μ, β^{-2})        z = μ + ε / β
+    p(z)     = N(μ_0, β_0^{-2})    μ_0 and β_0 learned
+
+The cell is a field: `cell=mgu` with `cuts` is the seed's mutable VAE.
+
+Kingma & Welling 2014 (arXiv:1312.6114); S0 DLM50, DLM51; zoo.md 2.4.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.catalogue import preset
+from lmzoo.contract import Task, model
+from lmzoo.functional.divergence import gaussian_kl, gaussian_log_density
+from lmzoo.functional.draw import uniform
+from lmzoo.functional.noise import normal
+from lmzoo.models.latent.vae import VAE, VAEConfig
+
+SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0"
+
+
+class GaussianLatent(nn.Module):
+    """The parameters of q and p: means, and log inverse spreads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.to_mean = nn.Parameter(torch.empty(width, width))
+        self.log_beta = nn.Parameter(torch.empty(width))
+        self.prior_mean = nn.Parameter(torch.empty(width))
+        self.prior_log_beta = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """M from U(E), the vectors from U(2), as published."""
+        width = len(self.log_beta)
+        with torch.no_grad():
+            self.to_mean.copy_(uniform((width, width), width))
+            for vector in (self.log_beta, self.prior_mean, self.prior_log_beta):
+                vector.copy_(uniform((width,), 2))
+
+
+@model("gru_vae", ids=("DLM51",), family="vae", seed="S0", source=SOURCE)
+class GaussianVAE(VAE):
+    """GRU encoder and decoder with a Gaussian sentence latent."""
+
+    Config = VAEConfig
+
+    def __init__(self, config: VAEConfig, task: Task) -> None:
+        super().__init__(config, task)
+        self.z = GaussianLatent(config.width)
+        self.noise_shape = (config.width,)
+
+    def draw(self, h: Tensor, u: Tensor) -> Tensor:
+        return h @ self.z.to_mean + normal(u) / self.z.log_beta.exp()
+
+    def prior_draw(self, u: Tensor) -> Tensor:
+        return self.z.prior_mean + normal(u) / self.z.prior_log_beta.exp()
+
+    def kl(self, h: Tensor) -> Tensor:
+        z = self.z
+        return gaussian_kl(h @ z.to_mean, z.log_beta, z.prior_mean, z.prior_log_beta).sum(-1)
+
+    def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
+        prior = gaussian_log_density(z, self.z.prior_mean, self.z.prior_log_beta)
+        return prior - gaussian_log_density(z, h @ self.z.to_mean, self.z.log_beta)
+
+
+preset(
+    "rnn_vae", model="gru_vae", fields={"cell": "rnn"}, ids=("DLM50",), family="vae",
+    score="bound", seed="S0", source=SOURCE,
+    summary="Tanh-RNN encoder and decoder with a Gaussian sentence latent.",
+)  # fmt: skip

@@ -1,0 +1,61 @@
+"""A Transformer layer is the library's, with either place of the norm."""
+
+import pytest
+import torch
+from torch import nn
+
+from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention_block import AttentionBlock, NormPlace
+from lmzoo.blocks.feed_forward import Activation
+from tests.blocks.test_attention import E, T, as_library, inputs
+from tests.laws.ask import same
+from tests.tiny import CLOSE
+
+
+def block(**options: object) -> AttentionBlock:
+    """A layer whose norms, too, are no identities."""
+    torch.manual_seed(0)
+    layer = AttentionBlock(E, Attention.Config(heads=2), **options)
+    with torch.no_grad():
+        for norm in (layer.attention_norm, layer.feed_forward_norm):
+            norm.weight.uniform_(0.5, 2)
+            norm.bias.uniform_(-1, 1)
+    return layer.eval()
+
+
+def as_layer(ours: AttentionBlock, activation: Activation) -> nn.TransformerEncoderLayer:
+    """torch's layer with our weights."""
+    theirs = nn.TransformerEncoderLayer(
+        E, 2, 4 * E, batch_first=True, norm_first=ours.place is NormPlace.PRE,
+        activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
+    ).eval()  # fmt: skip
+    theirs.self_attn = as_library(ours.attention)
+    theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
+    theirs.norm1.load_state_dict(ours.attention_norm.state_dict())
+    theirs.norm2.load_state_dict(ours.feed_forward_norm.state_dict())
+    return theirs
+
+
+@pytest.mark.parametrize("place", list(NormPlace))
+@pytest.mark.parametrize("activation", list(Activation))
+def test_it_is_the_librarys_layer(place: NormPlace, activation: Activation) -> None:
+    ours = block(place=place, activation=activation)
+    x, see = inputs(3, T, E), causal_mask(T)
+    expected = as_layer(ours, activation)(x, src_mask=~see)
+    same(ours(x, see=see), expected, CLOSE, "layer")
+
+
+def test_a_memory_is_looked_at_as_it_is() -> None:
+    ours = block(place=NormPlace.PRE)
+    x, memory = inputs(3, T, E), inputs(3, 2, E, seed=2)
+    h = x + ours.attention(ours.attention_norm(x), memory)
+    expected = h + ours.feed_forward(ours.feed_forward_norm(h))
+    same(ours(x, memory), expected, CLOSE, "layer with a memory")
+
+
+def test_dropout_leaves_the_residual_alone() -> None:
+    """Under pre-LN a layer that drops nearly all of both parts is nearly the identity."""
+    ours = block(place=NormPlace.PRE, dropout=0.999).train()
+    x = inputs(100, 1, E)
+    assert ((ours(x) - x).abs() < CLOSE).float().mean() > 0.9

@@ -1,0 +1,82 @@
+"""Set attention knows no order; its causal form is the plain one on every prefix."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention_block import AttentionBlock
+from lmzoo.blocks.set_attention import InducedAttention, PooledAttention
+from tests.blocks.test_attention import E, T, inputs
+from tests.laws.ask import same
+from tests.tiny import CLOSE
+
+X = inputs(3, T, E)
+ORDER = torch.tensor([3, 0, 4, 1, 2])
+CONFIG = Attention.Config(heads=2)
+
+
+def induced(points: int = 2) -> InducedAttention:
+    torch.manual_seed(0)
+    return InducedAttention(E, points, CONFIG).eval()
+
+
+def block() -> AttentionBlock:
+    torch.manual_seed(0)
+    return AttentionBlock(E, CONFIG).eval()
+
+
+def test_set_attention_moves_with_its_members() -> None:
+    same(block()(X[:, ORDER]), block()(X)[:, ORDER], CLOSE, "SAB")
+    moved = induced()(X[:, ORDER], causal=False)
+    same(moved, induced()(X, causal=False)[:, ORDER], CLOSE, "ISAB")
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_pool_does_not_know_the_order_but_knows_every_member(seeds: int) -> None:
+    torch.manual_seed(0)
+    pool = PooledAttention(E, seeds, CONFIG).eval()
+    before = pool(X)
+    assert before.shape == (3, seeds, E)
+    same(pool(X[:, ORDER]), before, CLOSE, "PMA")
+    for member in range(T):
+        other = X.clone()
+        other[:, member] += 1
+        assert (pool(other) - before).abs().max() > 1e-3
+
+
+def test_the_causal_form_is_the_plain_form_on_every_prefix() -> None:
+    causal, masked = induced()(X, causal=True), block()(X, see=causal_mask(T))
+    for t in range(1, T + 1):
+        plain = induced()(X[:, :t], causal=False)
+        same(causal[:, t - 1], plain[:, -1], CLOSE, f"ISAB of {t}")
+        same(masked[:, t - 1], block()(X[:, :t])[:, -1], CLOSE, f"SAB of {t}")
+
+
+def running(attention: Attention, points: Tensor, x: Tensor) -> Tensor:
+    """Σ_j exp(a_j) v_j / Σ_j exp(a_j), one term added per step: B T m E."""
+    weights = attention.logits(points.expand(len(x), -1, -1), x).exp()
+    values = attention.value(x).unflatten(-1, (attention.config.heads, -1)).transpose(1, 2)
+    above = (weights[..., None] * values[:, :, None]).cumsum(3)
+    each = above / weights.cumsum(3)[..., None]  # B heads m T d
+    return attention.output(each.permute(0, 3, 2, 1, 4).flatten(3))
+
+
+def test_prefix_summaries_are_a_running_softmax() -> None:
+    isab = induced()
+    points, gather = isab.points.vectors, isab.gather
+    h = gather.attention_norm(points + running(gather.attention, points, X))
+    expected = gather.feed_forward_norm(h + gather.feed_forward(h))
+    same(isab.prefix_summaries(X), expected, CLOSE, "summaries")
+
+
+def test_one_point_that_scores_all_alike_takes_the_mean_of_the_prefix() -> None:
+    isab = induced(points=1)
+    attention = isab.gather.attention
+    attention.key.load_state_dict({"weight": torch.zeros(E, E)})
+    for part in (attention.value, attention.output):
+        part.load_state_dict({"weight": torch.eye(E), "bias": torch.zeros(E)})
+    mean = X.cumsum(1) / torch.arange(1, T + 1)[:, None]
+    h = isab.gather.attention_norm(isab.points.vectors + mean)
+    expected = isab.gather.feed_forward_norm(h + isab.gather.feed_forward(h))
+    same(isab.prefix_summaries(X)[:, :, 0], expected, CLOSE, "summary")

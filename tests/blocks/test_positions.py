@@ -1,0 +1,71 @@
+"""Positions: sinusoids that turn, and the ways of telling them."""
+
+import math
+
+import pytest
+import torch
+
+from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
+from lmzoo.errors import UserError
+from tests.laws.ask import same
+from tests.tiny import CLOSE, FINE
+
+T, E = 6, 8
+X = torch.randn(2, T, E, generator=torch.Generator().manual_seed(0))
+
+
+def place(kind: Positions) -> PositionalEncoding:
+    torch.manual_seed(1)
+    return PositionalEncoding(kind, E, T, 0.5)
+
+
+@pytest.mark.parametrize("width", [1, 5, 8])
+def test_sinusoids_are_the_published_formula(width: int) -> None:
+    table = sinusoids(40, width)
+    for p, channel in ((0, 0), (1, 0), (7, width - 1), (39, width // 2)):
+        angle = p / 10000 ** (channel // 2 * 2 / width)
+        expected = math.cos(angle) if channel % 2 else math.sin(angle)
+        assert table[p, channel].item() == pytest.approx(expected, abs=FINE)
+    assert table.abs().max() <= 1
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_a_shift_turns_each_pair_by_its_own_angle(k: int) -> None:
+    sin, cos = sinusoids(40, E).unflatten(1, (-1, 2)).unbind(-1)
+    angle = k / 10000 ** (torch.arange(0, E, 2, dtype=torch.float64) / E)
+    turned = sin * angle.cos() + cos * angle.sin(), cos * angle.cos() - sin * angle.sin()
+    same(sin[k:], turned[0][:-k], FINE, "sines")
+    same(cos[k:], turned[1][:-k], FINE, "cosines")
+
+
+def test_added_positions_stand_beside_vectors_of_their_size() -> None:
+    expected = E**0.5 * X + sinusoids(T, E).float()
+    same(place(Positions.ADD)(X), expected, CLOSE, "sum")
+
+
+def test_concatenated_positions_folded_by_ones_are_added() -> None:
+    concat = place(Positions.CONCAT)
+    assert (concat(X) - place(Positions.ADD)(X)).abs().max() > 0.1
+    identity = torch.eye(E)
+    concat.fold.load_state_dict(
+        {"weight": torch.cat([identity, identity], dim=1), "bias": torch.zeros(E)}
+    )
+    same(concat(X), place(Positions.ADD)(X), CLOSE, "folded")
+
+
+def test_learned_positions_are_one_vector_each() -> None:
+    learned = place(Positions.LEARNED)
+    same(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
+    longer = torch.cat([X, X], dim=1)
+    with pytest.raises(UserError, match=f"end at {T}, got {2 * T}"):
+        learned(longer)
+
+
+def test_no_positions_change_nothing() -> None:
+    same(place(Positions.NONE)(X), X, 0, "vectors")
+
+
+@pytest.mark.parametrize("kind", [Positions.ADD, Positions.CONCAT, Positions.LEARNED])
+def test_equal_tokens_differ_by_where_they_stand(kind: Positions) -> None:
+    placed = place(kind)(X[:, :1].expand(-1, T, -1))
+    assert (placed[:, 1:] - placed[:, :1]).abs().amax(-1).min() > 0.1

@@ -1,0 +1,111 @@
+"""Layers that read one another through gates (S2)."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.cells.base import Cell
+from lmzoo.cells.gated_feedback import GatedFeedback
+from tests.cells.run import inputs, make, outputs
+from tests.laws.ask import same
+from tests.tiny import FINE
+
+UNITS = {"tanh": "rnn", "lstm": "lstm", "gru": "gru"}
+H = 3
+
+
+def own_only(j: int, below: Tensor, before: Tensor) -> Tensor:
+    """G^{i→j} = [i = j]."""
+    return torch.eye(before.shape[1], dtype=before.dtype)[j].expand(len(below), -1)
+
+
+def layer(cell: GatedFeedback, unit: str, j: int) -> Cell:
+    """The plain cell with the weights of layer j."""
+    w, plain = cell.w, make(UNITS[unit])
+
+    def put(name: str, rows: list[Tensor]) -> None:
+        with torch.no_grad():
+            plain.w.get_parameter(name).copy_(torch.cat(rows))
+
+    for name, gate, candidate in (
+        ("weight_ih", w.gates_below, w.w),
+        ("weight_hh", w.gates_before, w.u[:, j]),
+        ("bias_ih", w.gates_bias, w.b),
+    ):
+        gates = () if gate is None else gate[j].split(H)
+        if unit == "lstm":  # the library's order is i, f, g, o
+            put(name, [*gates[:2], candidate[j], gates[2]])
+        else:
+            put(name, [*gates, candidate[j]])
+    with torch.no_grad():
+        plain.w.bias_hh.zero_()
+    return plain
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("unit", UNITS)
+def test_where_each_layer_reads_itself_it_is_a_stack(
+    unit: str, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = make("gated_feedback", unit=unit, depth=depth)
+    x, start = inputs(cell)
+    if depth > 1:
+        assert not cell.scan(x, start).allclose(stacked(cell, unit, x, start))
+    monkeypatch.setattr(cell, "reset", own_only)
+    same(cell.scan(x, start), stacked(cell, unit, x, start), FINE, "outputs")
+
+
+def stacked(cell: GatedFeedback, unit: str, x: Tensor, start: Tensor) -> Tensor:
+    depth = cell.config.depth
+    parts = start.unflatten(1, (-1, depth, H))  # h, or h and c, of every layer
+    for j in range(depth):
+        x = layer(cell, unit, j).scan(x, parts[:, :, j].flatten(1))
+    return x
+
+
+def test_the_tanh_unit_is_its_equation() -> None:
+    cell = make("gated_feedback", depth=2)
+    w, (x, start) = cell.w, inputs(cell)
+    before = start.split(H, dim=-1)
+    for t in range(cell.length):
+        below, now = x[:, t], []
+        for j in range(2):
+            s = torch.zeros_like(below)
+            for i in range(2):
+                g = below @ w.global_below[j, i] + torch.cat(before, -1) @ w.global_before[j, i]
+                s = s + torch.sigmoid(g)[:, None] * (before[i] @ w.u[j, i].T)
+            below = torch.tanh(below @ w.w[j].T + w.b[j] + s)
+            now.append(below)
+        before = now
+        same(cell.scan(x, start)[:, t], below, FINE, f"h at {t}")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_there_is_one_number_between_zero_and_one_for_each_pair(unit: str) -> None:
+    cell = make("gated_feedback", unit=unit, depth=3)
+    x, start = inputs(cell)
+    before = start[:, : 3 * H].unflatten(1, (3, H))
+    gates = torch.stack([cell.reset(j, x[:, 0], before) for j in range(3)], dim=1)
+    assert gates.shape == (len(x), 3, 3)
+    assert ((gates > 0) & (gates < 1)).all()
+    assert len(gates[0].flatten().unique()) == 9
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_upper_layer_changes_the_one_below_it_a_step_later(unit: str) -> None:
+    cell = make("gated_feedback", unit=unit, depth=2)
+    x, start = inputs(cell)
+    changed = start.clone()
+    changed[:, H : 2 * H] += 1  # h² before
+    lower = [cell.step(x[:, 0], cell.initial(s))[1][0] for s in (start, changed)]
+    assert not lower[0].allclose(lower[1])
+
+
+def test_the_units_are_three_functions_that_share_their_candidates() -> None:
+    cells = [make("gated_feedback", unit=unit) for unit in UNITS]
+    for name in ("w", "u", "b", "global_below", "global_before"):
+        first, *others = [cell.w.get_parameter(name) for cell in cells]
+        assert all(first.equal(other) for other in others)
+    found = [outputs(cell) for cell in cells]
+    assert not found[0].allclose(found[1])
+    assert not found[1].allclose(found[2])

@@ -1,0 +1,89 @@
+"""The grid LSTM and the LSTMs it contains (S2)."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, transform
+from tests.cells.run import inputs, make, outputs
+from tests.laws.ask import same
+from tests.tiny import FINE
+
+H = 3
+
+
+def test_a_one_dimensional_grid_is_the_lstm_without_inputs() -> None:
+    cell = nn.LSTMCell(H, H).double()
+    h, m = torch.randn(2, 4, H, dtype=torch.float64).unbind(0)
+    bias = cell.bias_ih + cell.bias_hh
+    found = transform(h, m, cell.weight_hh, bias, Squash.OUTSIDE)
+    expected = cell(torch.zeros_like(h), (h, m))
+    for ours, theirs in zip(found, expected, strict=True):
+        same(ours, theirs, FINE, "h' and m'")
+    inside, same_m = transform(h, m, cell.weight_hh, bias, Squash.INSIDE)
+    same(same_m, found[1], 0, "m'")
+    same(inside, torch.tanh(found[0] / found[1].tanh() * found[1]), FINE, "tanh(o m')")
+
+
+def test_a_depth_that_only_hands_over_leaves_the_lstm() -> None:
+    cell = make("grid_lstm", depth=1, along="identity", squash="outside", priority=True)
+    plain, (block,) = make("lstm"), cell.blocks
+    with torch.no_grad():
+        cell.enter.weight.copy_(torch.eye(H))
+        block.depth.copy_(torch.eye(H, 2 * H))  # the time side's new h, and nothing of x
+        plain.w.weight_hh.copy_(block.time[:, :H])
+        plain.w.weight_ih.copy_(block.time[:, H:])
+        plain.w.bias_ih.copy_(block.time_bias)
+        plain.w.bias_hh.zero_()
+    same(outputs(cell), outputs(plain), FINE, "outputs")
+
+
+def by_hand(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
+    """One sequence, block by block, gate by gate."""
+
+    def gates(incoming: Tensor, m: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        u, f, c, o = (weight @ incoming + bias).split(H)
+        m = f.sigmoid() * m + u.sigmoid() * c.tanh()
+        inside = cell.config.squash is Squash.INSIDE
+        return ((o.sigmoid() * m).tanh() if inside else o.sigmoid() * m.tanh()), m
+
+    depth, along, tops = cell.config.depth, cell.config.along, []
+    side = [list(part) for part in start.unflatten(0, (2, depth, H))]
+    for token in x:
+        up = (cell.enter.weight @ token).split(H)
+        for k in range(depth):
+            w = cell.blocks[0 if cell.config.tied else k]
+            old = torch.cat([side[0][k], up[0]])
+            side[0][k], side[1][k] = gates(old, side[1][k], w.time, w.time_bias)
+            read = torch.cat([side[0][k], up[0]]) if cell.config.priority else old
+            if along is Along.LSTM:
+                up = gates(read, up[1], w.depth, w.depth_bias)
+            else:
+                v = w.depth @ read
+                up = (v.tanh() if along is Along.TANH else v,)
+        tops.append(up[0])
+    return torch.stack(tops)
+
+
+@pytest.mark.parametrize("along", Along)
+@pytest.mark.parametrize("squash", Squash)
+@pytest.mark.parametrize(("tied", "priority"), [(False, False), (True, False), (False, True)])
+def test_it_is_its_equation(along: Along, squash: Squash, *, tied: bool, priority: bool) -> None:
+    cell = make("grid_lstm", depth=3, along=along, squash=squash, tied=tied, priority=priority)
+    x, start = inputs(cell)
+    expected = torch.stack([by_hand(cell, *pair) for pair in zip(x, start, strict=True)])
+    same(cell.scan(x, start), expected, FINE, "outputs")
+
+
+def test_tied_blocks_are_the_first_block_over_and_over() -> None:
+    tied, free = make("grid_lstm", depth=3, tied=True), make("grid_lstm", depth=3)
+    assert len(tied.blocks) == 1
+    assert not outputs(tied).allclose(outputs(free))
+    for block in free.blocks[1:]:
+        block.load_state_dict(free.blocks[0].state_dict())
+    same(outputs(free), outputs(tied), FINE, "outputs")
+
+
+def test_the_token_enters_at_the_bottom_of_the_depth_side() -> None:
+    for along, enters in (("lstm", 2 * H), ("tanh", H)):
+        assert make("grid_lstm", along=along).enter.weight.shape == (enters, H)

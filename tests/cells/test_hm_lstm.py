@@ -1,0 +1,134 @@
+"""Layers that find their segments' boundaries (S2)."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
+from tests.cells.run import inputs, make
+from tests.laws.ask import same
+from tests.tiny import FINE
+
+H = 3
+
+
+def states(
+    cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """H and c of every layer (B, T, D, H) and z (B, T, D-1)."""
+    state, seen = cell.initial(start), []
+    for t in range(x.shape[1]):
+        _, state = cell.step(x[:, t], state)
+        seen.append(state)
+    depth = cell.config.depth
+    stack = [torch.stack(part, dim=1) for part in zip(*seen, strict=True)]
+    return torch.stack(stack[:depth], 2), torch.stack(stack[depth:-1], 2), stack[-1]
+
+
+def forced(boundary: float, depth: int = 3) -> HierarchicalMultiscaleLSTM:
+    """Every boundary detector's bias far on one side."""
+    cell = make("hm_lstm", depth=depth, length=5)
+    with torch.no_grad():
+        for w in cell.layers[:-1]:
+            w.bias[-1] = boundary
+    return cell
+
+
+def test_one_layer_is_the_lstm() -> None:
+    cell, plain = make("hm_lstm", depth=1), make("lstm")
+    (w,) = cell.layers
+    with torch.no_grad():
+        plain.w.weight_ih.copy_(w.below)
+        plain.w.weight_hh.copy_(w.own)
+        plain.w.bias_ih.copy_(w.bias)
+        plain.w.bias_hh.zero_()
+    x, start = inputs(cell)
+    h = states(cell, x, start)[0][:, :, 0]
+    same(h, plain.scan(x, start), FINE, "h")
+    gate = torch.sigmoid(h @ cell.out.gate.T)
+    same(cell.scan(x, start), torch.relu(gate * (h @ cell.out.embed[0].T)), FINE, "y")
+
+
+@pytest.mark.parametrize("slope", [1.0, 4.0])
+def test_it_is_its_equation_case_by_case(slope: float) -> None:
+    cell = make("hm_lstm", depth=3, length=12, slope=slope)
+    with torch.no_grad():
+        for w in cell.layers[:-1]:
+            w.bias[-1] = 0.0
+    x, start = inputs(cell, count=4)
+    h_all, c_all, z_all = states(cell, x, start)
+    cases = set()
+    for b in range(4):
+        h, c = start[b].chunk(2)
+        h, c, z = list(h.split(H)), list(c.split(H)), [0.0, 0.0, 0.0]
+        for t in range(12):
+            old, below, moved = list(h), x[b, t], 1.0
+            for j, w in enumerate(cell.layers):
+                s = w.own @ old[j] + w.bias
+                s = s + w.below @ below if moved else s
+                s = s + w.above @ old[j + 1] if z[j] else s
+                i, f, g, o = s[: 4 * H].split(H)
+                new = torch.sigmoid(i) * torch.tanh(g)
+                case = "flush" if z[j] else "update" if moved else "copy"
+                cases.add((j, case))
+                if case != "copy":
+                    c[j] = new if case == "flush" else torch.sigmoid(f) * c[j] + new
+                    h[j] = torch.sigmoid(o) * torch.tanh(c[j])
+                below = h[j]
+                moved = z[j] = float(j < 2 and s[-1] > 0)
+            same(h_all[b, t], torch.stack(h), FINE, f"h at {t}")
+            same(c_all[b, t], torch.stack(c), FINE, f"c at {t}")
+            assert z_all[b, t].tolist() == z[:2]
+    middle = {(1, "flush"), (1, "update"), (1, "copy")}
+    assert cases == {(0, "flush"), (0, "update"), *middle, (2, "update"), (2, "copy")}
+
+
+def test_the_output_is_the_gated_sum_of_all_layers() -> None:
+    cell = make("hm_lstm", depth=2)
+    x, start = inputs(cell)
+    h = states(cell, x, start)[0]
+    gate = torch.sigmoid(torch.einsum("btn,dn->btd", h.flatten(2), cell.out.gate))
+    total = sum(gate[..., d, None] * (h[:, :, d] @ cell.out.embed[d].T) for d in range(2))
+    same(cell.scan(x, start), torch.relu(total), FINE, "y")
+
+
+def test_without_boundaries_the_upper_layers_keep_their_start() -> None:
+    cell = forced(-100.0)
+    x, start = inputs(cell)
+    h, c, z = states(cell, x, start)
+    first_h, first_c = start.unflatten(1, (2, 3, H)).unbind(1)
+    assert (z == 0).all()
+    same(h[:, :, 1:], first_h[:, None, 1:].expand(-1, 5, -1, -1), 0, "h")
+    same(c[:, :, 1:], first_c[:, None, 1:].expand(-1, 5, -1, -1), 0, "c")
+    assert not h[:, 0, 0].allclose(first_h[:, 0])
+
+
+def test_with_boundaries_everywhere_no_cell_remembers() -> None:
+    cell = forced(100.0)
+    x, start = inputs(cell)
+    state = cell.step(x[:, 0], cell.initial(start))[1]
+    assert (state[-1] == 1).all()
+    changed = (*state[:3], *(c + 1 for c in state[3:6]), state[-1])
+    found, expected = (cell.step(x[:, 1], s)[1] for s in (changed, state))
+    for j in range(2):
+        same(found[j], expected[j], 0, "h")
+        same(found[3 + j], expected[3 + j], 0, "c")
+    assert not found[5].allclose(expected[5])  # the top layer has no boundary
+
+
+def test_boundaries_are_bits_whose_gradient_is_the_hard_sigmoids() -> None:
+    s = torch.tensor([-3.0, -0.6, -0.1, 0.1, 0.6, 3.0], dtype=torch.float64, requires_grad=True)
+    for slope in (1.0, 5.0):
+        z = make("hm_lstm", slope=slope)._boundary(s)
+        assert z.tolist() == [0, 0, 0, 1, 1, 1]
+        inside = (slope * s.detach()).abs() < 1
+        (gradient,) = torch.autograd.grad(z.sum(), s)
+        same(gradient, torch.where(inside, slope / 2, 0.0).double(), FINE, "gradient")
+
+
+def test_boundaries_can_be_read() -> None:
+    cell = make("hm_lstm", depth=3, length=12)
+    x, start = inputs(cell)
+    z = cell.boundaries(x, start)
+    same(z, states(cell, x, start)[2], 0, "z")
+    assert set(z.flatten().tolist()) == {0.0, 1.0}

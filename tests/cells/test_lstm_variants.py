@@ -1,0 +1,137 @@
+"""Peepholes, and the forget gate: coupled, absent, or biased (S3, S4)."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.errors import UserError
+from tests.cells.run import inputs, make, outputs
+from tests.laws.ask import same
+from tests.tiny import FINE
+
+GATES = ("i", "f", "g", "o")
+
+
+def rows(weight: Tensor) -> dict[str, Tensor]:
+    return dict(zip(GATES, weight.chunk(4), strict=True))
+
+
+def run(cell: Cell, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """All h and all c."""
+    state, seen = cell.initial(start), []
+    for projected in cell.project(x).unbind(1):
+        _, state = cell.step(projected, state)
+        seen.append(state)
+    h, c = (torch.stack(part, 1) for part in zip(*seen, strict=True))
+    return h, c
+
+
+@pytest.mark.parametrize("peephole", ["full", "diagonal"])
+def test_without_peepholes_it_is_the_lstm(peephole: str) -> None:
+    cell = make("lstm_peephole", peephole=peephole)
+    for name, weight in make("lstm").w.named_parameters():
+        same(cell.w.get_parameter(name), weight, 0, f"{name} as drawn")
+    assert not outputs(cell).allclose(outputs(make("lstm")))
+    with torch.no_grad():
+        cell.w.weight_ch.zero_()
+    same(outputs(cell), outputs(make("lstm")), FINE, "outputs")
+
+
+@pytest.mark.parametrize("peephole", ["full", "diagonal"])
+def test_peepholes_are_their_equation(peephole: str) -> None:
+    cell = make("lstm_peephole", peephole=peephole)
+    w, (x, start) = cell.w, inputs(cell)
+    h, c = start.chunk(2, dim=-1)
+    full = peephole == "full"
+    ch = w.weight_ch.chunk(3) if full else [torch.diag(row) for row in w.weight_ch]
+    for t in range(cell.length):
+        at = {
+            gate: x[:, t] @ rows(w.weight_ih)[gate].T
+            + rows(w.bias_ih)[gate]
+            + h @ rows(w.weight_hh)[gate].T
+            + rows(w.bias_hh)[gate]
+            for gate in GATES
+        }
+        i = torch.sigmoid(at["i"] + c @ ch[0].T)
+        f = torch.sigmoid(at["f"] + c @ ch[1].T)
+        before, c = c, f * c + i * torch.tanh(at["g"])
+        o = torch.sigmoid(at["o"] + (before if full else c) @ ch[2].T)
+        h = o * torch.tanh(c)
+        same(run(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
+
+
+def test_full_peepholes_see_the_other_channels_of_the_cell() -> None:
+    for peephole, sees in (("full", True), ("diagonal", False)):
+        cell = make("lstm_peephole", peephole=peephole, length=1)
+        x, start = inputs(cell)
+        changed = start.clone()
+        changed[:, cell.width] += 1
+        apart = run(cell, x, changed)[1] - run(cell, x, start)[1]
+        assert bool(apart[..., 1:].abs().max() > 1e-3) is sees
+
+
+def test_coupled_is_the_lstm_with_tied_gates() -> None:
+    cell, full = make("lstm", forget="coupled"), make("lstm")
+    assert not outputs(cell).allclose(outputs(full))
+    with torch.no_grad():
+        for weight in full.w.parameters():
+            rows(weight)["f"].copy_(-rows(weight)["i"])
+    same(outputs(cell), outputs(full), FINE, "outputs")
+
+
+def test_a_coupled_cell_is_bounded_by_its_start_and_one() -> None:
+    cell = make("lstm", forget="coupled", length=30)
+    x, start = inputs(cell, count=20)
+    with torch.no_grad():
+        for weight in cell.w.parameters():
+            weight.mul_(5)
+    start = 4 * start
+    c0 = start.chunk(2, dim=-1)[1]
+    assert (run(cell, x, start)[1].abs() <= c0.abs().clamp_min(1)[:, None]).all()
+
+
+def test_no_forget_is_the_lstm_whose_gate_is_open() -> None:
+    cell, full = make("lstm", forget="none"), make("lstm")
+    with torch.no_grad():
+        for name, weight in full.w.named_parameters():
+            rows(weight)["f"].fill_(100.0 if name == "bias_ih" else 0.0)
+    same(outputs(cell), outputs(full), FINE, "outputs")
+
+
+@pytest.mark.parametrize("forget", ["none", "coupled"])
+def test_a_cell_without_the_gate_starts_from_the_others_weights(forget: str) -> None:
+    cell, full = make("lstm", forget=forget), make("lstm")
+    for name, weight in cell.w.named_parameters():
+        theirs = rows(full.w.get_parameter(name))
+        same(weight, torch.cat([theirs["i"], theirs["g"], theirs["o"]]), 0, name)
+
+
+def test_a_forget_bias_is_both_biases_together_and_nothing_else() -> None:
+    cell, full = make("lstm", forget_bias=2.5), make("lstm")
+    bias = rows(cell.w.bias_ih + cell.w.bias_hh)
+    assert (bias["f"] == 2.5).all()
+    for name, weight in cell.w.named_parameters():
+        for gate in GATES:
+            if gate != "f" or not name.startswith("bias"):
+                same(rows(weight)[gate], rows(full.w.get_parameter(name))[gate], 0, name)
+
+
+def test_a_forget_bias_without_a_forget_gate_is_refused() -> None:
+    with pytest.raises(UserError, match=r"forget_bias=1\.0: forget=none"):
+        CELLS.read({"name": "lstm", "forget": "none", "forget_bias": 1.0})
+
+
+def test_without_forgetting_the_cells_own_path_has_slope_one() -> None:
+    """∂c_T/∂c_0 with h held fixed: exactly 1; with a constant gate, f^T."""
+    for fields, slope in (({"forget": "none"}, 1.0), ({"forget_bias": 0.0}, 0.5**4)):
+        cell = make("lstm", **fields)
+        x, start = inputs(cell)
+        with torch.no_grad():
+            cell.w.weight_hh.zero_()
+            if not fields.get("forget"):
+                rows(cell.w.weight_ih)["f"].zero_()
+        start.requires_grad_()
+        (gradient,) = torch.autograd.grad(run(cell, x, start)[1][:, -1].sum(), start)
+        c = gradient.chunk(2, dim=-1)[1]
+        same(c, torch.full_like(c, slope), FINE, "slope")

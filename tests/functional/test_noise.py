@@ -1,0 +1,52 @@
+"""The noise that all evaluations share: repeatable, stratified, of the right law."""
+
+import pytest
+import torch
+
+from lmzoo.functional import noise
+from tests.laws.ask import same
+
+LIKE = torch.zeros(())
+
+
+def test_shared_noise_is_the_same_at_every_call_and_leaves_the_generator() -> None:
+    before = torch.get_rng_state()
+    one = noise.shared_uniforms((4, 3), LIKE)
+    torch.rand(7)
+    assert one.equal(noise.shared_uniforms((4, 3), LIKE))
+    torch.set_rng_state(before)
+    noise.shared_uniforms((4, 3), LIKE)
+    assert before.equal(torch.get_rng_state())
+
+
+def test_fresh_noise_is_not() -> None:
+    assert not noise.fresh_uniforms((4, 3), LIKE).equal(noise.fresh_uniforms((4, 3), LIKE))
+
+
+def test_each_coordinate_has_one_draw_in_every_stratum() -> None:
+    strata = (noise.shared_uniforms((16, 5, 3), LIKE) * 16).floor()
+    expected = torch.arange(16.0)[:, None, None].expand(-1, 5, 3)
+    assert strata.sort(dim=0).values.equal(expected)
+    assert not strata[:, 0].equal(strata[:, 1])
+
+
+@pytest.mark.parametrize("draws", [1, 2, 8])
+def test_every_draw_by_itself_is_uniform(draws: int) -> None:
+    """Over many coordinates: the mean and the mean square of the first draw."""
+    count = 40_000
+    first = noise.shared_uniforms((draws, count), LIKE)[0]
+    same(first.mean(), torch.tensor(1 / 2), 5 * (1 / 12 / count) ** 0.5, "mean")
+    same(first.square().mean(), torch.tensor(1 / 3), 5 * (4 / 45 / count) ** 0.5, "mean square")
+
+
+def test_transforms_are_finite_everywhere_and_of_the_right_law() -> None:
+    for extreme in (noise._inside(torch.zeros(1)), noise._inside(torch.ones(1))):
+        assert noise.normal(extreme).isfinite().all()
+        assert noise.gumbel(extreme).isfinite().all()
+    logits = torch.tensor([0.5, -1.0, 0.2])
+    u = noise.shared_uniforms((40_000, 3), LIKE)
+    frequencies = (logits + noise.gumbel(u)).argmax(-1).bincount() / len(u)
+    same(frequencies, logits.softmax(0), 5 * (0.25 / len(u)) ** 0.5, "Gumbel argmax")
+    z = noise.normal(u)
+    same(z.mean(0), torch.zeros(3), 5 / len(u) ** 0.5, "mean")
+    same(z.square().mean(0), torch.ones(3), 5 * (2 / len(u)) ** 0.5, "variance")

@@ -1,0 +1,171 @@
+"""Decoders: GPT is the library's encoder under a causal mask (DLM40, DLM41; zoo.md 4.1, 4.3)."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lmzoo import zoo
+from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.contract import Task
+from tests.blocks.test_attention_block import as_layer
+from tests.laws import Law, density, learning
+from tests.laws.ask import log_prob, next_log_prob, same
+from tests.models.limits import LENGTH, put, reorder, row, same_model, sees
+from tests.tiny import CLOSE, every_sequence, tiny
+
+DECODERS = [
+    "gpt", "gpt_mixture", "transformer_decoder", "transformer_decoder_preln",
+    "qk_norm_attention", "hard_attention",
+]  # fmt: skip
+"""All that are one model."""
+
+
+def wide(name: str, **fields: object) -> nn.Module:
+    """The width that the layers' tests use."""
+    return row(name, width=8, **fields)
+
+
+@pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "transformer_decoder_preln"])
+def test_it_is_the_librarys_encoder_under_a_causal_mask(name: str) -> None:
+    model = wide(name)
+    pre = model.config.norm is NormPlace.PRE
+    layers = [as_layer(block, model.config.activation) for block in model.blocks]
+    tokens, lengths = every_sequence(model.task)
+    x = model.place(model.embedding(tokens[:, :-1]))
+    hidden = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
+    for layer in layers:
+        x = layer(x, src_mask=hidden, is_causal=True)
+    y = model.final_norm(x) if pre else x
+    table = model.embedding if model.config.tied else model.output
+    expected = torch.log_softmax(y @ table.weight.T, dim=-1)
+    expected = expected.gather(2, tokens[:, 1:, None])[..., 0].detach()
+    same(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_weights_start_as_published(name: str) -> None:
+    model = zoo.build(zoo.config(name, width=128, layers=2), Task(vocab=50, length=20))
+    spread = 0.02 if name.startswith("gpt") else None
+    assert model.embedding.weight.std().item() == pytest.approx(spread or 128**-0.5, rel=0.1)
+    for block in model.blocks:
+        inner = (block.attention.query, block.attention.key, block.feed_forward.expand)
+        outer = (block.attention.output, block.feed_forward.contract)
+        for part, share in ((inner, 1.0), (outer, 0.5)):  # 1/√(2D) with D = 2
+            for linear in part:
+                default = (3 * linear.in_features) ** -0.5
+                expected = default if spread is None else spread * share
+                assert linear.weight.std().item() == pytest.approx(expected, rel=0.1)
+        if spread is not None:
+            assert not block.attention.value.bias.any()
+
+
+def test_gpt_has_a_head_of_its_own_without_a_bias() -> None:
+    model = zoo.build(zoo.config("DLM40"), Task(vocab=50, length=20))
+    head = dict(model.output.named_parameters())
+    assert list(head) == ["weight"]
+    assert head["weight"].shape == (50, 32)
+    assert not list(model.emission.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["gpt", "transformer_decoder"])
+def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
+    """The second layer's map times its values is what that layer adds."""
+    model = wide(name, spread=0.3).eval()
+    tokens = every_sequence(model.task)[0]
+    maps = model.attention_maps(tokens)
+    assert maps.shape == (2, len(tokens), 2, LENGTH, LENGTH)
+    same(maps.sum(-1), torch.ones(maps.shape[:-1]), CLOSE, "weights of a query")
+    assert not maps.triu(1).any()
+    taken = []
+    part = model.blocks[1].attention
+    hook = part.register_forward_hook(lambda _, given, made: taken.append((given[1], made)))
+    model.features(model._inputs(tokens))
+    hook.remove()
+    memory, made = taken[0]
+    values = part.value(memory).unflatten(-1, (2, -1)).transpose(1, 2)
+    same(part.output((maps[1] @ values).transpose(1, 2).flatten(2)), made, CLOSE, "layer 2")
+
+
+def test_one_component_is_a_unigram() -> None:
+    model = wide("gpt_mixture", emission={"components": 1})
+    dense = next_log_prob(model, every_sequence(model.task)[0][:, :-1])
+    same(dense, dense[:1].expand_as(dense), CLOSE, "distribution")
+    assert (next_log_prob(wide("gpt_mixture"), torch.tensor([[1, 0], [1, 2]])).std(0) > 0).all()
+
+
+def test_the_posterior_weighs_components_by_what_they_say() -> None:
+    model = wide("gpt_mixture", spread=0.3).eval()
+    tokens, lengths = every_sequence(model.task)
+    y = model.features(model._inputs(tokens[:, :-1]))
+    words = model.emission.word_table(model.embedding.weight).T[tokens[:, 1:]]
+    each = model.emission.gate(y).softmax(-1) * words.exp()
+    posterior = model.posterior(tokens, lengths)
+    same(posterior, (each / each.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
+
+
+@pytest.mark.parametrize("name", DECODERS[:-1])
+def test_every_earlier_token_is_seen(name: str) -> None:
+    """Hard attention apart: what no head takes is not seen."""
+    assert sees(wide(name, spread=0.3)) == [True] * 3
+
+
+@pytest.mark.parametrize("positions", ["none", "add", "concat", "learned"])
+def test_one_layer_without_positions_reads_a_bag_and_the_last_token(positions: str) -> None:
+    model = wide("transformer_decoder", layers=1, positions=positions)
+    prefix = every_sequence(model.task)[0][:, :-1]
+    moved = reorder(prefix, torch.tensor([1, 0]), at=1)
+    before, after = next_log_prob(model, prefix), next_log_prob(model, moved)
+    if positions == "none":
+        same(after, before, CLOSE, "distribution after another order")
+    else:
+        assert (after - before).abs().max() > 1e-3
+
+
+def test_normalised_queries_and_keys_leave_norms_no_say() -> None:
+    one, other = wide("qk_norm_attention"), wide("qk_norm_attention")
+    for block in range(2):
+        for part in ("query.weight", "query.bias", "key.weight"):
+            name = f"blocks.{block}.attention.{part}"
+            put(other, {name: 5 * other.get_parameter(name)})
+    same_model(one, other)
+
+
+def test_hard_attention_is_the_limit_of_a_large_temperature() -> None:
+    hard = wide("hard_attention")
+    same_model(hard, wide("hard_attention", attention={"pick": "mean", "temperature": 1e7}))
+
+
+@pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])
+def test_dropout_acts_in_training_in_three_places(where: str) -> None:
+    model = wide("gpt", spread=0.3, dropout=0.3)
+    keep = {"token vectors": [model.dropout], "residuals": [b.dropout for b in model.blocks]}
+    for module in model.modules():
+        if isinstance(module, nn.Dropout) and module not in keep.get(where, []):
+            module.p = 0.0
+    for block in model.blocks:
+        block.attention.dropout *= where == "weights"
+    tokens, lengths = every_sequence(model.task)
+    draws = [log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1)]
+    assert draws[0].equal(draws[1]) is (where == "nowhere")
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer_decoder", {"positions": "concat", "attention": {"normed": "key"}}),
+    ("transformer_decoder", {"positions": "none", "emission": "mixture", "tied": False}),
+    ("hard_attention", {"attention": {"pick": "sample", "learned": True}}),
+    ("star_transformer_causal", {"relay": False}),
+    ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
+    ("set_transformer_causal", {"points": 0}),
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "law", [density.law_causal, density.law_scores_agree, learning.law_every_parameter_learns]
+)
+def test_every_option_is_a_causal_density(option: tuple[str, dict[str, Any]], law: Law) -> None:
+    name, fields = option
+    law(tiny(name, **fields))
