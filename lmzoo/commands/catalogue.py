@@ -27,16 +27,21 @@ def list_rows(
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("name", "ids", "family", "score"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("parameters", justify="right", no_wrap=True)
+        widest = max(len(_cell(row[column])) for row in rows)
+        table.add_column(column, no_wrap=True, min_width=widest)
+    table.add_column("parameters", justify="right", no_wrap=True, min_width=10)
     table.add_column("summary", no_wrap=True, overflow="ellipsis")
     for row in rows:
         count = f"{row['parameters']:,}" if row["parameters"] is not None else ""
-        ids = " ".join(row["ids"])
-        table.add_row(row["name"], ids, row["family"], row["score"], count, row["summary"])
+        facts = [_cell(row[column]) for column in ("name", "ids", "family", "score")]
+        table.add_row(*facts, count, row["summary"])
     console = Console()
     console.print(table)
     console.print(f"{len(rows)} rows; parameters at V={TASK.vocab}, T={TASK.length}", style="dim")
+
+
+def _cell(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def describe(name: Annotated[str, typer.Argument(help="A row's name or seed id: DLM46.")]) -> None:

@@ -14,7 +14,7 @@ from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import open_corpus, read_spec
 from lmzoo.edge import nested, read_settings
 from lmzoo.recipe import Recipe, named_recipe
-from lmzoo.record import Record, RunFolder, epochs
+from lmzoo.record import Record, RunFolder, ended, epochs
 from lmzoo.run import Run, describe
 
 
@@ -79,7 +79,8 @@ def _close(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         console.print(f"diverged at epoch {run.epoch}; lower recipe.lr or set recipe.clip")
     else:
         losses = run.test()
-        run.end("finished")
+        if ended(run.folder.records(), budget) is None:
+            run.end("finished")
         console.print(
             f"test {losses.token:.4f} nats per token (perplexity {losses.perplexity:.2f}), "
             f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}",
