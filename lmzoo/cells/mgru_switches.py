@@ -110,4 +110,10 @@ def canonical(fields: Mapping[str, Any]) -> dict[str, Any]:
         given["gate"] = Gate.RAW  # nothing is read
         if Cut.CARRY in cuts and keep:  # f = 1 − f = ½: what is cut is added back
             cuts, given["keep"] = cuts - {Cut.CARRY}, False
+    carry = str(given.get("carry", Carry.STATE))
+    # Options nobody reads fall away; a wrong value stays, to be refused.
+    if carry != Carry.BILINEAR and isinstance(heads := given.get("heads"), int) and heads > 0:
+        del given["heads"]
+    if carry != Carry.PRIOR and isinstance(given.get("prior"), bool):
+        del given["prior"]
     return {**given, "cuts": cuts}

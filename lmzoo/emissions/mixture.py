@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
+from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.space import IntRange
 from lmzoo.types import Embeddings
@@ -47,9 +48,7 @@ class MixtureEmission(Components, Emission):
         return torch.logsumexp(self.joint(y, targets, table), dim=-1)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        words = self.word_table(table)
-        top = words.amax(dim=0)
-        return torch.log(torch.softmax(self.gate(y), dim=-1) @ (words - top).exp()) + top
+        return log_mixture(torch.softmax(self.gate(y), dim=-1), self.word_table(table))
 
     def posterior(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings

@@ -142,3 +142,15 @@ def test_a_text_is_no_truth_value() -> None:
 def test_a_refused_pattern_is_refused_by_name_too() -> None:
     with pytest.raises((UserError, ValueError), match="h = 0 at every step"):
         MGRU.Config(cuts=["carry", "input_to_candidate"])
+
+
+def test_options_of_a_carry_that_is_not_there_make_no_other_config():
+    assert MGRU.Config(heads=2, prior=False) == MGRU.Config()
+    assert MGRU.Config(mutations=[10], heads=2) == MGRU.Config(mutations=[10])
+    assert MGRU.Config(mutations=[10], prior=False) != MGRU.Config(mutations=[10])
+    assert MGRU.Config(mutations=[11], heads=2) != MGRU.Config(mutations=[11])
+
+
+def test_a_wrong_value_is_refused_even_where_it_has_no_effect_on_the_function():
+    with pytest.raises(ValueError, match="heads"):
+        MGRU.Config(heads=0)

@@ -77,3 +77,15 @@ def test_each_component_is_a_distribution(head: MixtureEmission) -> None:
 def test_a_scale_belongs_to_each_component_unless_it_is_dropped() -> None:
     assert make("mixture", components=3).log_scale.shape == (3, 1)
     assert make("mixture", components=3, scaled=False).log_scale is None
+
+
+def test_the_dense_form_is_finite_where_a_component_has_all_but_vanished():
+    emission = MixtureEmission(MixtureEmission.Config(components=2, scaled=False), 4, Norm.NONE)
+    with torch.no_grad():
+        emission.gate.weight.zero_()
+        emission.gate.bias.copy_(torch.tensor([0.0, -200.0]))
+        emission.means.copy_(torch.tensor([[30.0, 0, 0, 0], [-30.0, 0, 0, 0]]))
+    table = torch.tensor([[9.0, 0, 0, 0], [-9.0, 0, 0, 0]])
+    dense = emission.dense(torch.zeros(1, 4), table)
+    assert bool(dense.isfinite().all())
+    torch.testing.assert_close(dense.exp().sum(), torch.tensor(1.0))
