@@ -60,8 +60,11 @@ def ranking(
     confirm = confirm.join(losses, on="run", how="left").with_columns(loss=sound).collect()
     epoch = losses.select("epoch").first().collect().item()
     table = _points(study, runs, confirm)
-    wide = confirm.drop_nulls("seed").pivot(
-        "seed", index="point", values="loss", aggregate_function="mean"
+    # Seeds in one order, whatever order the joins left: the bootstrap draws them by place.
+    wide = (
+        confirm.drop_nulls("seed")
+        .sort("seed", "point", "run")
+        .pivot("seed", index="point", values="loss", aggregate_function="mean")
     )
     parts = table.partition_by(TABLE, maintain_order=True)
     compared = pl.concat(_compare(part, wide, study.get("reference")) for part in parts)

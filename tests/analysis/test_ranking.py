@@ -159,3 +159,32 @@ def test_many_runs_are_each_counted_once(made):
     assert frame["rank"].to_list() == stats.rankdata(losses.mean(1), method="min").tolist()
     assert frame["tune"].to_list() == [tunes] * points
     assert frame["pruned"].to_list() == [tunes // 2] * points
+
+
+def test_the_order_of_rows_never_moves_an_interval_of_ranks(made):
+    """Close points on a few seeds: another order of seeds is another bootstrap draw."""
+    draws = np.random.default_rng(1).normal(3, 0.1, (6, 4))
+    for i, losses in enumerate(draws):
+        made.point("full" if i == 0 else f"p{i}", losses.tolist())
+    folder = load(made.path)
+    runs, events = folder.runs.collect(), folder.events.collect()
+    close = pl.selectors.float().round(12)
+
+    def listed(seed: int) -> dict:
+        chosen = {
+            point: {**one, "runs": np.random.default_rng(seed).permutation(one["runs"]).tolist()}
+            for point, one in folder.study["chosen"].items()
+        }
+        return {**folder.study, "chosen": chosen}
+
+    found = {
+        ranking(
+            runs.sample(fraction=1, shuffle=True, seed=seed).lazy(),
+            events.sample(fraction=1, shuffle=True, seed=seed).lazy(),
+            listed(seed),
+        )
+        .with_columns(close)
+        .write_json()
+        for seed in range(8)
+    }
+    assert len(found) == 1
