@@ -31,6 +31,7 @@ def main(
     corpus: Annotated[str, typer.Option()] = "captions",
     data_dir: Annotated[Path | None, typer.Option()] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Steps of each, in turn.")] = 3,
+    family: Annotated[list[str] | None, typer.Option(help="Only these; all without.")] = None,
 ) -> None:
     """Print every row's step time and its ratio to DLM10's."""
     torch.set_num_threads(1)
@@ -38,7 +39,8 @@ def main(
     rival = _model(RIVAL, data)
     found = []
     for name in zoo.names():
-        if zoo.row(name).model is not None and name != RIVAL:
+        row = zoo.row(name)
+        if row.model and name != RIVAL and (not family or row.family in family):
             sys.stderr.write(f"{name}\n")
             found.append((name, *_paired(_model(name, data), rival, data, rounds)))
     found.sort(key=lambda row: -row[1])
