@@ -4,9 +4,10 @@
     functional                                pure functions: normalisers, mixtures of starts
     contract, catalogue                       what a model is; what rows there are
     cells, emissions, blocks, data            the parts
-    fit, evaluate                             training as a stream of records
+    recipe, fit, evaluate, decode             training as a stream of records, scoring, sampling
     models                                    the zoo itself, by family
     zoo                                       the front door: names, config, build
+    run, trained, diagnostics, commands       runs on disk, and what is done with them
 
 Importing this package imports nothing heavy; `import lmzoo.zoo` opens the door.
 """

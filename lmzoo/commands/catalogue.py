@@ -1,6 +1,7 @@
 """`list` and `describe`: what there is, and what a row is made of."""
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -66,8 +67,8 @@ def describe(name: Annotated[str, typer.Argument(help="A row's name or seed id: 
     console.print_json(data=to_dict(config))
     for field, where in ranges(type(config)).items():
         console.print(f"search {field}: {where}", highlight=False)
-    documented = (MODELS[row.model].__module__, MODELS[row.model].__doc__)
-    console.print(f"{documented[1]}\n(equations: {documented[0]})", highlight=False, markup=False)
+    equations = sys.modules[MODELS[row.model].__module__].__doc__ or ""
+    console.print(f"\n{equations.strip()}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _facts(row: Row) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def test_every_row_describes_itself(name, lmzoo):
     code, out, _ = lmzoo("describe", name)
     assert code == 0
     assert zoo.row(name).source.split(";")[0].split("(")[0].strip() in out.replace("\n", " ")
+    assert zoo.row(name).model is None or " = " in out  # its equations
 
 
 def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_path):
