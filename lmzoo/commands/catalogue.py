@@ -1,7 +1,9 @@
 """`list` and `describe`: what there is, and what a row is made of."""
 
+import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +13,7 @@ from rich.table import Table
 from lmzoo import zoo
 from lmzoo.catalogue import Row
 from lmzoo.config import to_dict
-from lmzoo.contract import MODELS, Task
+from lmzoo.contract import Task
 from lmzoo.space import ranges
 
 TASK = Task(vocab=1000, length=20)
@@ -67,8 +69,17 @@ def describe(name: Annotated[str, typer.Argument(help="A row's name or seed id: 
     console.print_json(data=to_dict(config))
     for field, where in ranges(type(config)).items():
         console.print(f"search {field}: {where}", highlight=False)
-    equations = sys.modules[MODELS[row.model].__module__].__doc__ or ""
-    console.print(f"\n{equations.strip()}", highlight=False, markup=False, soft_wrap=True)
+    for equations in _equations(config):
+        console.print(f"\n{equations}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _equations(config: Any) -> Iterator[str]:
+    """What stands at the head of the files that a config's model is made of."""
+    yield (sys.modules[type(config).__module__].__doc__ or "").strip()
+    for field in dataclasses.fields(config):
+        part = getattr(config, field.name)
+        if dataclasses.is_dataclass(part):
+            yield from _equations(part)
 
 
 def _facts(row: Row) -> dict[str, Any]:

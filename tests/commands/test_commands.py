@@ -59,6 +59,12 @@ def test_every_row_describes_itself(name, lmzoo):
     assert zoo.row(name).model is None or " = " in out  # its equations
 
 
+def test_a_preset_shows_the_equations_of_its_parts(lmzoo):
+    _, out, _ = lmzoo("describe", "DLM46")
+    assert "f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )" in out  # the cell
+    assert "P(v | y) = Σ_z P(z | y) P(v | z)" in out  # the emission
+
+
 def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_path):
     options = ["train", "DLM46", "--corpus", f"text:{text}", "--mutations", "0,2", "--epochs", "2"]
     options += [
