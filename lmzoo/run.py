@@ -23,7 +23,7 @@ from lmzoo.errors import UserError
 from lmzoo.evaluate import Losses, evaluate
 from lmzoo.fit import Training, fit
 from lmzoo.recipe import Recipe
-from lmzoo.record import SCHEMA, Record, RunFolder, ended, epochs, identity
+from lmzoo.record import SCHEMA, Record, RunFolder, ended, identity
 
 
 def describe(
@@ -70,10 +70,8 @@ class Run:
         folder.create(config)
         self._lock = _hold(folder, patience)
         folder.mend()
-        recipe = from_dict(Recipe, config["recipe"])
-        model = zoo.build(MODELS.read(config["model"]), corpus.task, config["seed"])
-        self.training = Training(model, recipe, config["seed"])
-        self._resume()
+        self.training = self._from_scratch(config)
+        self._resume(config)
 
     @property
     def epoch(self) -> int:
@@ -115,7 +113,12 @@ class Run:
         """Let another process hold the run."""
         self._lock.close()
 
-    def _resume(self) -> None:
+    def _from_scratch(self, config: Mapping[str, Any]) -> Training:
+        recipe = from_dict(Recipe, config["recipe"])
+        model = zoo.build(MODELS.read(config["model"]), self.corpus.task, config["seed"])
+        return Training(model, recipe, config["seed"])
+
+    def _resume(self, config: Mapping[str, Any]) -> None:
         path = self.folder.checkpoint
         if not path.exists():
             return
@@ -125,6 +128,7 @@ class Run:
         except Exception as error:
             reason = f"checkpoint is damaged, starting over: {type(error).__name__}"
             self.folder.append({"event": "note", "epoch": 0, "reason": reason})
+            self.training = self._from_scratch(config)  # half a state may have been loaded
             return
         self._append(self.training.record)
 
@@ -152,12 +156,6 @@ def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
         return True
     tested = any(r["event"] == "test" and r["epoch"] >= budget for r in records)
     return test and end["status"] == "finished" and not tested
-
-
-def value(records: list[Record], upto: int) -> float | None:
-    """The lowest validation loss of the epochs up to `upto`; None if there is none."""
-    seen = [r["valid_token"] for r in epochs(records) if r["epoch"] <= upto]
-    return min((v for v in seen if v is not None), default=None)
 
 
 def _hold(folder: RunFolder, patience: float) -> IO[str]:

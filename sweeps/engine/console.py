@@ -29,7 +29,6 @@ class Console:
         self.agenda, self.as_json = agenda, as_json
         self.rich = Rich(stderr=True)
         self.began = time.monotonic()
-        self.running: dict[str, Job] = {}
         self.finished = 0
         self.epochs = 0
         self._live: Live | None = None
@@ -46,17 +45,12 @@ class Console:
         if self._live is not None:
             self._live.stop()
 
-    def start(self, job: Job) -> None:
-        """A job was handed to a trial."""
-        self.running[job.run] = job
-
-    def epoch(self, run: str) -> None:
+    def epoch(self) -> None:
         """A running job has done one more epoch."""
         self.epochs += 1
 
     def end(self, job: Job) -> None:
         """A job has ended: one line of it."""
-        self.running.pop(job.run, None)
         self.finished += 1
         self.epochs += 1
         if self.as_json:

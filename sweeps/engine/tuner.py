@@ -63,7 +63,6 @@ class _Jobs(Searcher):
         if job is None:
             return Searcher.FINISHED if self.agenda.done else None
         self.runs[trial_id] = job.run
-        self.console.start(job)
         folder = str(self.agenda.store.run(job.run).path.resolve())
         return {"folder": folder, "budget": job.budget}
 
@@ -99,7 +98,7 @@ class _Judge(FIFOScheduler):
         if run is None or result.get("done"):
             return TrialScheduler.CONTINUE
         goes_on = self.jobs.agenda.report(run, result["epoch"], result["loss"])
-        self.jobs.console.epoch(run)
+        self.jobs.console.epoch()
         return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.contract import END, START
 from lmzoo.functional.inside import from_first, inside
 from lmzoo.functional.prefix import prefixes
 from lmzoo.functional.semiring import LOG
 from lmzoo.models.grammar.pcfg import leaves
+from tests.largest import Largest
 from tests.models.grammars import ended, sentences, tiny_pcfg
 
 
@@ -69,19 +69,6 @@ def test_long_sentences_over_many_words_neither_vanish_nor_lose_their_gradient()
     torch.testing.assert_close(scores.double(), double, atol=2e-3, rtol=0)
     double.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers any one tensor held."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, torch.Tensor):
-                self.numbers = max(self.numbers, x.numel())
-        return out
 
 
 def _charts(model, words, limit):

@@ -69,6 +69,17 @@ def test_a_damaged_checkpoint_starts_over_says_so_and_doubles_nothing(folder, co
     assert [r for r in _plain(folder) if r["event"] != "note"] == whole
 
 
+def test_a_checkpoint_that_fits_only_in_part_leaves_nothing_behind(folder, config, corpus):
+    _train(folder, config, corpus, 2)
+    whole = _plain(folder)
+    state = torch.load(folder.checkpoint, weights_only=True)
+    state["optimiser"] = {}  # epoch and weights load, and then it fails
+    torch.save(state, folder.checkpoint)
+    (folder.path / "records.ndjson").unlink()
+    _train(folder, config, corpus, 2)
+    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+
+
 def test_a_hostile_checkpoint_runs_nothing(folder, config, corpus, tmp_path):
     import pickle
 
