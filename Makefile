@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: sweep test slow check format clean
+.PHONY: sweep test check format clean
 
 # The main sweep on the embedded corpus; run again, it does only what is new.
 sweep: $(READY)
@@ -12,9 +12,6 @@ sweep: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
-
-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
 
 check: $(READY)
 	$(BIN)/ruff format --check .
