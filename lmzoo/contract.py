@@ -36,6 +36,7 @@ class Score(StrEnum):
     LOWER_BOUND = "bound"  # at most the log-likelihood, in expectation
     RECONSTRUCTION = "reconstruction"  # the scored sequence was also an input
     CONDITIONAL = "conditional"  # given another sequence
+    OBJECTIVE = "objective"  # what training raises, where no sequence gets a probability
 
 
 @config
@@ -81,6 +82,10 @@ class LanguageModel(nn.Module, ABC):
         scores = self.score_tokens(tokens, lengths)
         scores = torch.where(scored(tokens, lengths)[:, 1:], scores, scores.new_zeros(()))
         return nn.functional.pad(scores, (1, 0))
+
+    def objective(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
+        """What training raises, per token: `log_prob`, unless the row is about another."""
+        return self.log_prob(tokens, lengths)
 
     latent: str = ""
     """What the discrete latent is (component, parent ...), '' if there is none.

@@ -100,7 +100,7 @@ def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
 
 
 def _epoch(state: Training, data: Sequences) -> float:
-    """One pass over the data; the mean training loss per token while it went."""
+    """One pass over the data; the mean loss per token while it went, of what is trained."""
     model, recipe, optimiser = state.model, state.recipe, state.optimiser
     assert optimiser is not None
     model.train()
@@ -110,15 +110,15 @@ def _epoch(state: Training, data: Sequences) -> float:
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
         for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
             batch = gather(data, rows, trim=not model.leaks)
-            log_prob = model.log_prob(batch.tokens, batch.lengths)
-            _loss(log_prob, batch.lengths, recipe.loss).backward()
-            total += log_prob.detach().double().sum().cpu()
+            raised = model.objective(batch.tokens, batch.lengths)
+            _loss(raised, batch.lengths, recipe.loss).backward()
+            total += raised.detach().double().sum().cpu()
             _step(state)
     return float(-total / data.scored)
 
 
-def _loss(log_prob: Tensor, lengths: Tensor, weighting: Weighting) -> Tensor:
-    nll, n = -log_prob.sum(1), lengths - 1
+def _loss(raised: Tensor, lengths: Tensor, weighting: Weighting) -> Tensor:
+    nll, n = -raised.sum(1), lengths - 1
     return nll.sum() / n.sum() if weighting is Weighting.TOKEN else (nll / n).mean()
 
 
