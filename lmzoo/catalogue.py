@@ -40,8 +40,6 @@ def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> 
     return ROWS.add(name, Row(name=name, model=model, fields=fields, **rest))
 
 
-def technique(name: str, *, seed: str, source: str, summary: str) -> Row:
+def technique(name: str, *, seed: str, source: str, summary: str, family: str = "technique") -> Row:
     """Register a part that models are made of, in the file that holds it; it is not built alone."""
-    return ROWS.add(
-        name, Row(name=name, family="technique", seed=seed, source=source, summary=summary)
-    )
+    return ROWS.add(name, Row(name=name, family=family, seed=seed, source=source, summary=summary))

@@ -6,8 +6,10 @@ A model assigns to every scored token the natural logarithm of a probability:
 
 Position 0 holds `<start>` and is never scored; neither is anything at or beyond the
 sequence's length. A subclass answers two questions, `score_tokens` and
-`next_log_prob`; this base class owns masking. The laws every subclass must obey are
-in `tests/test_contract.py`: a new model inherits them by being registered.
+`next_log_prob`; this base class owns masking. A `conditional` model's answers depend on
+what is `given` beside each sequence: a source, tokens (B, S) and lengths (B). The laws
+every subclass must obey are in `tests/test_contract.py`: a new model inherits them by
+being registered.
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +24,19 @@ from torch import Tensor, nn
 
 from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import config
+from lmzoo.errors import UserError
+from lmzoo.functional.initialisers import redraw
 from lmzoo.registry import Registry
-from lmzoo.types import Lengths, Mask, NextScores, Prefix, Tokens, TokenScores
+from lmzoo.types import Lengths, Mask, NextScores, Prefix, Step, Tokens, TokenScores
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 """Token ids every vocabulary begins with (END and UNKNOWN where a corpus has them)."""
+
+Carried = Any
+"""What decoding carries from token to token: nested tuples.
+
+Its tensors all begin with B; what is no tensor is the same for every sequence.
+"""
 
 
 class Score(StrEnum):
@@ -41,11 +51,15 @@ class Score(StrEnum):
 
 @config
 class Task:
-    """The two sizes a corpus gives a model."""
+    """The sizes a corpus gives a model."""
 
     vocab: int = Field(ge=2)
     length: int = Field(ge=2)
     """Padded length T, `<start>` included."""
+    source_vocab: int = Field(0, ge=0)
+    """Tokens a source is made of; 0 if nothing is given beside a sequence."""
+    source_length: int = Field(0, ge=0)
+    """Padded length S of a source."""
 
 
 class LanguageModel(nn.Module, ABC):
@@ -63,6 +77,8 @@ class LanguageModel(nn.Module, ABC):
     """Whether a token's score sees only earlier tokens; if not, only totals mean anything."""
     closed_form: ClassVar[bool] = False
     """Fitted by one pass of `fit_closed_form`, not by gradients."""
+    conditional: ClassVar[bool] = False
+    """Whether `score_tokens` and `next_log_prob` take a source and its lengths as well."""
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
@@ -77,15 +93,40 @@ class LanguageModel(nn.Module, ABC):
     def next_log_prob(self, prefix: Prefix) -> NextScores:
         """Log P(v | prefix) for every v of the vocabulary; prefix starts with `<start>`."""
 
-    def log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
-        """Log P(s_t | s_<t) in nats, 0 at position 0 and beyond each length."""
-        scores = self.score_tokens(tokens, lengths)
-        scores = torch.where(scored(tokens, lengths)[:, 1:], scores, scores.new_zeros(()))
-        return nn.functional.pad(scores, (1, 0))
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        """What is carried of `batch` sequences before `<start>` is read."""
+        return (None, *self.reads(given))
 
-    def objective(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
+    def advance(self, carried: Carried, token: Step) -> tuple[NextScores, Carried]:
+        """Read one token of each sequence: (`next_log_prob` of all that was read, what is carried).
+
+        This default reads the whole prefix again. A model with a state overrides both;
+        what it was handed stays as it was, so that two continuations may share it.
+        """
+        before, *given = carried
+        prefix = token[:, None] if before is None else torch.cat([before, token[:, None]], dim=1)
+        return self.next_log_prob(prefix, *given), (prefix, *given)
+
+    def log_prob(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
+        """Log P(s_t | s_<t, given) in nats, 0 at position 0 and beyond each length."""
+        scores = self.score_tokens(tokens, lengths, *self.reads(given))
+        return only_scored(tokens, lengths, scores)
+
+    def reads(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What this model is told of what is given: everything if `conditional`, else nothing.
+
+        A plain model on a corpus with sources then shows what the sources are worth.
+
+        Raises:
+            UserError: the model needs a source and none is given.
+        """
+        if self.conditional and not given:
+            raise UserError(needs_source(self.name))
+        return given if self.conditional else ()
+
+    def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
         """What training raises, per token: `log_prob`, unless the row is about another."""
-        return self.log_prob(tokens, lengths)
+        return self.log_prob(tokens, lengths, *given)
 
     latent: str = ""
     """What the discrete latent is (component, parent ...), '' if there is none.
@@ -126,10 +167,24 @@ class LanguageModel(nn.Module, ABC):
         return None
 
 
+def needs_source(name: str) -> str:
+    """What to tell who gives a conditional model nothing to condition on."""
+    return (
+        f"{name} turns one sequence into another and no source is given; use a corpus of pairs: "
+        "copy, reverse or multi30k_de_en"
+    )
+
+
 def scored(tokens: Tokens, lengths: Lengths) -> Mask:
     """True where 1 <= t < length."""
     t = torch.arange(tokens.shape[1], device=tokens.device)
     return (t >= 1) & (t < lengths[:, None])
+
+
+def only_scored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
+    """The values of t = 1..T-1 behind a first one, 0 wherever nothing is scored."""
+    kept = torch.where(scored(tokens, lengths)[:, 1:], values, values.new_zeros(()))
+    return nn.functional.pad(kept, (1, 0))
 
 
 MODELS: Registry[type[LanguageModel]] = Registry("model")
@@ -157,10 +212,11 @@ def model(
     return register
 
 
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
     """Draw every module's parameters from its own stream, keyed by (seed, module name).
 
-    The global generator is left as it was found.
+    A named `init` (functional/initialisers.py) then draws every matrix again, from the
+    stream of its own name. The global generator is left as it was found.
     """
     with torch.random.fork_rng(devices=[]):
         for name, module in model.named_modules():
@@ -168,6 +224,9 @@ def initialise(model: nn.Module, seed: int) -> None:
             if reset is not None:
                 torch.manual_seed(stream(seed, name))
                 reset()
+        for name, parameter in model.named_parameters() if init != "default" else ():
+            torch.manual_seed(stream(seed, "init", name))
+            redraw(name, parameter, init)
 
 
 def stream(seed: int, *names: object) -> int:

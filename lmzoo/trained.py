@@ -28,6 +28,29 @@ class Trained:
         return self.config.get("row", self.model.name)
 
 
+def find_run(run_or_name: str, runs: Path) -> Path:
+    """The folder itself, or the run of that row of the zoo that was trained last below `runs`.
+
+    Raises:
+        UserError: it is neither a folder nor a row's name or seed id, or the row has no run.
+    """
+    path = Path(run_or_name)
+    if path.is_dir() or len(path.parts) > 1:
+        return path
+    name = zoo.row(run_or_name).name
+    trained = [
+        folder
+        for folder in (RunFolder(found.parent) for found in runs.glob("*/checkpoint.pt"))
+        if (folder.config or {}).get("row") == name
+    ]
+    if not trained:
+        raise UserError(
+            f"no run of {name} in {runs}; `python -m lmzoo train {name}` makes one, "
+            "or give a run's folder"
+        )
+    return max(trained, key=lambda folder: folder.checkpoint.stat().st_mtime).path
+
+
 def open_run(run: Path, data_dir: Path | None = None) -> Trained:
     """The model of the best validation epoch, in evaluation mode.
 

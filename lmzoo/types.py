@@ -14,6 +14,7 @@ from torch import Tensor
 Tokens = Int[Tensor, "B T"]
 Lengths = Int[Tensor, "B"]
 Prefix = Int[Tensor, "B t"]
+Step = Int[Tensor, "B"]
 TokenScores = Float[Tensor, "B T"]
 NextScores = Float[Tensor, "B V"]
 Embeddings = Float[Tensor, "V E"]

@@ -9,6 +9,7 @@ zoo.build(config, task, seed=0)     the model itself, initialised
 from collections.abc import Mapping
 from typing import Any
 
+import lmzoo.decode
 import lmzoo.models  # noqa: F401  importing them registers them
 from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import from_dict, to_dict
@@ -63,8 +64,10 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build(model_config: Any, task: Task, seed: int = 0) -> LanguageModel:
-    """The model, its weights drawn from `seed`."""
+def build(
+    model_config: Any, task: Task, seed: int = 0, init: str = "default"
+) -> LanguageModel:
+    """The model, its weights drawn from `seed`, its matrices as `init` says."""
     model = MODELS.build(model_config, task)
-    initialise(model, seed)
+    initialise(model, seed, init)
     return model

@@ -73,6 +73,37 @@ class DecodesAnotherToken(Bigram):
         return self.table(prefix[:, 0]).log_softmax(-1)
 
 
+class ForgetsWhereItStands(Bigram):
+    def begin(self, batch: int, *given: Tensor) -> Any:
+        return ()
+
+    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
+        return self.next_log_prob(torch.ones_like(token)[:, None]), carried
+
+
+class CountsItsSteps(Bigram):
+    def begin(self, batch: int, *given: Tensor) -> Any:
+        return [0]
+
+    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
+        carried[0] += 1
+        return (self.table(token) / carried[0]).log_softmax(-1), carried
+
+
+class StaysWithTheRow(Bigram):
+    """Reads one token late, and keeps it where no beam can pick it."""
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        return self.table(prefix[:, max(prefix.shape[1] - 2, 0)]).log_softmax(-1)
+
+    def begin(self, batch: int, *given: Tensor) -> Any:
+        return None
+
+    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
+        last = token.tolist() if carried is None else carried
+        return self.table(torch.tensor(last)).log_softmax(-1), tuple(token.tolist())
+
+
 class Draws(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)

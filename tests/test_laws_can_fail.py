@@ -4,7 +4,7 @@ import pytest
 
 from lmzoo.contract import Score
 from tests import faults
-from tests.laws import Law, batching, density, laws_for, laws_of, learning, making
+from tests.laws import Law, batching, density, laws_for, laws_of, learning, making, stepping
 from tests.tiny import tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [
@@ -16,6 +16,9 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.DecodesWithoutSoftmax, density.law_next_is_a_distribution),
     (faults.DecodesFromTheBatch, density.law_next_is_a_distribution),
     (faults.DecodesAnotherToken, density.law_scores_agree),
+    (faults.ForgetsWhereItStands, stepping.law_steps_agree),
+    (faults.CountsItsSteps, stepping.law_steps_agree),
+    (faults.StaysWithTheRow, stepping.law_steps_agree),
     (faults.Draws, density.law_answers_twice_alike),
     (faults.Transposes, batching.law_scores_have_shape),
     (faults.ScoresPads, batching.law_scores_have_shape),
@@ -76,5 +79,6 @@ def test_only_a_causal_density_must_be_one() -> None:
         causal = False
 
     claimed = [set(laws_for(cls)) for cls in (faults.Bigram, Backward, Reconstruction)]
-    assert claimed[0] - claimed[1] == {density.law_causal, density.law_scores_agree}
-    assert claimed[0] - claimed[2] == {*laws_of(density)}
+    left_to_right = {density.law_causal, density.law_scores_agree, *laws_of(stepping)}
+    assert claimed[0] - claimed[1] == left_to_right
+    assert claimed[0] - claimed[2] == {*laws_of(density), *laws_of(stepping)}

@@ -39,6 +39,10 @@ technique(
 )
 
 
+Remembered = tuple[Tensor, Tensor]
+"""Keys and values of a memory, (*N, heads, M, d)."""
+
+
 class Normed(StrEnum):
     """Which vectors are put on the unit sphere before they are compared."""
 
@@ -108,14 +112,31 @@ class Attention(nn.Module):
         memory: Float[Tensor, "*N M E"],
         see: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        v = self._heads(self.value(memory))
+        return self.look(x, self.remember(memory), see)
+
+    def remember(
+        self, memory: Float[Tensor, "*N M E"], before: Remembered | None = None
+    ) -> Remembered:
+        """Keys and values of a memory, behind those that are known already."""
+        k, v = self._keys(memory), self._heads(self.value(memory))
+        if before is None:
+            return k, v
+        return torch.cat([before[0], k], dim=-2), torch.cat([before[1], v], dim=-2)
+
+    def look(
+        self,
+        x: Float[Tensor, "*N Q E"],
+        remembered: Remembered,
+        see: Bool[Tensor, "*S Q M"] | None = None,
+    ) -> Float[Tensor, "*N Q E"]:
+        """What each query takes from a memory whose keys and values are known."""
+        q, (k, v) = self._queries(x), remembered
         dropout = self.dropout if self.training else 0.0
         if self.config.pick is Pick.MEAN:
             seen = None if see is None else see.unsqueeze(-3)
-            q, k = self._compared(x, memory)
             taken = nn.functional.scaled_dot_product_attention(q, k, v, seen, dropout, scale=1.0)
         else:
-            taken = nn.functional.dropout(self._picked(self.logits(x, memory, see)), dropout) @ v
+            taken = nn.functional.dropout(self._picked(_compare(q, k, see)), dropout) @ v
         return self.output(taken.transpose(-3, -2).flatten(-2))
 
     def logits(
@@ -125,20 +146,21 @@ class Attention(nn.Module):
         see: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """τ q · k of every head, -∞ where a query may not look; their softmax is α."""
-        q, k = self._compared(x, memory)
-        logits = q @ k.transpose(-2, -1)
-        return logits if see is None else logits.masked_fill(~see.unsqueeze(-3), -torch.inf)
+        return _compare(self._queries(x), self._keys(memory), see)
 
-    def _compared(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """τ q and k by head, normalised as asked."""
-        q, k = self._heads(self.query(x)), self._heads(self.key(memory))
+    def _queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+        """τ q by head, normalised as asked."""
+        q = self._heads(self.query(x))
         if self.config.normed is Normed.BOTH:
             q = nn.functional.normalize(q, dim=-1)
-        if self.config.normed is not Normed.NONE:
-            k = nn.functional.normalize(k, dim=-1)
         if self.log_temperature is None:
-            return q * self._temperature, k
-        return q * self.log_temperature.exp()[:, None, None], k
+            return q * self._temperature
+        return q * self.log_temperature.exp()[:, None, None]
+
+    def _keys(self, memory: Float[Tensor, "*N M E"]) -> Float[Tensor, "*N heads M d"]:
+        """k by head, normalised as asked."""
+        k = self._heads(self.key(memory))
+        return k if self.config.normed is Normed.NONE else nn.functional.normalize(k, dim=-1)
 
     def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         return x.unflatten(-1, (self.config.heads, -1)).transpose(-3, -2)
@@ -151,6 +173,11 @@ class Attention(nn.Module):
             logits = logits - torch.empty_like(logits).exponential_().log()
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
+
+
+def _compare(q: Tensor, k: Tensor, see: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
+    logits = q @ k.transpose(-2, -1)
+    return logits if see is None else logits.masked_fill(~see.unsqueeze(-3), -torch.inf)
 
 
 def causal_mask(t: int, device: torch.device | None = None) -> Bool[Tensor, "t t"]:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention
+from lmzoo.blocks.attention import Attention, Remembered
 from lmzoo.blocks.feed_forward import Activation, FeedForward
 
 
@@ -62,6 +62,22 @@ class AttentionBlock(nn.Module):
             return self.attention(x, x if memory is None else memory, see)
 
         h = self._residual(x, attend, self.attention_norm)
+        return self._residual(h, self.feed_forward, self.feed_forward_norm)
+
+    def advance(
+        self, x: Float[Tensor, "*N 1 E"], before: Remembered | None
+    ) -> tuple[Float[Tensor, "*N 1 E"], Remembered]:
+        """One more position of causal self-attention: (its output, keys and values so far)."""
+        pre = self.place is NormPlace.PRE
+        looked = self.attention_norm(x) if pre else x
+        remembered = self.attention.remember(looked, before)
+        h = x + self.dropout(self.attention.look(looked, remembered))
+        h = h if pre else self.attention_norm(h)
+        return self._residual(h, self.feed_forward, self.feed_forward_norm), remembered
+
+    def recall(self, x: Float[Tensor, "*N Q E"], remembered: Remembered) -> Float[Tensor, "*N Q E"]:
+        """The layer over a memory whose keys and values are known."""
+        h = self._residual(x, lambda x: self.attention.look(x, remembered), self.attention_norm)
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def weights(

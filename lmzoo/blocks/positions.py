@@ -50,23 +50,27 @@ class PositionalEncoding(nn.Module):
         self.table = Table(length, width, spread) if kind is Positions.LEARNED else None
         self.fold = Linear(2 * width, width, spread) if kind is Positions.CONCAT else None
 
-    def forward(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def forward(self, x: Float[Tensor, "B t E"], first: int = 0) -> Float[Tensor, "B t E"]:
+        """Told that x stands at positions first..first+t-1."""
         if self.kind is Positions.NONE:
             return x
         _, t, width = x.shape
         if self.table is not None:
-            if t > len(self.table.weight):
+            if first + t > len(self.table.weight):
                 length = len(self.table.weight)
-                raise UserError(f"learned positions end at {length}, got {t} tokens: use add")
-            return x + self.table.weight[:t]
-        places = sinusoids(t, width).to(x)
+                raise UserError(
+                    f"learned positions end at {length}, got {first + t} tokens: use add"
+                )
+            return x + self.table.weight[first : first + t]
+        places = sinusoids(t, width, first).to(x)
         if self.fold is None:
             return width**0.5 * x + places
         return self.fold(torch.cat([width**0.5 * x, places.expand_as(x)], dim=-1))
 
 
-def sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
-    """PE of positions 0..length-1, in float64 until it is used; an odd width drops a cosine."""
+def sinusoids(length: int, width: int, first: int = 0) -> Float[Tensor, "length width"]:
+    """PE of positions first.., in float64 until it is used; an odd width drops a cosine."""
     even = torch.arange(0, width, 2, dtype=torch.float64)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] / 10000 ** (even / width)
+    place = torch.arange(first, first + length, dtype=torch.float64)
+    angle = place[:, None] / 10000 ** (even / width)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]

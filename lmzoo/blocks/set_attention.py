@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention import Attention, Remembered, causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock
 from lmzoo.blocks.feed_forward import Activation, FeedForward
 
@@ -49,6 +49,14 @@ class InducedAttention(nn.Module):
             return self.spread(x[:, :, None], self.prefix_summaries(x))[:, :, 0]
         points = self.points.vectors.expand(len(x), -1, -1)
         return self.spread(x, self.gather(points, x))
+
+    def advance(
+        self, x: Float[Tensor, "B 1 E"], before: Remembered | None
+    ) -> tuple[Float[Tensor, "B 1 E"], Remembered]:
+        """One more member of the causal form: (its output, what the points look at next)."""
+        remembered = self.gather.attention.remember(x, before)
+        points = self.points.vectors.expand(len(x), -1, -1)
+        return self.spread(x, self.gather.recall(points, remembered)), remembered
 
     def prefix_summaries(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T m E"]:
         """What the inducing points say of x_0..x_t, for every t."""

@@ -58,6 +58,29 @@ def normalise_sequence(x: Float[Tensor, "B T E"], norm: Norm) -> Float[Tensor, "
     return normalise_vectors(x, norm)
 
 
+Seen = tuple[int, Tensor, Tensor]
+"""Of the inputs so far: how many, their mean and their summed squares about it, (B, E)."""
+
+
+def normalise_next(
+    x: Float[Tensor, "B E"], norm: Norm, seen: Seen | None
+) -> tuple[Float[Tensor, "B E"], Seen | None]:
+    """The next vector of `normalise_sequence`, and what the one after it needs to know.
+
+    Not for `time_std`, whose every vector needs all later ones.
+    """
+    assert norm is not Norm.TIME_STD
+    if norm is not Norm.TIME_STD_CAUSAL:
+        return normalise_vectors(x, norm), None
+    if seen is None:
+        return x / (1 + 1e-5), (1, x, torch.zeros_like(x))
+    n, mean, squares = seen
+    moved = mean + (x - mean) / (n + 1)
+    squares = squares + ((x - mean) * (x - moved)).clamp_min(0)
+    spread = (squares / n).clamp_min(1e-20).sqrt()
+    return x / (spread + 1e-5), (n + 1, moved, squares)
+
+
 def _std_so_far(x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
     """Standard deviation of x_0..x_t for t >= 1 (ddof 1); at t = 0, one."""
     n = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)[:, None]

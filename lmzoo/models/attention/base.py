@@ -19,7 +19,7 @@ from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task
+from lmzoo.contract import Carried, LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.space import FloatRange, IntRange
@@ -62,12 +62,27 @@ class AttentionModel(LanguageModel):
     def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         """The context vector after each token; it may read no later one."""
 
+    @abstractmethod
+    def next_feature(
+        self, x: Float[Tensor, "B 1 E"], place: int, before: Carried | None
+    ) -> tuple[Float[Tensor, "B 1 E"], Carried]:
+        """`features` of the one vector at this place: (y, what the next one needs to know)."""
+
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self.features(self._inputs(tokens[:, :-1]))
         return self.emission.log_prob(y, tokens[:, 1:], self._rows())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.emission.dense(self.features(self._inputs(prefix))[:, -1], self._rows())
+
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        return 0, None
+
+    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+        place, before = carried
+        x = self.dropout(self.place(self.embedding(token)[:, None], place))
+        y, after = self.next_feature(x, place, before)
+        return self.emission.dense(y[:, 0], self._rows()), (place + 1, after)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:

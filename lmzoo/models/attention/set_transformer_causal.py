@@ -10,7 +10,7 @@ matter; by default positions are told. The causal form is this zoo's.
 Lee et al. 2019 (arXiv:1810.00825); S1; zoo.md 4.1.
 """
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from jaxtyping import Float
 from pydantic import Field
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.attention import causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock
+from lmzoo.blocks.layers import Layer, Layers, advance_layers
 from lmzoo.blocks.set_attention import InducedAttention
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -50,6 +51,11 @@ class SetTransformerCausal(AttentionModel):
         for block in self.blocks:
             x = block(x, causal=True) if self.config.points else block(x, see=see)
         return x
+
+    def next_feature(
+        self, x: Float[Tensor, "B 1 E"], place: int, before: Layers | None
+    ) -> tuple[Float[Tensor, "B 1 E"], Layers]:
+        return advance_layers((cast("Layer", block) for block in self.blocks), x, before)
 
     def _block(self) -> nn.Module:
         width, attention, dropout = self.config.width, self.config.attention, self.config.dropout

@@ -12,11 +12,13 @@ exactly D + 1 tokens. The causal form is this zoo's.
 Guo et al. 2019 (arXiv:1902.09113); S1; zoo.md 4.1.
 """
 
+from typing import NamedTuple, cast
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention import Attention, Remembered, causal_mask
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
@@ -36,9 +38,29 @@ class Update(nn.Module):
         self,
         x: Float[Tensor, "*N Q E"],
         memory: Float[Tensor, "*N M E"],
-        see: Bool[Tensor, "*S Q M"],
+        see: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        return self.norm(torch.relu(self.attention(x, memory, see)))
+        return self.look(x, self.attention.remember(memory), see)
+
+    def look(
+        self,
+        x: Float[Tensor, "*N Q E"],
+        remembered: Remembered,
+        see: Bool[Tensor, "*S Q M"] | None = None,
+    ) -> Float[Tensor, "*N Q E"]:
+        """The same, where keys and values are known."""
+        return self.norm(torch.relu(self.attention.look(x, remembered, see)))
+
+
+class Past(NamedTuple):
+    """What the next token needs to know of those before it."""
+
+    total: Float[Tensor, "B 1 E"]
+    """Σ e_j."""
+    left: tuple[Float[Tensor, "B 1 E"], ...]
+    """The last token's satellite below every layer."""
+    seen: tuple[Remembered, ...]
+    """What each relay remembers of the satellites."""
 
 
 @model(
@@ -76,6 +98,23 @@ class StarTransformerCausal(AttentionModel):
                 see = torch.cat([itself, self.relay_sees(h)], dim=1)
                 r = self.relays[layer](r, torch.cat([r, h], dim=1), see)
         return h
+
+    def next_feature(
+        self, x: Float[Tensor, "B 1 E"], place: int, before: Past | None
+    ) -> tuple[Float[Tensor, "B 1 E"], Past]:
+        total = x if before is None else before.total + x
+        h, r, left, seen = x, total / (place + 1), [], []
+        for layer, satellite in enumerate(self.satellites):
+            context = [] if before is None else [before.left[layer]]
+            context += [h, x, r] if self.config.relay else [h, x]
+            left.append(h)
+            h = satellite(h, torch.cat(context, dim=1))
+            if layer < len(self.relays):
+                relay = cast("Update", self.relays[layer])
+                known = None if before is None else before.seen[layer]
+                seen.append(relay.attention.remember(h, known))
+                r = relay.look(r, relay.attention.remember(r, seen[-1]))
+        return h, Past(total, tuple(left), tuple(seen))
 
     def first_relay(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         """The mean of the prefix."""

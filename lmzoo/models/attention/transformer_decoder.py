@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.attention import causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock, NormPlace
 from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.layers import Layers, advance_layers
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
@@ -63,6 +64,12 @@ class TransformerDecoder(AttentionModel):
         for block in self._blocks:
             x = block(x, see=see)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def next_feature(
+        self, x: Float[Tensor, "B 1 E"], place: int, before: Layers | None
+    ) -> tuple[Float[Tensor, "B 1 E"], Layers]:
+        x, after = advance_layers(self._blocks, x, before)
+        return x if self.final_norm is None else self.final_norm(x), after
 
     def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
         """α of every layer and head: how much token i looks at token j."""

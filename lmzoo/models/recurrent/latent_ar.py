@@ -17,9 +17,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
+from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.space import IntRange
@@ -56,6 +57,15 @@ class LatentAutoregressive(LanguageModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.emission.dense(self._outputs(prefix)[:, -1], self.embedding.weight)
+
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        start = self.embedding.weight.new_ones(batch, 1, self.cell.parts * self.config.width)
+        return stack.begin([self.cell], start)
+
+    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+        x = self.embedding(token)
+        h, carried = stack.advance([self.cell], x, carried)
+        return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), carried
 
     def _outputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         x = self.embedding(tokens)

@@ -8,24 +8,44 @@ With W learned initial states the whole sequence is a mixture over them (see
 `functional/starts.py`). S0 DLM11, 12, 23, 26, 29, 43-47; zoo.md 1.4, 1.5, 2.
 """
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.starts import Starts
+from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.mgru import MGRU
 from lmzoo.cells.mgru_switches import Squash
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
+from lmzoo.errors import UserError
+from lmzoo.functional.normalise import (
+    Norm,
+    Seen,
+    normalise_next,
+    normalise_sequence,
+    normalise_vectors,
+)
 from lmzoo.functional.starts import mix_starts, start_posterior
 from lmzoo.space import IntRange
+
+
+class Memory(NamedTuple):
+    """What is carried from token to token while decoding."""
+
+    layers: stack.Stack
+    seen: Seen | None
+    """The spread of the inputs so far, where they are divided by it."""
+    evidence: Float[Tensor, "B W"] | None
+    """Σ_{u<t} L_{i,u}, with learned initial states."""
+    told: Float[Tensor, "B W V"] | None
+    """Log P(· | s_<t, i), from which the next token's L_{i,t} is read."""
 
 
 @model(
@@ -52,6 +72,17 @@ class RecurrentLM(LanguageModel):
         """Cells stacked on one another, of one kind."""
         embedding_std: float | None = Field(None, gt=0)
         """Spread of the initial embeddings; None is 1/√E. The published code used 1."""
+
+        @model_validator(mode="before")
+        @classmethod
+        def _one_direction(cls, given: Any) -> Any:
+            fields = getattr(given, "kwargs", given) or {}
+            if fields.get("bidirectional"):
+                raise UserError(
+                    f"bidirectional={fields['bidirectional']}: a language model may not read the "
+                    "words that it predicts; drop it, or use elmo or an encoder"
+                )
+            return given
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -101,6 +132,32 @@ class RecurrentLM(LanguageModel):
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0)
 
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        if self.config.norm is Norm.TIME_STD:  # every state changes with every later token
+            return super().begin(batch, *given)
+        start = self._start_vectors().expand(batch, -1, -1)
+        layers = stack.begin(self._cells, start)
+        if self.starts is None:
+            return Memory(layers, None, None, None)
+        none = start.new_zeros(batch, start.shape[1])
+        # `<start>` itself has no score.
+        return Memory(layers, None, none, none[..., None].expand(-1, -1, self.task.vocab))
+
+    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+        if not isinstance(carried, Memory):
+            return super().advance(carried, token)
+        norm, table = self.config.norm, self.embedding.weight
+        x, seen = normalise_next(self.embedding(token), norm, carried.seen)
+        h, layers = stack.advance(self._cells, x, carried.layers)
+        dense = self.emission.dense(normalise_vectors(h, norm), table)
+        if self.starts is None or carried.evidence is None or carried.told is None:
+            return dense[:, 0], Memory(layers, seen, None, None)
+        index = token[:, None, None].expand(-1, dense.shape[1], -1)
+        evidence = carried.evidence + carried.told.gather(-1, index)[..., 0]
+        weights = torch.log_softmax(self.starts.log_weights() + evidence, dim=-1)
+        mixed = torch.logsumexp(weights[..., None] + dense, dim=1)
+        return mixed, Memory(layers, seen, evidence, dense)
+
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, i): softmax_z of the joint."""
         if not self.latent:
@@ -128,6 +185,10 @@ class RecurrentLM(LanguageModel):
         for layer, begin in zip(self.upper, upper, strict=True):
             h = cast("Cell", layer).scan(h, begin)
         return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
+
+    @property
+    def _cells(self) -> list[Cell]:
+        return [self.cell, *(cast("Cell", layer) for layer in self.upper)]
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:
