@@ -1,7 +1,8 @@
 """The contract of a recurrent cell: project, step, scan.
 
 A cell is split where the time loop cuts it. `project` is the part that needs no state:
-one product over all positions at once. `step` is the recurrence proper. `scan` runs it.
+one product over all positions at once. `step` is the recurrence proper. `scan` runs it:
+by the loop over `step`, or by a sweep derived by hand where the cell offers one.
 """
 
 from abc import ABC, abstractmethod
@@ -51,11 +52,28 @@ class Cell(nn.Module, ABC):
         self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
     ) -> Float[Tensor, "B T H"]:
         """The outputs of all steps from the given initial state."""
+        fast = self.fast_scan(x, start)
+        return self.naive_scan(x, start) if fast is None else fast
+
+    def fast_scan(
+        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B T H"] | None:
+        """The same by `functional/scan`; None where no such sweep is known."""
+        return None
+
+    def naive_scan(
+        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B T H"]:
+        """The same by the loop over `step`: what a fast scan must equal."""
         state, outputs = self.initial(start), []
         for projected in self.project(x).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
         return torch.stack(outputs, dim=1)
+
+    def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
+        """One step of `scan`, from the input itself: (output, next state)."""
+        return self.step(self.project(x[:, None])[:, 0], state)
 
     @property
     def state_size(self) -> int | None:

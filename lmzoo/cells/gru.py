@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
 from lmzoo.config import config
+from lmzoo.functional.scan.autograd import scan_batch_first
+from lmzoo.functional.scan.gru import GRUScan
 
 
 class Reset(StrEnum):
@@ -78,3 +80,19 @@ class GRU(Cell):
         z, n = torch.sigmoid(xz + hz), torch.tanh(n)
         h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
         return h, (h,)
+
+    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor | None:
+        if self.config.reset is Reset.INPUT:
+            return None
+        w, gates = self.w, 2 * self.width
+        before = self.config.reset is Reset.BEFORE
+        inner = w.bias_hh[gates:]  # inside r's product where the reset is after
+        bias = w.bias_ih + (
+            w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
+        )
+        sweep = GRUScan(reset_before=before, z_keeps=self.config.update is Update.Z_KEEPS)
+        hidden = w.weight_hh.mT
+        weights = (
+            w.weight_ih.mT, bias, hidden[:, :gates], hidden[:, gates:], None if before else inner
+        )  # fmt: skip
+        return scan_batch_first(sweep, x, start, weights)

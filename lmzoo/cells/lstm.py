@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
 from lmzoo.config import config
 from lmzoo.errors import UserError
+from lmzoo.functional.scan.autograd import scan_batch_first
+from lmzoo.functional.scan.lstm import LSTMScan
 
 
 class Forget(StrEnum):
@@ -77,6 +79,11 @@ class LSTM(Cell):
             c = (c if self.config.forget is Forget.NONE else (1 - i) * c) + i * g
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
+
+    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+        w = self.w
+        weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
+        return scan_batch_first(LSTMScan(self.config.forget.value), x, start, weights)
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:

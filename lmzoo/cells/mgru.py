@@ -14,6 +14,7 @@ The wild type is MGU{0,2,4,5} exactly. `squash=sigmoid` with h_0 in [0, 1] makes
 h_t a vector of Bernoulli parameters. S0 DLM47; zoo.md 2.3.
 """
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from lmzoo.cells.base import CELLS, Cell, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
+from lmzoo.functional.scan.autograd import scan_batch_first
+from lmzoo.functional.scan.mgru import MGRUScan
 
 
 @CELLS("mgru")
@@ -52,6 +55,13 @@ class MGRU(Cell):
         def _one_name(cls, given: Any) -> Any:
             fields = given.kwargs if isinstance(given, ArgsKwargs) else given
             return canonical(fields or {})
+
+        def whole(self) -> "MGRU.Config":
+            """Without the cuts that equal zero weights: f = σ(0) = ½, g = act(0)."""
+            weights = {Cut.STATE_TO_GATE, Cut.INPUT_TO_CANDIDATE}
+            if self.squash is Squash.TANH:
+                weights.add(Cut.WRITE)  # g = tanh(0) = 0
+            return dataclasses.replace(self, cuts=self.cuts - weights)
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -103,6 +113,19 @@ class MGRU(Cell):
         if self.attend is None:
             return o, (h,)
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
+
+    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor | None:
+        if self.attend is not None:
+            return None
+        sweep = MGRUScan(
+            carry=Cut.CARRY not in self.cuts,
+            write=Cut.WRITE not in self.cuts,
+            keep=self.config.keep,
+            sigmoid=self.config.squash is Squash.SIGMOID,
+            read=self.config.gate.value,
+        )
+        states = scan_batch_first(sweep, x, start, (self.w.hf, self.w.xh))
+        return states - 0.5 if self.config.output is Output.CENTRED else states
 
     def _gate_reads(self, h: Tensor) -> Tensor:
         if self.config.gate is Gate.CENTRED:

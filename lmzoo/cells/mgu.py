@@ -23,6 +23,8 @@ from lmzoo.cells.base import CELLS, Cell, State, Weights
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.functional.numbered import by_number
+from lmzoo.functional.scan.autograd import scan_batch_first
+from lmzoo.functional.scan.mgu import MGUScan
 
 
 class Cut(StrEnum):
@@ -87,6 +89,10 @@ class MGU(Cell):
         def _read(cls, cuts: object) -> Cuts:
             return canonical(by_number(Cut, cuts))
 
+        def whole(self) -> "MGU.Config":
+            """Without the cuts that equal zero weights; no candidate is no write: c = tanh 0."""
+            return MGU.Config(cuts=self.cuts & {Cut.CARRY})
+
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts = config.cuts
@@ -118,6 +124,11 @@ class MGU(Cell):
             c = torch.tanh(xh if w.hh is None else xh + (h * f) @ w.hh)
             h = f * c if Cut.CARRY in cuts else h + f * (c - h)
         return h, (h,)
+
+    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+        w = self.w
+        sweep = MGUScan(carry=Cut.CARRY not in self.cuts, write=Cut.WRITE not in self.cuts)
+        return scan_batch_first(sweep, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, State, Weights, as_drawn, stacked
 from lmzoo.config import config
+from lmzoo.functional.scan.autograd import scan_batch_first
+from lmzoo.functional.scan.rnn import RNNScan
 
 
 class Activation(StrEnum):
@@ -60,6 +62,11 @@ class RNN(Cell):
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h = FUNCTIONS[self.config.activation](projected + state[0] @ self.w.weight_hh.T)
         return h, (h,)
+
+    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+        w = self.w
+        weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
+        return scan_batch_first(RNNScan(self.config.activation.value), x, start, weights)
 
 
 def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:

@@ -54,7 +54,7 @@ def test_attention_over_one_key_carries_it() -> None:
     same(attending[:, :2], wild[:, :2], FINE, "first two steps")
     assert (attending[:, 2:] - wild[:, 2:]).abs().max() > 1e-3
     centred = (mutant(6, 10) - mutant(6)).abs()
-    assert centred[:, 0].max() == 0
+    assert centred[:, 0].max() <= FINE
     assert centred[:, 1].max() > 1e-3
 
 

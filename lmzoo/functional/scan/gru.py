@@ -1,0 +1,115 @@
+r"""The gated recurrent unit's sweeps, its reset after or before the state's product.
+
+    r, z = σ( x W_x + b + h W_g )
+    n = tanh( x W_n + b_n + r ⊙ m ),  m = h W_h + b_h     reset=after
+      | tanh( x W_n + b_n + (r ⊙ h) W_h )                 reset=before
+    h' = n + z ⊙ (h − n)  |  h + z ⊙ (n − h)              z keeps | z writes
+
+With δ = ∂L/∂h' and δr, δz, δn the gradients before the activations, z keeping:
+
+    δn = δ ⊙ (1 − z) ⊙ (1 − n²)      δz = δ ⊙ (h − n) ⊙ z ⊙ (1 − z)
+    after    δr = δn ⊙ m ⊙ r ⊙ (1 − r)    ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + (δn ⊙ r) W_hᵀ
+    before   δr = s ⊙ h ⊙ r ⊙ (1 − r)     ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + s ⊙ r,   s = δn W_hᵀ
+
+where z writes, z and 1 − z change places. Derived here; the cell's naive loop is the
+reference (`cells/gru.py`).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lmzoo.functional.scan.products import (
+    accumulate,
+    before,
+    bias_gradient,
+    input_gradient,
+    project,
+    state_gradient,
+    transposed,
+    weight_gradient,
+)
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
+
+
+@dataclass(frozen=True)
+class GRUScan(Recurrence):
+    """Weights W_x (columns r, z, n), its bias, W_g (columns r, z), W_h, b_h (None if before)."""
+
+    reset_before: bool = False
+    z_keeps: bool = True
+
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        return [width, 3 * width, width]
+
+    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+        into, bias, gate, hidden, hidden_bias = weights
+        assert gate is not None
+        assert hidden is not None
+        (states, gates, inner), width, h = kept, start.shape[-1], start
+        project(x, into, bias, gates)
+        # m where the reset is after its product, r ⊙ h where it is before
+        project(x, None, hidden_bias, inner)
+        gate = gate.contiguous()
+        for a, m, next_h in zip(gates, inner, states, strict=True):
+            rz, n = a.split((2 * width, width), dim=-1)
+            r, z = accumulate(rz, h, gate).sigmoid_().chunk(2, dim=-1)
+            if self.reset_before:
+                accumulate(n, torch.mul(r, h, out=m), hidden).tanh_()
+            else:
+                n.addcmul_(r, accumulate(m, h, hidden)).tanh_()
+            h = torch.lerp(n, h, z, out=next_h) if self.z_keeps else torch.lerp(h, n, z, out=next_h)
+
+    def reverse(
+        self,
+        upstream: Tensor,
+        x: Tensor,
+        start: Tensor,
+        weights: Weights,
+        kept: Kept,
+        dx: Tensor,
+    ) -> tuple[Tensor, Weights]:
+        into, _, gate, hidden, hidden_bias = weights
+        assert gate is not None
+        assert hidden is not None
+        (states, gates, inner), width = kept, start.shape[-1]
+        da, dm = torch.empty_like(gates), torch.empty_like(inner)
+        back_gate, back_hidden = transposed(gate), transposed(hidden)
+        delta, u, v = (torch.zeros_like(start) for _ in range(3))
+        starts = before(start, states)
+        for t in reversed(range(len(gates))):
+            (r, z, n), h, m = gates[t].chunk(3, dim=-1), starts[t], inner[t]
+            dr, dz, dn = da[t].chunk(3, dim=-1)
+            delta.add_(upstream[t])
+            torch.sub(h, n, out=u).mul_(delta)
+            through_sigmoid(u if self.z_keeps else u.neg_(), z, dz)
+            torch.mul(delta, z, out=u)
+            written, kept_share = (delta.sub_(u), u) if self.z_keeps else (u, delta.sub_(u))
+            through_tanh(written, n, dn)
+            if self.reset_before:
+                torch.matmul(dn, back_hidden, out=v)
+                delta = torch.addcmul(kept_share, v, r, out=written)
+                u = kept_share
+                through_sigmoid(v.mul_(h), r, dr)
+            else:
+                through_sigmoid(torch.mul(dn, m, out=v), r, dr)
+                torch.mul(dn, r, out=dm[t])
+                delta, u = kept_share, written
+                accumulate(delta, dm[t], back_hidden)
+            accumulate(delta, da[t][..., : 2 * width], back_gate)
+        rz = da[..., : 2 * width]
+        if self.reset_before:
+            dhidden = weight_gradient(inner, da[..., 2 * width :])
+        else:
+            dhidden = state_gradient(start, states, dm)
+        gradients = [
+            weight_gradient(x, da),
+            bias_gradient(da),
+            state_gradient(start, states, rz),
+            dhidden,
+            None if hidden_bias is None else bias_gradient(dm),
+        ]
+        input_gradient([(da, into)], dx)
+        return delta, gradients

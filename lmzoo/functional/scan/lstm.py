@@ -1,0 +1,109 @@
+r"""Long short-term memory's sweeps, with its forget gate, without, or coupled.
+
+    i, f, g, o = σ, σ, tanh, σ of x W_x + b + h W_h
+    c' = f ⊙ c + i ⊙ g        h' = o ⊙ tanh c'          f ≡ 1 | f = 1 − i without its weights
+
+With δ = ∂L/∂h' and γ = ∂L/∂c', which first gains δ ⊙ o ⊙ (1 − tanh² c'):
+
+    ∂o = δ ⊙ tanh c'    ∂g = γ ⊙ i    ∂i = γ ⊙ g    ∂f = γ ⊙ c    (coupled: ∂i = γ ⊙ (g − c))
+    ∂L/∂c = γ ⊙ f       ∂L/∂h = δa W_hᵀ, δa the four before their activations
+
+Derived here; the cell's naive loop is the reference (`cells/lstm.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lmzoo.functional.scan.products import (
+    accumulate,
+    before,
+    bias_gradient,
+    input_gradient,
+    project,
+    state_gradient,
+    transposed,
+    weight_gradient,
+)
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
+
+Forget = Literal["gate", "none", "coupled"]
+
+
+@dataclass(frozen=True)
+class LSTMScan(Recurrence):
+    """Weights W_x, b, W_h, columns in the order i, f, g, o; start is (h, c)."""
+
+    forget: Forget = "gate"
+
+    parts = 2
+
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        gates = 4 if self.forget == "gate" else 3
+        return [width, gates * width, width, width]
+
+    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+        into, bias, hidden = weights
+        assert hidden is not None
+        states, gates, memory, squashed = kept
+        h, c = start.chunk(2, dim=-1)
+        for t, a in enumerate(project(x, into, bias, gates)):
+            i, f, g, o = self._gates(accumulate(a, h, hidden))
+            for gate in (i, o):
+                gate.sigmoid_()
+            g.tanh_()
+            if f is not None:
+                c = torch.mul(f.sigmoid_(), c, out=memory[t]).addcmul_(i, g)
+            elif self.forget == "none":
+                c = torch.addcmul(c, i, g, out=memory[t])
+            else:
+                c = torch.lerp(c, g, i, out=memory[t])
+            h = torch.mul(o, torch.tanh(c, out=squashed[t]), out=states[t])
+
+    def reverse(
+        self,
+        upstream: Tensor,
+        x: Tensor,
+        start: Tensor,
+        weights: Weights,
+        kept: Kept,
+        dx: Tensor,
+    ) -> tuple[Tensor, Weights]:
+        into, _, hidden = weights
+        assert hidden is not None
+        states, gates, memory, squashed = kept
+        first_h, first_c = start.chunk(2, dim=-1)
+        back, da = transposed(hidden), torch.empty_like(gates)
+        delta, gamma, u = (torch.zeros_like(squashed[0]) for _ in range(3))
+        cells = before(first_c, memory)
+        for t in reversed(range(len(gates))):
+            (i, f, g, o), (di, df, dg, do) = self._gates(gates[t]), self._gates(da[t])
+            c, squash = cells[t], squashed[t]
+            delta.add_(upstream[t])
+            through_sigmoid(torch.mul(delta, squash, out=u), o, do)
+            gamma.add_(through_tanh(torch.mul(delta, o, out=u), squash, u))
+            through_tanh(torch.mul(gamma, i, out=u), g, dg)
+            torch.mul(gamma, g, out=u)
+            if self.forget == "coupled":
+                u.addcmul_(gamma, c, value=-1)
+            through_sigmoid(u, i, di)
+            if f is not None and df is not None:
+                through_sigmoid(torch.mul(gamma, c, out=u), f, df)
+                gamma.mul_(f)
+            elif self.forget == "coupled":
+                gamma.addcmul_(gamma, i, value=-1)
+            torch.matmul(da[t], back, out=delta)
+        gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(first_h, states, da)]
+        input_gradient([(da, into)], dx)
+        return torch.cat([delta, gamma], dim=-1), gradients
+
+    def _gates(self, a: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """I, f, g, o; no f without its weights."""
+        if self.forget == "gate":
+            i, f, g, o = a.chunk(4, dim=-1)
+            return i, f, g, o
+        i, g, o = a.chunk(3, dim=-1)
+        return i, None, g, o

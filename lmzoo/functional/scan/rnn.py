@@ -1,0 +1,83 @@
+r"""The vanilla recurrent network's sweeps.
+
+    h' = act( x W_x + b + h W_h )
+    with δ = ∂L/∂h':   δa = δ ⊙ act'(h'),   ∂L/∂h = δa W_hᵀ
+
+Every act here has a slope that its output tells. Derived here; the cell's naive loop is
+the reference (`cells/rnn.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lmzoo.functional.scan.products import (
+    accumulate,
+    bias_gradient,
+    input_gradient,
+    project,
+    state_gradient,
+    transposed,
+    weight_gradient,
+)
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
+
+Activation = Literal["tanh", "sigmoid", "relu", "identity"]
+
+
+@dataclass(frozen=True)
+class RNNScan(Recurrence):
+    """Weights W_x, b, W_h."""
+
+    activation: Activation = "tanh"
+
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        return [width]
+
+    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+        into, bias, back = weights
+        assert back is not None
+        h = start
+        for a in project(x, into, bias, kept[0]):
+            h = self._act_(accumulate(a, h, back))
+
+    def reverse(
+        self,
+        upstream: Tensor,
+        x: Tensor,
+        start: Tensor,
+        weights: Weights,
+        kept: Kept,
+        dx: Tensor,
+    ) -> tuple[Tensor, Weights]:
+        into, _, hidden = weights
+        assert hidden is not None
+        (states,), back = kept, transposed(hidden)
+        da, delta = torch.empty_like(states), torch.zeros_like(start)
+        for t in reversed(range(len(states))):
+            self._through(delta.add_(upstream[t]), states[t], da[t])
+            torch.matmul(da[t], back, out=delta)
+        gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(start, states, da)]
+        input_gradient([(da, into)], dx)
+        return delta, gradients
+
+    def _act_(self, a: Tensor) -> Tensor:
+        if self.activation == "tanh":
+            return a.tanh_()
+        if self.activation == "sigmoid":
+            return a.sigmoid_()
+        return a.relu_() if self.activation == "relu" else a
+
+    def _through(self, gradient: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        if self.activation == "tanh":
+            return through_tanh(gradient, y, out)
+        if self.activation == "sigmoid":
+            return through_sigmoid(gradient, y, out)
+        return (
+            torch.mul(gradient, y > 0, out=out)
+            if self.activation == "relu"
+            else out.copy_(gradient)
+        )

@@ -1,0 +1,81 @@
+"""What a cell family gives: a forward sweep that keeps, a reverse sweep that reads.
+
+forward   h_t from h_{t-1}, for t = 0 .. T-1, into buffers
+reverse   ∂L/∂h_{t-1} from ∂L/∂h_t, for t = T-1 .. 0, and then the weights' gradients
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+Weights = Sequence[Tensor | None]
+"""A recurrence's weights in its own order; None where a path is cut."""
+
+Kept = Sequence[Tensor]
+"""What the forward sweep leaves for the reverse sweep, time first; [0] are the outputs."""
+
+
+class Recurrence(ABC):
+    """One cell family: what happens in a step, and what happens to the gradient there.
+
+    Everything that is not a tensor is the recurrence's own (a frozen dataclass).
+    """
+
+    parts: ClassVar[int] = 1
+    """Vectors of width H in a state: S = parts · H."""
+
+    @abstractmethod
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        """The widths of what the forward sweep keeps; H = `width`."""
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Float[Tensor, "T *P B E"],
+        start: Float[Tensor, "*P B S"],
+        weights: Weights,
+        kept: Kept,
+    ) -> None:
+        """Fill `kept`."""
+
+    @abstractmethod
+    def reverse(
+        self,
+        upstream: Float[Tensor, "T *P B H"],
+        x: Float[Tensor, "T *P B E"],
+        start: Float[Tensor, "*P B S"],
+        weights: Weights,
+        kept: Kept,
+        dx: Float[Tensor, "T *P B E"],
+    ) -> tuple[Float[Tensor, "*P B S"], Weights]:
+        """Fill `dx`; the gradients of the start and of the weights, None where one is cut."""
+
+
+def sweep(
+    recurrence: Recurrence,
+    x: Float[Tensor, "T *P B E"],
+    start: Float[Tensor, "*P B S"],
+    weights: Weights,
+) -> tuple[Tensor, ...]:
+    """What the forward sweep keeps; its first are the outputs (T, *P, B, H)."""
+    width = start.shape[-1] // recurrence.parts
+    kept = tuple(x.new_empty(*x.shape[:-1], g) for g in recurrence.columns(width, weights))
+    recurrence.forward(x, start, weights, kept)
+    return kept
+
+
+def sweep_back(
+    recurrence: Recurrence,
+    upstream: Float[Tensor, "T *P B H"],
+    x: Float[Tensor, "T *P B E"],
+    start: Float[Tensor, "*P B S"],
+    weights: Weights,
+    kept: Kept,
+) -> tuple[Tensor, Tensor, Weights]:
+    """Gradients of the inputs, the start and the weights (None where cut)."""
+    dx = x.new_empty(x.shape)
+    dstart, found = recurrence.reverse(upstream, x, start, weights, kept, dx)
+    return dx, dstart, found
