@@ -20,6 +20,7 @@ from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.per_word import per_word
 from lmzoo.errors import UserError
 from lmzoo.functional.draw import uniform
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
@@ -93,6 +94,6 @@ def tied_pairs(
     """Log softmax(Emb y_ar) at every target, (y_a1 .. y_aR) = transition(e(s_a))."""
     x, at = per_word(table, parents)
     y = transition(x)
-    log_z = torch.logsumexp(y.unflatten(1, (-1, x.shape[1])) @ table.T, dim=-1)  # N R
+    log_z = log_normalisers(y.unflatten(1, (-1, x.shape[1])), table)  # N R
     by_type = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
     return by_type @ table[targets].transpose(1, 2) - at(log_z).flatten(1)[..., None]

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.types import Embeddings
 
@@ -50,8 +51,8 @@ class Components(nn.Module):
     def word_scores(self, targets: Int[Tensor, "B T"], table: Embeddings) -> Float[Tensor, "B T K"]:
         """Log P(target | z) for every z."""
         vectors = self.vectors()
-        log_z = torch.logsumexp(vectors @ table.T, dim=-1)
-        return table[targets] @ vectors.T - log_z
+        words = nn.functional.embedding(targets, table)
+        return nn.functional.linear(words, vectors, -log_normalisers(vectors, table))
 
     def word_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
         """Log P(v | z) for every z and v."""

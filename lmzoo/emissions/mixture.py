@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.catalogue import technique
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
@@ -24,6 +25,14 @@ from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.space import IntRange
 from lmzoo.types import Embeddings
+
+technique(
+    "mixture_emission",
+    family="emission",
+    seed="S0",
+    source="S0",
+    summary="A context-gated mixture of K distributions over words (model.emission=mixture).",
+)
 
 
 @EMISSIONS("mixture")

@@ -8,9 +8,19 @@ S0; zoo.md 1.4.
 import torch
 from torch import Tensor, nn
 
+from lmzoo.catalogue import technique
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
+
+technique(
+    "vector_emission",
+    family="emission",
+    seed="S0",
+    source="Press & Wolf 2017 (arXiv:1608.05859); S0",
+    summary="A softmax tied to the embeddings, without bias (model.emission=vector).",
+)
 
 
 @EMISSIONS("vector")
@@ -42,7 +52,7 @@ class VectorEmission(Emission):
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
         y = self._scaled(y)
         chosen = (y * table[targets]).sum(-1)
-        return chosen - torch.logsumexp(y @ table.T, dim=-1)
+        return chosen - log_normalisers(y, table)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return torch.log_softmax(self._scaled(y) @ table.T, dim=-1)

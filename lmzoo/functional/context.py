@@ -6,13 +6,13 @@ Row t is the context of the token after position t.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Num
 from torch import Tensor
 
 
 def previous(
-    x: Float[Tensor, "B t E"], count: int, *, pad: float = 1.0
-) -> Float[Tensor, "B t {count} E"]:
+    x: Num[Tensor, "B t E"], count: int, *, pad: float = 1.0
+) -> Num[Tensor, "B t {count} E"]:
     """c_1 .. c_count after each position, nearest first."""
     padded = torch.nn.functional.pad(x, (0, 0, count - 1, 0), value=pad)
     length = x.shape[1]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.per_word import distinct, per_word
 from lmzoo.contract import LanguageModel
 from tests.laws.ask import log_prob, loss, same
 from tests.tiny import CLOSE, batch, tiny
@@ -17,7 +17,9 @@ PER_WORD = [
     "latent_parent_positional",
     "latent_parent_typed",
     "latent_parent_uniform",
+    "log_bilinear_mixture",
     "multi_transition_bigram",
+    "permutation_log_bilinear",
     "prototype_rotation_mixture_sphere",
     "trigram_latent_crf_sphere",
 ]
@@ -36,13 +38,33 @@ def test_results_are_read_at_their_positions(copies: int) -> None:
     table = torch.randn(VOCAB, 3)
     tokens = torch.randint(VOCAB, (2 * copies, 5))
     x, at = per_word(table, tokens)
-    assert len(x) == min(VOCAB, tokens.numel())
+    assert len(x) == len(set(tokens.flatten().tolist()))
     assert at(x.square()).equal(table[tokens].square())
+
+
+def test_each_distinct_window_stands_once_where_it_comes_first() -> None:
+    windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
+    first, place = distinct(windows)
+    assert sorted(first.tolist()) == [0, 1, 3]
+    assert windows[first][place].equal(windows)
+
+
+def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
+    """Members with other data are computed position by position, with the same results."""
+    table, tokens = torch.randn(VOCAB, 3), torch.randint(VOCAB, (2, 4, 20))
+
+    def squares(tokens: torch.Tensor) -> torch.Tensor:
+        x, at = per_word(table, tokens)
+        first, place = distinct(tokens)
+        return at(x.square()) + 0 * first[place][:, None, None]
+
+    for few in (tokens, tokens[:, :, :5]):
+        assert torch.vmap(squares)(few).equal(table[few].square())
 
 
 @pytest.mark.parametrize("name", PER_WORD)
 def test_a_large_batch_scores_like_a_small_one(name: str) -> None:
-    """20 positions are fewer than the words, 200 are more: both ways are taken."""
+    """Ten copies of a batch have its words, and no others."""
     model = tiny(name, vocab=VOCAB, length=5)
     tokens, lengths = batch(model.task)
     few = log_prob(model, tokens, lengths).repeat(10, 1)

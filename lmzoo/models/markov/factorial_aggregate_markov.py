@@ -4,6 +4,11 @@ r"""A product of G aggregate Markov models: a factorised state.
     P(v | s)      = Π_g p_g(v | s) / Σ_u Π_g p_g(u | s)
     log P(v | s) ≥ Σ_g log p_g(v | s)          the denominator is at most one
 
+The denominator is multilinear in the gates, so where joint states are few it is
+
+    Σ_u Π_g p_g(u | s)  = Σ_{j_1..j_G} Π_g P(j_g | s) · M[j_1..j_G]
+    M[j_1..j_G]         = Σ_u Π_g P(u | j_g)          once for all contexts
+
 S0 trains and evaluates by the bound, which is not normalised. Here evaluation is always
 exact, and so is training unless `objective=bound`.
 
@@ -11,6 +16,7 @@ Hinton 1999 (products of experts); S0 DLM19; zoo.md 2.
 """
 
 from enum import StrEnum
+from functools import reduce
 from typing import Annotated
 
 import torch
@@ -72,12 +78,19 @@ class FactorialAggregateMarkov(LanguageModel):
         if self.training and self.config.objective is Objective.BOUND:
             return bound
         x, at = per_word(self.embedding.weight, tokens[:, :-1])
-        log_z = torch.logsumexp(self._product(x), dim=-1, keepdim=True)
-        return bound - at(log_z).squeeze(-1)
+        return bound - at(self.log_normaliser(x)[:, None]).squeeze(-1)
 
     def bound(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
         """Σ_g log p_g(s_t | s_{t-1}), at most the log-probability."""
         return torch.logsumexp(self._joint(tokens), dim=-1).sum(-1)
+
+    def log_normaliser(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N"]:
+        """Log Σ_u Π_g p_g(u | s) for the vector of each s."""
+        if self.config.states**self.config.groups > len(x):
+            return torch.logsumexp(self._product(x), dim=-1)
+        words = self.words.word_table(self.embedding.weight).T  # V K
+        mass = torch.logsumexp(_joint_states(words.unflatten(1, (self.config.groups, -1))), dim=0)
+        return torch.logsumexp(_joint_states(self._log_gates(x)) + mass, dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return torch.log_softmax(self._product(self.embedding(prefix[:, -1])), dim=-1)
@@ -102,3 +115,8 @@ class FactorialAggregateMarkov(LanguageModel):
     def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:
         logits = self.gate(x).unflatten(-1, (self.config.groups, -1))
         return torch.log_softmax(logits, dim=-1)
+
+
+def _joint_states(by_group: Float[Tensor, "N G S"]) -> Float[Tensor, "N S**G"]:
+    """Log Π_g of every choice of one state per group."""
+    return reduce(lambda a, b: (a[:, :, None] + b[:, None]).flatten(1), by_group.unbind(1))

@@ -23,6 +23,7 @@ from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.space import IntRange
 
@@ -60,7 +61,7 @@ class PrototypeRotationMixture(LatentModel):
         x, at = per_word(table, tokens[:, :-1])
         x = normalise_vectors(x, self.config.norm)
         y = self.map(x)
-        log_z = torch.logsumexp(y @ table.T, dim=-1, keepdim=True)
+        log_z = log_normalisers(y, table)[:, None]
         mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
         words = torch.cat([mapped, self.prototypes.word_scores(targets, table)], dim=-1)
         return (at(torch.log_softmax(self.gate(x), dim=-1)) + words).transpose(1, 2)

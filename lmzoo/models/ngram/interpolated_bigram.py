@@ -23,6 +23,7 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.per_word import per_word
 from lmzoo.config import config
 from lmzoo.contract import Task, model
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.space import IntRange
 
 
@@ -75,7 +76,7 @@ class InterpolatedBigram(LatentModel):
         targets, table = tokens[:, 1:], self.embedding.weight
         x, at = per_word(table, tokens[:, :-1])
         y = self.transition(x)
-        log_z = torch.logsumexp(y @ table.T, dim=-1, keepdim=True)
+        log_z = log_normalisers(y, table)[:, None]
         bigram = (at(y) * table[targets]).sum(-1) - at(log_z).squeeze(-1)
         return self._mixed(self._unigram()[targets], bigram)
 

@@ -3,7 +3,9 @@ r"""A mixture of K log-bilinear n-grams.
     (y_1 .. y_K)  = Lin(W·E → K·E)( c_1 .. c_W )
     P(s_t | s_<t) = Σ_k π_k softmax( Emb y_k )[s_t]
 
-π is uniform, as published, or learned.
+π is uniform, as published, or learned. S0 found five components no better than one; the
+default is three, as S0's driver has it for the mixtures of bigrams and of unigrams, because
+each is a softmax over the vocabulary at every token.
 
 S0 DLM4; zoo.md 2.
 """
@@ -17,9 +19,7 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.context import previous
-from lmzoo.functional.normalise import Norm
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.space import IntRange
 
@@ -36,7 +36,7 @@ class LogBilinearMixture(VectorMixture):
 
         width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
-        components: Annotated[int, IntRange(1, 16, log=True)] = Field(5, ge=1)
+        components: Annotated[int, IntRange(1, 16, log=True)] = Field(3, ge=1)
         """Each costs a softmax over the vocabulary at every token."""
         weights: Weighting = Weighting.UNIFORM
         embedding_std: float | None = Field(None, gt=0)
@@ -47,7 +47,6 @@ class LogBilinearMixture(VectorMixture):
         self.embedding = Table(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(config.window * width, count * width)
         self.weights = LogWeights(count, config.weights)
-        self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
 
     @property
     def state_size(self) -> int | None:

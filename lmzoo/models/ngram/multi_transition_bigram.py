@@ -21,6 +21,7 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.per_word import per_word
 from lmzoo.config import config
 from lmzoo.contract import Task, model
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.space import IntRange
 
 
@@ -55,7 +56,7 @@ class MultiTransitionBigram(LatentModel):
         targets, table = tokens[:, 1:], self.embedding.weight
         x, at = per_word(table, tokens[:, :-1])
         y = self._mapped(x)
-        log_z = torch.logsumexp(y @ table.T, dim=-1)
+        log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])
         bigrams = (y * table[targets][:, :, None]).sum(-1) - at(log_z)
         words = torch.cat([self._unigram()[targets][..., None], bigrams], dim=-1)

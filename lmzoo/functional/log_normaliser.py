@@ -1,0 +1,122 @@
+r"""Log-normalisers of softmaxes over the vocabulary, one per vector.
+
+    log_normalisers(y, Emb)[n] = log z_n = log Σ_v exp( Emb_v · y_n )
+
+    ∂ log z_n / ∂ y_n   = Σ_v p_nv Emb_v          p_nv = exp( Emb_v · y_n − log z_n )
+    ∂ log z_n / ∂ Emb_v = p_nv y_n
+
+What a target's score needs of all other words. The plain formula writes an N x V array
+and keeps it for the way back; at some thousand words most of its time is spent on that
+memory. Here logits are made a tile at a time, where they fit in the cache, and made
+again on the way back.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lmzoo.types import Embeddings
+
+PLAIN = 1 << 20
+"""Logits up to which the plain formula is faster."""
+
+TILE = {"cpu": (512, 1024)}
+"""Vectors and words met at a time. Measured: 2 MB is best on a CPU."""
+LARGE = (8192, 16384)
+"""The same on an accelerator, which wants few large products."""
+
+
+def log_normalisers(
+    y: Float[Tensor, "*N E"], table: Embeddings, plain: int = PLAIN
+) -> Float[Tensor, "*N"]:
+    """Log Σ_v exp(table_v · y) for every vector of `y`."""
+    if y.shape[:-1].numel() * len(table) <= plain:
+        return torch.logsumexp(y @ table.T, dim=-1)
+    return _LogNormalisers.apply(y.flatten(0, -2), table).unflatten(0, y.shape[:-1])  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+
+
+class _LogNormalisers(torch.autograd.Function):
+    @staticmethod
+    def forward(y: Tensor, table: Tensor) -> Tensor:
+        log_z, (height, width, logits_of) = y.new_empty(len(y)), _tile(y, table)
+        for rows in _cuts(len(y), height):
+            top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])
+            for words in _cuts(len(table), width):
+                logits = logits_of(y[rows], table[words])
+                before, top = top, torch.maximum(top, logits.amax(1))
+                new = logits.sub_(top[:, None]).exp_().sum(1)
+                total = total * (before - top).exp_() + new
+            log_z[rows] = total.log_() + top
+        return log_z
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _Gradients.apply(*ctx.saved_tensors, slope)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return torch.stack(list(_each(_LogNormalisers, info, in_dims, inputs))), 0
+
+
+class _Gradients(torch.autograd.Function):
+    """The way back, a function of its own so that it too can be mapped over members."""
+
+    @staticmethod
+    def forward(y: Tensor, table: Tensor, log_z: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        to_y, to_table = torch.zeros_like(y), torch.zeros_like(table)
+        height, width, logits_of = _tile(y, table)
+        for rows in _cuts(len(y), height):
+            weighted, own = slope[rows, None] * y[rows], to_y[rows]
+            for words in _cuts(len(table), width):
+                p = logits_of(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
+                own.addmm_(p, table[words])
+                to_table[words].addmm_(p.T, weighted)
+        return to_y * slope[:, None], to_table
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        raise NotImplementedError("log_normalisers has first derivatives only")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        found = _each(_Gradients, info, in_dims, inputs)
+        return tuple(torch.stack(part) for part in zip(*found, strict=True)), (0, 0)
+
+
+def _tile(y: Tensor, table: Tensor) -> tuple[int, int, Callable[[Tensor, Tensor], Tensor]]:
+    """How many vectors and words are met at a time, and their logits, in one place."""
+    height, width = TILE.get(y.device.type, LARGE)
+    room = y.new_empty(min(height, len(y)) * min(width, len(table)))
+
+    def logits(vectors: Tensor, words: Tensor) -> Tensor:
+        shape = len(vectors), len(words)
+        return torch.mm(vectors, words.T, out=room[: shape[0] * shape[1]].view(shape))
+
+    return height, width, logits
+
+
+def _cuts(count: int, size: int) -> Iterator[slice]:
+    return (slice(i, min(i + size, count)) for i in range(0, count, size))
+
+
+def _each(
+    function: type[torch.autograd.Function], info: Any, in_dims: Any, inputs: tuple[Tensor, ...]
+) -> Iterator[Any]:
+    """The function for each member of a mapped call in turn: each is large enough alone."""
+    for member in range(info.batch_size):
+        own = (
+            x if dim is None else x.select(dim, member)
+            for x, dim in zip(inputs, in_dims, strict=True)
+        )
+        yield function.apply(*own)
