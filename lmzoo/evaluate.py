@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
@@ -45,9 +45,14 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
         some = gather(part, rows, trim=not model.leaks)
-        nll[rows.cpu()] = -model.log_prob(some.tokens, some.lengths).double().sum(1).cpu()
+        nll[rows.cpu()] = -model.log_prob(some.tokens, some.lengths, *some.given).double().sum(1).cpu()
     model.train(was_training)
-    n = (part.lengths - 1).cpu().double()
+    return losses(nll, part.lengths)
+
+
+def losses(nll: Float[Tensor, "N"], lengths: Int[Tensor, "N"]) -> Losses:
+    """Both metrics, of the sequences' NLLs (float64) and lengths."""
+    n = (lengths - 1).cpu().double()
     return Losses(
         token=float(nll.sum() / n.sum()),
         sentence=float((nll / n).mean()),

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel, stream
@@ -64,12 +65,24 @@ class Training:
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self.best_weights = best["weights"]
 
+    def take(self, record: Record) -> None:
+        """Take in the record of an epoch that has just been trained."""
+        self.record = record
+        if record["valid_token"] is not None:
+            self.keep_best(record["valid_token"])
+
     def keep_best(self, loss: float) -> None:
         """Remember the weights if no earlier epoch had so low a validation loss."""
         if loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
+
+    @property
+    def rate(self) -> float:
+        """The learning rate at the current step."""
+        warmup = self.recipe.warmup
+        return self.recipe.lr * min(1.0, self.steps / warmup) if warmup else self.recipe.lr
 
     @property
     def diverged(self) -> bool:
@@ -93,9 +106,7 @@ def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
             state.epoch += 1
         seconds = time.perf_counter() - start
         valid = evaluate(state.model, corpus.valid) if math.isfinite(train) else None
-        state.record = _record(state, train, valid, seconds, corpus.train.scored)
-        if not state.diverged and valid is not None:
-            state.keep_best(valid.token)
+        state.take(epoch_record(state, train, valid, seconds, corpus.train.scored))
         yield state.record
 
 
@@ -110,16 +121,21 @@ def _epoch(state: Training, data: Sequences) -> float:
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
         for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
             batch = gather(data, rows, trim=not model.leaks)
-            raised = model.objective(batch.tokens, batch.lengths)
-            _loss(raised, batch.lengths, recipe.loss).backward()
+            raised = model.objective(batch.tokens, batch.lengths, *batch.given)
+            loss_of(raised, batch.lengths, recipe.loss).backward()
             total += raised.detach().double().sum().cpu()
             _step(state)
     return float(-total / data.scored)
 
 
-def _loss(raised: Tensor, lengths: Tensor, weighting: Weighting) -> Tensor:
-    nll, n = -raised.sum(1), lengths - 1
-    return nll.sum() / n.sum() if weighting is Weighting.TOKEN else (nll / n).mean()
+def loss_of(
+    raised: Float[Tensor, "*P B T"], lengths: Int[Tensor, "*P B"], weighting: Weighting
+) -> Float[Tensor, "*P"]:
+    """What a step descends, of one batch or of each member's; a sequence of length 1 is none."""
+    nll, n = -raised.sum(-1), lengths - 1
+    if weighting is Weighting.TOKEN:
+        return nll.sum(-1) / n.sum(-1)
+    return (nll / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
 
 
 def _step(state: Training) -> None:
@@ -130,15 +146,16 @@ def _step(state: Training) -> None:
         torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.clip)
     if recipe.warmup:
         for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * min(1.0, state.steps / recipe.warmup)
+            group["lr"] = state.rate
     optimiser.step()
     if recipe.accumulate is Accumulate.STEP:
         optimiser.zero_grad()
 
 
-def _record(
+def epoch_record(
     state: Training, train: float, valid: Losses | None, seconds: float, tokens: int
 ) -> Record:
+    """What is written down of an epoch; losses that are not finite are null."""
     if valid is not None and not math.isfinite(valid.token):
         valid = None
     return {

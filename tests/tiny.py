@@ -19,7 +19,7 @@ from lmzoo.contract import START, LanguageModel, Task
 
 SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
 
-TINY: Mapping[str, int] = {
+TINY: Mapping[str, float] = {
     "width": 4,
     "components": 3,
     "states": 3,
@@ -33,6 +33,7 @@ TINY: Mapping[str, int] = {
     "heads": 2,
     "depth": 2,
     "layers": 2,
+    "density": 0.5,
 }
 """Field name -> tiny value, wherever a config or a part of it has such a field."""
 
@@ -61,7 +62,8 @@ def tiny(name: str, vocab: int = 3, length: int = 4, seed: int = 0, **fields: An
     """The row at tiny size, `fields` laid over; a closed-form model has seen a few sequences."""
     small = shrink(to_dict(zoo.config(name)))
     config = zoo.config(name, **zoo.overlay(small, fields))
-    model = zoo.build(config, Task(vocab=vocab, length=length), seed)
+    task = Task(vocab=vocab, length=length, source_vocab=3, source_length=3)
+    model = zoo.build(config, task, seed)
     if model.closed_form:
         model.fit_closed_form(*batch(model.task, seed=3))
     return model
@@ -75,6 +77,23 @@ def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
     lengths = torch.randint(2, task.length + 1, (count,), generator=generator)
     lengths[0], lengths[1:2] = task.length, 2
     return tokens, lengths
+
+
+def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random sources and their lengths, the first full, the second of one token."""
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.randint(task.source_vocab, (count, task.source_length), generator=generator)
+    lengths = torch.randint(1, task.source_length + 1, (count,), generator=generator)
+    lengths[0], lengths[1:2] = task.source_length, 1
+    return source, lengths
+
+
+def given(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
+    """What a conditional model conditions on where a law is about something else: one source."""
+    if not model.conditional:
+        return ()
+    source, lengths = sources(model.task, 1)
+    return source.expand(count, -1), lengths.expand(count)
 
 
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:

@@ -32,4 +32,12 @@ def gather(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Seq
     """These rows; without `trim` they keep their full padded length."""
     lengths = part.lengths[rows]
     longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]
-    return Sequences(part.tokens[rows, :longest], lengths)
+    return Sequences(part.tokens[rows, :longest], lengths, _sources(part, rows, trim=trim))
+
+
+def _sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:
+    """The rows' sources, cut to the longest of them, and their lengths."""
+    if not part.given:
+        return ()
+    source, lengths = (column[rows] for column in part.given)
+    return (source[:, : int(lengths.max())] if trim else source), lengths

@@ -24,10 +24,14 @@ class Sequences:
 
     tokens: Tensor
     lengths: Tensor
+    given: tuple[Tensor, ...] = ()
+    """A source beside each sequence: tokens (N, S) without `<start>`, lengths (N,); or nothing."""
 
     def __post_init__(self) -> None:
-        assert self.tokens.dtype == self.lengths.dtype == torch.int64
-        assert len(self.tokens) == len(self.lengths)
+        columns = (self.tokens, self.lengths, *self.given)
+        assert len(self.given) in (0, 2)
+        assert all(column.dtype == torch.int64 for column in columns)
+        assert all(len(column) == len(self.tokens) for column in columns)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -62,19 +66,32 @@ class Corpus:
     source: str
     """Where it comes from, and its licence."""
     floor: Floor | None = None
+    source_vocabulary: Vocabulary | None = None
+    """Of the sources, in a corpus of pairs."""
 
     @property
     def task(self) -> Task:
         """The sizes a model needs."""
-        return Task(vocab=len(self.vocabulary), length=self.train.tokens.shape[1])
+        vocab, length = len(self.vocabulary), self.train.tokens.shape[1]
+        if self.source_vocabulary is None:
+            return Task(vocab=vocab, length=length)
+        source_length = self.train.given[0].shape[1]
+        return Task(
+            vocab=vocab,
+            length=length,
+            source_vocab=len(self.source_vocabulary),
+            source_length=source_length,
+        )
 
     @property
     def fingerprint(self) -> str:
         """A hash of vocabulary and all tokens: two corpora of one name are not one corpus."""
         digest = hashlib.sha256("\n".join(self.vocabulary.tokens).encode())
+        if self.source_vocabulary is not None:
+            digest.update("\n".join(self.source_vocabulary.tokens).encode())
         for part in (self.train, self.valid, self.test):
-            digest.update(part.tokens.numpy().tobytes())
-            digest.update(part.lengths.numpy().tobytes())
+            for column in (part.tokens, part.lengths, *part.given):
+                digest.update(column.numpy().tobytes())
         return digest.hexdigest()[:16]
 
 

@@ -34,6 +34,8 @@ SHA256 = {
     "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
     "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
     "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
 }
 SEED = 29
 """S0's random seed."""
@@ -41,12 +43,17 @@ SEED = 29
 Splits = Literal["official", "seed"]
 
 
-class _Captions(CorpusSource):
+class Captions(CorpusSource):
+    """Any of the published files, by name."""
+
+    def all_lines(self, name: str) -> list[str]:
+        """The lines of this file, so that a line number finds the same caption in any language."""
+        file = RemoteFile("multi30k", f"{URL}{name}.gz", SHA256[name])
+        return read_lines(locate(file, self.data_dir, self.name))
+
     def lines(self, name: str) -> list[str]:
         """The lines of this file, blank ones dropped."""
-        file = RemoteFile("multi30k", f"{URL}{name}.gz", SHA256[name])
-        path = locate(file, self.data_dir, self.name)
-        return [line for line in read_lines(path) if line.strip()]
+        return [line for line in self.all_lines(name) if line.strip()]
 
 
 @config
@@ -65,7 +72,7 @@ class WordConfig:
 
 
 @CORPORA("multi30k_en")
-class Multi30kWords(_Captions):
+class Multi30kWords(Captions):
     """English captions, lower-case, by word; `<end>` also after a cut."""
 
     Config = WordConfig
@@ -100,7 +107,7 @@ class CharConfig:
 
 
 @CORPORA("multi30k_en_char")
-class Multi30kCharacters(_Captions):
+class Multi30kCharacters(Captions):
     """English captions, case kept, by character; `<end>` where the caption is whole.
 
     S0 dropped the first line, wrote no `<end>` and held out every 5th caption.

@@ -4,27 +4,43 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel, Task, initialise, scored
+from tests.tiny import given
 
 
 def log_prob(
-    model: LanguageModel, tokens: Tensor, lengths: Tensor, *, training: bool = False, noise: int = 0
+    model: LanguageModel,
+    tokens: Tensor,
+    lengths: Tensor,
+    *source: Tensor,
+    training: bool = False,
+    noise: int = 0,
 ) -> Tensor:
-    """The scores, with dropout and sampling drawn from one fixed stream."""
+    """The scores, with dropout and sampling drawn from one fixed stream.
+
+    A conditional model that is given no source is given the one of `tests.tiny.given`.
+    """
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(noise)
-        return model.log_prob(tokens, lengths)
+        return model.log_prob(tokens, lengths, *(source or given(model, len(tokens))))
 
 
-def next_log_prob(model: LanguageModel, prefix: Tensor) -> Tensor:
+def next_log_prob(model: LanguageModel, prefix: Tensor, *source: Tensor) -> Tensor:
     """The next token's distribution in evaluation."""
     with torch.no_grad():
-        return model.eval().next_log_prob(prefix)
+        return model.eval().next_log_prob(prefix, *(source or given(model, len(prefix))))
 
 
 def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Nats per scored token, with gradients, in whichever mode the model is."""
-    return -model.log_prob(tokens, lengths).sum() / scored(tokens, lengths).sum()
+    scores = model.log_prob(tokens, lengths, *given(model, len(tokens)))
+    return -scores.sum() / scored(tokens, lengths).sum()
+
+
+def cost(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """What training lowers, per scored token: the loss, unless the row has another objective."""
+    raised = model.objective(tokens, lengths, *given(model, len(tokens)))
+    return -raised.sum() / scored(tokens, lengths).sum()
 
 
 def fresh(model: LanguageModel, seed: int, task: Task | None = None) -> LanguageModel:

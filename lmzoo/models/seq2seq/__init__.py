@@ -1,0 +1,1 @@
+"""Sequence to sequence: recurrent with and without attention, Transformers, span corruption."""

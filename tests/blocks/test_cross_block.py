@@ -1,0 +1,68 @@
+"""A Transformer decoder layer is the library's, with either place of the norms."""
+
+import pytest
+import torch
+from torch import nn
+
+from lmzoo.blocks.attention import Attention, causal_mask
+from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.blocks.cross_block import CrossBlock
+from lmzoo.blocks.feed_forward import Activation
+from tests.blocks.test_attention import E, T, as_library, inputs
+from tests.laws.ask import same
+from tests.tiny import CLOSE
+
+M = 3
+"""Vectors in the memory; the targets have T."""
+
+
+def block(**options: object) -> CrossBlock:
+    """A layer whose norms, too, are no identities."""
+    torch.manual_seed(0)
+    return roughened(CrossBlock(E, Attention.Config(heads=2), **options)).eval()
+
+
+@torch.no_grad()
+def roughened(module: nn.Module) -> nn.Module:
+    """The module, every LayerNorm in it far from the identity."""
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.weight.uniform_(0.5, 2)
+            part.bias.uniform_(-1, 1)
+    return module
+
+
+def as_decoder_layer(ours: CrossBlock, activation: Activation) -> nn.TransformerDecoderLayer:
+    """torch's layer with our weights."""
+    theirs = nn.TransformerDecoderLayer(
+        E, 2, 4 * E, batch_first=True, norm_first=ours.place is NormPlace.PRE,
+        activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
+    ).eval()  # fmt: skip
+    theirs.self_attn = as_library(ours.self_attention)
+    theirs.multihead_attn = as_library(ours.attention)
+    theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
+    theirs.norm1.load_state_dict(ours.self_attention_norm.state_dict())
+    theirs.norm2.load_state_dict(ours.attention_norm.state_dict())
+    theirs.norm3.load_state_dict(ours.feed_forward_norm.state_dict())
+    return theirs
+
+
+@pytest.mark.parametrize("place", list(NormPlace))
+@pytest.mark.parametrize("activation", list(Activation))
+def test_it_is_the_librarys_decoder_layer(place: NormPlace, activation: Activation) -> None:
+    ours = block(place=place, activation=activation)
+    x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
+    see = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    theirs = as_decoder_layer(ours, activation)
+    expected = theirs(x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~see)
+    same(ours(x, memory, see[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
+
+
+def test_what_is_not_seen_of_the_memory_is_not_read() -> None:
+    ours = block()
+    x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
+    see = torch.tensor([True, True, False]).expand(3, T, M)
+    changed = torch.cat([memory[:, :2], inputs(3, 1, E, seed=3)], dim=1)
+    same(ours(x, changed, see), ours(x, memory, see), 0, "layer")
+    same(ours(x, memory[:, :2]), ours(x, memory, see), CLOSE, "layer over a shorter memory")

@@ -1,0 +1,73 @@
+"""Members trained as one program end where each would have ended alone."""
+
+import dataclasses
+
+import torch
+
+from lmzoo.contract import LanguageModel
+from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.fit import Training, fit
+from lmzoo.fuse.shape import fusible
+from lmzoo.fuse.together import fit_together
+from lmzoo.recipe import Recipe
+from tests.laws.ask import cost, fresh, same
+from tests.tiny import CLOSE, batch, sources
+
+RECIPES = (
+    Recipe(batch=4, lr=1e-2),
+    Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
+    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=3),
+)
+
+
+def law_fused_equals_alone(model: LanguageModel) -> None:
+    """Weights and losses after an epoch, of members with other seeds, rates, clips; or a reason."""
+    if reason := fusible(model):
+        assert model.closed_form or "vmap" in reason or _draws(model), f"refused: {reason}"
+        return
+    corpus = random_corpus(model)
+    alone, fused = ([member(model, i, r) for i, r in enumerate(RECIPES)] for _ in range(2))
+    for training in alone:
+        assert list(fit(training, corpus, 1))
+    assert list(fit_together(fused, corpus, 1))
+    for one, other in zip(alone, fused, strict=True):
+        agree(one, other)
+
+
+def _draws(model: LanguageModel) -> bool:
+    """Whether what training lowers is a draw and not a number."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        costs = []
+        for seed in range(5):
+            torch.manual_seed(seed)
+            costs.append(cost(model.train(), *batch(model.task)))
+    return len(set(map(float, costs))) > 1
+
+
+def agree(one: Training, other: Training, tolerance: float = CLOSE) -> None:
+    """Both trainings stand at the same place."""
+    assert (one.epoch, one.steps) == (other.epoch, other.steps)
+    for key in ("train_token", "valid_token", "valid_sentence"):
+        found, expected = (torch.tensor(t.record[key]) for t in (other, one))
+        same(found, expected, tolerance, key)
+    for name, weight in one.model.state_dict().items():
+        same(other.model.state_dict()[name], weight, tolerance, name)
+
+
+def member(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
+    """A training of this model from its own weights."""
+    return Training(fresh(model, seed), recipe, seed)
+
+
+def random_corpus(model: LanguageModel) -> Corpus:
+    """Ten random sequences to train on, so that one batch of four is a short one."""
+    parts = [_sequences(model, count, seed) for seed, count in enumerate((10, 6, 2))]
+    return Corpus("random", Vocabulary(SPECIALS), *parts, unit="word", source="made here")
+
+
+def _sequences(model: LanguageModel, count: int, seed: int) -> Sequences:
+    part = Sequences(*batch(model.task, count, seed))
+    if not model.conditional:
+        return part
+    return dataclasses.replace(part, given=sources(model.task, count, seed))

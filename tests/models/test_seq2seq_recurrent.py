@@ -1,0 +1,199 @@
+"""Readers are torch's, and the encoder's last state is where the decoder begins."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from lmzoo import zoo
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.contract import LanguageModel, Task
+from lmzoo.models.seq2seq.reader import at_last, read, read_backward
+from tests.data.refused import refused
+from tests.laws.ask import log_prob, same
+from tests.laws.conditional import law_source_is_read, law_source_padding_is_ignored
+from tests.laws.density import law_scores_agree, law_sums_to_one
+from tests.models.limits import copied, put, row
+from tests.tiny import CLOSE, every_sequence, given, sources, tiny
+
+E, S, LENGTHS = 3, 5, torch.tensor([5, 1, 3])
+LIBRARY = {"gru": nn.GRU, "lstm": nn.LSTM}
+BOTH = ["seq2seq", "seq2seq_dot_attention"]
+
+
+@torch.no_grad()
+def library_and_cells(name: str) -> tuple[nn.GRU | nn.LSTM, Cell, Cell]:
+    """torch's bidirectional layer, and two cells with its weights."""
+    torch.manual_seed(0)
+    library = LIBRARY[name](E, E, batch_first=True, bidirectional=True)
+    cells = [CELLS.build(CELLS.read(name), E, S) for _ in range(2)]
+    for cell, end in zip(cells, ("", "_reverse"), strict=True):
+        for weight, values in cell.w.named_parameters():
+            values.copy_(getattr(library, f"{weight}_l0{end}"))
+    return library, *cells
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+@torch.no_grad()
+def test_both_ways_is_torchs_bidirectional_layer(name: str) -> None:
+    """Outputs and final states, on sources of unequal length."""
+    library, there, back = library_and_cells(name)
+    x = torch.randn(3, S, E)
+    packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
+    ones = torch.ones(2, 3, E)
+    begin = ones if name == "gru" else (ones, ones)
+    outputs, final = library(packed, begin)
+    outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    final = (final,) if name == "gru" else final
+    real = (torch.arange(S) < LENGTHS[:, None])[..., None]
+    for d, (h, state) in enumerate((read(there, x, LENGTHS), read_backward(back, x, LENGTHS))):
+        same(h * real, outputs[..., d * E : (d + 1) * E], CLOSE, f"outputs, direction {d}")
+        for part, expected in zip(state, final, strict=True):
+            same(part, expected[d], CLOSE, f"final state, direction {d}")
+    h, state = read(there, x, LENGTHS)
+    same(at_last(h, LENGTHS), state[0], CLOSE, "the output at the last token")
+
+
+@torch.no_grad()
+def test_backward_is_forward_on_each_source_turned_round() -> None:
+    cell = library_and_cells("gru")[1]
+    x = torch.randn(3, S, E)
+    found, _ = read_backward(cell, x, LENGTHS)
+    for i, n in enumerate(LENGTHS.tolist()):
+        turned, _ = read(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
+        same(found[i : i + 1, :n], turned.flip(1), CLOSE, f"source of {n} tokens")
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(cell: str) -> None:
+    model = row("seq2seq", cell=cell)
+    plain = row("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
+    weights = dict(model.decoder.named_parameters())
+    copied(plain, model, "embedding.weight", *(f"decoder.{name}:cell.{name}" for name in weights))
+    tokens, lengths = every_sequence(model.task)
+    for source, n in zip(*sources(model.task, 3), strict=True):
+        with torch.no_grad():
+            _, state = read(model.encoder, model.source_embedding(source[None]), n[None])
+        put(plain, {"starts.vectors": torch.cat(state, dim=-1)})
+        one = source.expand(len(tokens), -1), n.expand(len(tokens))
+        same(
+            log_prob(model, tokens, lengths, *one),
+            log_prob(plain, tokens, lengths),
+            CLOSE,
+            f"scores given {n} source tokens",
+        )
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "gru"])
+def test_any_cell_of_fixed_state_will_do(name: str, cell: str) -> None:
+    model = tiny(name, cell=cell)
+    law_sums_to_one(model)
+    law_scores_agree(model)
+    law_source_is_read(model)
+    law_source_padding_is_ignored(model)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_cell_whose_state_grows_is_refused(name: str) -> None:
+    with refused("'mgru'", "grows", "use a cell of fixed state"):
+        tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
+
+
+@pytest.mark.parametrize("name", [*BOTH, "transformer_encdec"])
+def test_a_corpus_without_sources_is_refused(name: str) -> None:
+    with refused(name, "no source is given", "copy, reverse"):
+        zoo.build(zoo.config(name), Task(vocab=5, length=4))
+    model = tiny(name)
+    with refused(name, "no source is given"):
+        model.next_log_prob(torch.ones(1, 1, dtype=torch.int64))
+
+
+def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Tensor:
+    """One target of the attention model, its GRUs torch's, its attention torch's."""
+    cells = []
+    for cell in (model.encoder, model.decoder):
+        cells.append(nn.GRUCell(4, 4))
+        cells[-1].load_state_dict(cell.w.state_dict())
+    h, memory, outputs = torch.ones(1, 4), [], []
+    for x in model.source_embedding(source):
+        h = cells[0](x[None], h)
+        memory.append(h)
+    keys = torch.cat(memory)[None]
+    for x in model.embedding(tokens):
+        looked = nn.functional.scaled_dot_product_attention(h[None], keys, keys, scale=1.0)[0]
+        h = cells[1](torch.cat([x[None], looked], dim=-1) @ model.join.weight.T, h)
+        outputs.append(h)
+    return torch.cat(outputs)
+
+
+@torch.no_grad()
+def test_the_attention_model_unrolled_by_hand() -> None:
+    model = row("seq2seq_dot_attention").eval()
+    tokens, lengths = every_sequence(model.task)
+    source, n = sources(model.task, 4)
+    for i, (x, m) in enumerate(zip(source, n.tolist(), strict=True)):
+        y = outputs_by_hand(model, tokens[i, :-1], x[:m])
+        dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
+        expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
+        found = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
+        same(found[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
+
+
+@torch.no_grad()
+def test_weights_sum_to_one_and_pads_get_none() -> None:
+    model = row("seq2seq_dot_attention").eval()
+    source, n = sources(model.task, 6)
+    tokens, _ = every_sequence(model.task)
+    look = model.attention_map(tokens[:6], source, n)
+    assert look.shape == (6, model.task.length, model.task.source_length)
+    same(look.sum(-1), torch.ones(look.shape[:2]), CLOSE, "Σ p")
+    beyond = (torch.arange(look.shape[2]) >= n[:, None])[:, None].expand_as(look)
+    assert beyond.any()
+    assert (look[beyond] == 0).all()
+    assert (look[~beyond] > 0).all()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@torch.no_grad()
+def test_of_a_source_of_one_token_all_is_its_vector(*, bidirectional: bool) -> None:
+    model = row("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+    source, n = sources(model.task, 6)
+    carried = model.start(source, torch.ones_like(n))
+    h_att, p = model.attend(carried)
+    same(h_att, carried.source[:, 0], CLOSE, "h_att")
+    assert p.tolist() == [[1, 0, 0]] * 6
+
+
+def test_without_what_it_looks_at_it_is_seq2seq(monkeypatch: pytest.MonkeyPatch) -> None:
+    """h_att = 0 leaves zeros beside each token, whatever the weights that would read them."""
+    model, plain = row("seq2seq_dot_attention"), row("seq2seq")
+    copied(plain, model, *dict(plain.named_parameters()))
+    with torch.no_grad():
+        model.join.weight[:, : model.config.width] = torch.eye(model.config.width)
+    tokens, lengths = every_sequence(model.task)
+    expected = log_prob(plain, tokens, lengths)
+    apart = (log_prob(model, tokens, lengths) - expected).abs().max()
+    assert apart > 1e-2, "attention moves nothing"
+    look = model.attend
+
+    def blind(carried: tuple) -> tuple[Tensor, Tensor]:
+        h_att, p = look(carried)
+        return torch.zeros_like(h_att), p
+
+    monkeypatch.setattr(model, "attend", blind)
+    same(log_prob(model, tokens, lengths), expected, CLOSE, "scores")
+
+
+@torch.no_grad()
+def test_both_encoders_are_read() -> None:
+    """Every vector looked at depends on every source token; with one reader, on earlier ones."""
+    source, n = sources(row("seq2seq").task, 1)
+    changed = source.clone()
+    changed[:, -1] = (source[:, -1] + 1) % 3
+    for bidirectional in (False, True):
+        model = row("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+        moved = (model.start(source, n).source - model.start(changed, n).source).abs().amax((0, 2))
+        assert (moved[:-1] > 1e-4).all() == bidirectional
+        assert moved[-1] > 1e-4
+    assert given(model, 2)[0].shape == (2, 3)

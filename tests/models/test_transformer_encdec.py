@@ -1,0 +1,67 @@
+"""The encoder-decoder Transformer is the library's with copied weights."""
+
+import pytest
+import torch
+from torch import nn
+
+from lmzoo.blocks.attention import causal_mask
+from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.positions import sinusoids
+from lmzoo.contract import LanguageModel
+from tests.blocks.test_attention_block import as_layer
+from tests.blocks.test_cross_block import as_decoder_layer, roughened
+from tests.laws.ask import log_prob, same
+from tests.models.limits import row
+from tests.tiny import CLOSE, every_sequence, sources
+
+E = 8
+"""What the shared builders of torch's layers are made for."""
+
+
+def as_transformer(model: LanguageModel, place: NormPlace) -> nn.Transformer:
+    """torch's model with our weights; ours ends in a norm under `pre` only."""
+    body, pre = model.body, place is NormPlace.PRE
+    theirs = nn.Transformer(
+        E, 2, len(body.encoder), len(body.decoder), 4 * E, batch_first=True, norm_first=pre
+    )
+    theirs.encoder.layers = nn.ModuleList(as_layer(b, Activation.RELU) for b in body.encoder)
+    theirs.decoder.layers = nn.ModuleList(
+        as_decoder_layer(b, Activation.RELU) for b in body.decoder
+    )
+    theirs.encoder.norm, theirs.decoder.norm = body.encoder_norm, body.decoder_norm
+    return theirs.eval()
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("place", list(NormPlace))
+def test_it_is_the_librarys_transformer(place: NormPlace) -> None:
+    model = roughened(row("transformer_encdec", width=E, norm=place)).eval()
+    theirs = as_transformer(model, place)
+    tokens, lengths = every_sequence(model.task)
+    source, n = sources(model.task, len(tokens))
+    x, u = model.source_embedding(source) * E**0.5, model.embedding(tokens[:, :-1]) * E**0.5
+    beyond = torch.arange(source.shape[1]) >= n[:, None]
+    y = theirs(
+        x + sinusoids(source.shape[1], E).float(),
+        u + sinusoids(u.shape[1], E).float(),
+        tgt_mask=~causal_mask(u.shape[1]),
+        src_key_padding_mask=beyond,
+        memory_key_padding_mask=beyond,
+    )
+    dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
+    expected = dense.gather(2, tokens[:, 1:, None])[..., 0].detach()
+    same(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
+
+
+@pytest.mark.parametrize("place", list(NormPlace))
+def test_a_target_is_scored_by_the_order_of_its_source_only_if_told(place: NormPlace) -> None:
+    """Without positions the encoder's output is a set, and so is what the decoder looks at."""
+    tokens, lengths = every_sequence(row("transformer_encdec").task)
+    source = torch.tensor([[0, 1, 2]]).expand(len(tokens), -1)
+    n = torch.full((len(tokens),), 3)
+    for positions, moves in (("none", False), ("add", True), ("learned", True)):
+        model = row("transformer_encdec", positions=positions, norm=place)
+        there = log_prob(model, tokens, lengths, source, n)
+        back = log_prob(model, tokens, lengths, source.flip(1), n)
+        assert ((there - back).abs().max() > CLOSE) == moves
