@@ -6,17 +6,17 @@ mean of per-sentence means as loss, and gradients cleared **once per epoch**, so
 step i moves along g_1 + ... + g_i. zoo.md 1.8.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 import torch
-from pydantic import Field
-from torch import nn
+from pydantic import Field, field_validator
+from torch.optim.optimizer import ParamsT
 
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.space import FloatRange
+from lmzoo.functional.initialisers import INITIALISERS, initialiser
+from lmzoo.space import Choice, FloatRange
 
 
 class Optimiser(StrEnum):
@@ -56,6 +56,14 @@ class Recipe:
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
     accumulate: Accumulate = Accumulate.STEP
     loss: Weighting = Weighting.TOKEN
+    init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
+    """How all matrices of the model are drawn, biases then 0; `default` is each part's own."""
+
+    @field_validator("init")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        initialiser(name)
+        return name
 
 
 RECIPES = {
@@ -82,8 +90,8 @@ def named_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def make_optimiser(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The recipe's optimiser over these parameters."""
+def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer:
+    """The recipe's optimiser over these parameters, or groups of them with rates of their own."""
     lr, decay = recipe.lr, recipe.weight_decay
     if recipe.optimiser is Optimiser.RMSPROP:
         return torch.optim.RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)

@@ -10,13 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+import lmzoo.diagnostics.rows  # noqa: F401  they are listed beside the models
 from lmzoo import zoo
 from lmzoo.catalogue import Row
 from lmzoo.config import to_dict
 from lmzoo.contract import Task
+from lmzoo.fuse.shape import fusible
 from lmzoo.space import ranges
 
-TASK = Task(vocab=1000, length=20)
+TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 """The sizes at which parameters are counted."""
 
 
@@ -66,6 +68,8 @@ def describe(name: Annotated[str, typer.Argument(help="A row's name or seed id: 
     console.print(
         f"state: {state if state is not None else 'grows with the prefix, or none'} floats a step"
     )
+    reason = fusible(zoo.build(config, TASK))
+    console.print(f"fused: {f'no, {reason}' if reason else 'yes'}", highlight=False)
     console.print_json(data=to_dict(config))
     for field, where in ranges(type(config)).items():
         console.print(f"search {field}: {where}", highlight=False)

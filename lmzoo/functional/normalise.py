@@ -41,10 +41,11 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
     """Normalise each vector by itself."""
     if norm is Norm.NONE:
         return x
-    if norm is Norm.L2:
-        return torch.nn.functional.normalize(x, dim=-1)
-    if norm is Norm.RMS:
-        return torch.nn.functional.normalize(x, dim=-1) * x.shape[-1] ** 0.5
+    if norm in (Norm.L2, Norm.RMS):
+        radius = 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5
+        # One factor a vector: x / ‖x‖ would pass over all of x several times more on the way back.
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
+        return x * (radius / length)
     eps = 1e-10 if norm is Norm.TIME_STD else 1e-5
     return x / (x.std(dim=-1, keepdim=True) + eps)
 

@@ -2,13 +2,15 @@
 
 from math import log
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmzoo.contract import LanguageModel
 from tests.laws.ask import log_prob, same
 from tests.models.limits import VOCAB, copied, put, row, same_model
-from tests.tiny import CLOSE, SAME, every_sequence, quick
+from tests.tiny import CLOSE, FINE, SAME, every_sequence, quick
 
 CLASSES = ("embedding.weight", "gate.weight", "gate.bias", "words.means")
 NAME = "factorial_aggregate_markov"
@@ -59,6 +61,32 @@ def test_the_product_is_the_normalised_product_of_its_groups() -> None:
     expected = product / product.sum(1, keepdim=True)
     found = log_prob(model, tokens, lengths)[:, 1:].exp()
     same(found, expected[tokens[:, :-1], tokens[:, 1:]], CLOSE, "P(v | s)")
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_joint_states_and_words_give_one_normaliser(groups: int) -> None:
+    """Of few contexts words are summed, of many joint states: the same number and slopes."""
+    model = row(NAME, groups=groups, states=3).double()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model.words.means.normal_(std=3.0)
+    x = model.embedding.weight.detach()[torch.arange(3**groups) % VOCAB]
+    slopes = []
+    for found in (
+        model.log_normaliser(x),
+        torch.cat([model.log_normaliser(x[:1]), model.log_normaliser(x[1:])]),
+        torch.logsumexp(model._product(x), dim=-1),
+    ):
+        slopes.append((found.detach(), *gradients(model, found)))
+    for parts in slopes[1:]:
+        for one, other in zip(slopes[0], parts, strict=True):
+            same(one, other, FINE, "normaliser or slope")
+
+
+def gradients(model: LanguageModel, found: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Of a sum that weighs every context otherwise."""
+    weighted = found * torch.arange(1, len(found) + 1)
+    return torch.autograd.grad(weighted.sum(), [model.words.means, model.gate.weight])
 
 
 def test_only_training_may_use_the_bound() -> None:

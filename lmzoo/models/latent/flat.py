@@ -4,12 +4,15 @@ r"""Autoencoders that see a sentence as one flat vector, without teacher forcing
     z = encode(x) + σ ε                          ε ~ N(0, 1), σ = noise_std
     y_1, .., y_{T-1} = decode(z)                 N(·) each
     P(s_t | s) = emission(y_t)
+    gaussian:  z = μ + ε / β_0, μ = encode(x) M + encode(x), and training raises
+               Σ_t log P(s_t | s) − KL(N(μ, β_0^{-2}) ‖ N(μ_0, β_0^{-2}))
 
 Every y_t depends on every token: this is a reconstruction and no language model.
 `<start>` is the same everywhere, so it is left out. Noise is drawn afresh in training;
 evaluation averages the scores over `samples` draws that all sequences share, and asks
-for one pass only where σ = 0. `next_log_prob` codes the prefix and reads off the position
-after it.
+for one pass only where there is none. The score is the reconstruction in all three; with
+`gaussian` the objective is a bound on log P(s). `next_log_prob` codes the prefix and reads
+off the position after it.
 
 S0 DLM55, DLM56; zoo.md 2.4.
 """
@@ -18,16 +21,17 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task
+from lmzoo.contract import LanguageModel, Score, Task, only_scored
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.models.latent.gaussian_code import GaussianCode
 from lmzoo.space import FloatRange, IntRange
 from lmzoo.types import Lengths, Tokens
 
@@ -43,8 +47,18 @@ class FlatConfig:
     embedding_std: float | None = Field(None, gt=0)
     noise_std: Annotated[float, FloatRange(0.01, 2.0, log=True)] = Field(0.0, ge=0)
     """σ; above 0 it is a denoising autoencoder, in training and in evaluation."""
+    gaussian: bool = False
+    """A learned Gaussian on z and a learned prior, in place of σ."""
     samples: int = Field(8, ge=1)
     """Draws of the noise per evaluation."""
+
+    @model_validator(mode="after")
+    def _one_noise(self) -> Any:
+        if self.gaussian and self.noise_std:
+            raise UserError(
+                f"noise_std={self.noise_std:g}: gaussian=True learns its own; drop one of them"
+            )
+        return self
 
 
 class FlatAutoencoder(LanguageModel):
@@ -57,6 +71,7 @@ class FlatAutoencoder(LanguageModel):
         super().__init__(config, task)
         self.embedding = Table(task.vocab, config.width, config.embedding_std)
         self.encoder, self.decoder = encoder, decoder
+        self.code = GaussianCode(config.width) if config.gaussian else None
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
 
     def encode(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
@@ -73,15 +88,28 @@ class FlatAutoencoder(LanguageModel):
             )
         real = torch.arange(count, device=tokens.device) < lengths[:, None]
         x = (self.embedding(tokens) * real[..., None])[:, 1:]
-        return self.encoder(nn.functional.pad(x, (0, 0, 0, most - count)).flatten(1))
+        h = self.encoder(nn.functional.pad(x, (0, 0, 0, most - count)).flatten(1))
+        return h if self.code is None else self.code.mean(h)
 
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
         """y_t of every position, normalised."""
         return normalise_vectors(self.decoder(z).unflatten(-1, (-1, z.shape[-1])), self.config.norm)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self.decode(self.noisy(self.encode(tokens, lengths)))[:, :, : tokens.shape[1] - 1]
+        return self.told(tokens, self.encode(tokens, lengths))
+
+    def told(self, tokens: Tokens, z: Float[Tensor, "B E"]) -> Float[Tensor, "B T-1"]:
+        """Log P(s_t | s), averaged over the noise on z."""
+        y = self.decode(self.noisy(z))[:, :, : tokens.shape[1] - 1]
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight).mean(0)
+
+    def objective(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
+        """The scores; with `gaussian` less each token's even share of the KL."""
+        if self.code is None:
+            return super().objective(tokens, lengths, *given)
+        mean = self.encode(tokens, lengths)
+        paid = self.code.kl(mean) / (lengths - 1).clamp_min(1)
+        return only_scored(tokens, lengths, self.told(tokens, mean) - paid[:, None])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         if prefix.shape[1] >= self.task.length:
@@ -94,11 +122,12 @@ class FlatAutoencoder(LanguageModel):
         return self.emission.dense(y, self.embedding.weight)
 
     def noisy(self, z: Float[Tensor, "B E"]) -> Float[Tensor, "S B E"]:
-        """z + σ ε, one draw in training, `samples` in evaluation."""
-        if not self.config.noise_std:
+        """z and its noise, one draw in training, `samples` in evaluation."""
+        spread = self.config.noise_std if self.code is None else self.code.spread
+        if self.code is None and not spread:
             return z[None]
         if self.training:
             u = fresh_uniforms((1, *z.shape), z)
         else:
             u = shared_uniforms((self.config.samples, 1, z.shape[1]), z)
-        return z + self.config.noise_std * normal(u)
+        return z + spread * normal(u)

@@ -16,7 +16,7 @@ from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
 
 @model("linear_autoencoder", ids=("DLM55",), family="autoencoder", seed="S0", source="S0")
 class LinearAutoencoder(FlatAutoencoder):
-    """One linear map in, one out; optionally denoising."""
+    """One linear map in, one out; optionally denoising, or with a Gaussian code."""
 
     Config = FlatConfig
 

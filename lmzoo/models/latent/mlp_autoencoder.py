@@ -19,7 +19,7 @@ from lmzoo.space import IntRange
 
 @model("mlp_autoencoder", ids=("DLM56",), family="autoencoder", seed="S0", source="S0")
 class MLPAutoencoder(FlatAutoencoder):
-    """Two ReLU layers in, two layers out; optionally denoising."""
+    """Two ReLU layers in, two layers out; optionally denoising, or with a Gaussian code."""
 
     @config
     class Config(FlatConfig):

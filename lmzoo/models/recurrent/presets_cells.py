@@ -1,4 +1,4 @@
-"""Rows of the later seeds: a cell or an emission each, and what may be done to any cell.
+"""Rows of the later seeds: a cell or an emission each.
 
 S1, S2, S3, S4; zoo.md 4.1 to 4.4.
 """
@@ -6,7 +6,7 @@ S1, S2, S3, S4; zoo.md 4.1 to 4.4.
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.catalogue import preset, technique
+from lmzoo.catalogue import preset
 
 
 def _row(name: str, seed: str, source: str, summary: str, cell: Mapping[str, Any]) -> None:
@@ -64,28 +64,3 @@ _row(
     "grid_lstm", "S2", "Kalchbrenner et al. 2016 (arXiv:1507.01526)",
     "LSTMs along time and along depth.", {"name": "grid_lstm"},
 )  # fmt: skip
-
-technique(
-    "num_layers",
-    seed="S4",
-    source="El Hihi & Bengio 1995",
-    summary="Cells stacked on one another (model.num_layers).",
-)
-technique(
-    "spectral_init",
-    seed="S3",
-    source="S3",
-    summary="Recurrent weights that start with spectral radius 1 (model.cell.spectral).",
-)
-technique(
-    "forget_bias",
-    seed="S4",
-    source="Jozefowicz et al. 2015",
-    summary="An LSTM that starts by remembering (model.cell.forget_bias).",
-)
-technique(
-    "grad_clip",
-    seed="S3, S4",
-    source="Pascanu et al. 2013 (arXiv:1211.5063)",
-    summary="The gradient's global norm is kept below a threshold (recipe.clip).",
-)

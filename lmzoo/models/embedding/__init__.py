@@ -1,0 +1,1 @@
+"""Models that are about word vectors: one-hot, from windows, from context."""

@@ -1,0 +1,75 @@
+r"""A recurrent network on one-hot words: no embedding to learn, E = V.
+
+    x_t = I[s_t]                                     one-hot: Emb is the identity
+    h_t = tanh( W_2 x_t + W_1 h_{t-1} + b )          h_0 = 1
+    P(s_{t+1} | s_<=t) = softmax_v( I (U h_t + a) )
+
+W_2 x_t is the column of W_2 that belongs to s_t, so this is the network whose words have
+embeddings of width H that go into the sum as they are; what it lacks is a table shared by
+input and output. The baseline of all rows that tie one.
+
+Elman 1990; S3; zoo.md 4.3.
+"""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.config import config
+from lmzoo.contract import Carried, LanguageModel, Task, model
+from lmzoo.space import IntRange
+
+
+@model("onehot_embedding", family="embedding", seed="S3", source="Elman 1990")
+class OneHotRecurrent(LanguageModel):
+    """Tanh RNN that reads and writes one-hot words, E = V."""
+
+    @config
+    class Config:
+        """How wide the state is; the words are as wide as the vocabulary."""
+
+        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.read = nn.Linear(task.vocab, config.width)
+        self.carry = nn.Linear(config.width, config.width, bias=False)
+        self.write = nn.Linear(config.width, task.vocab)
+
+    @property
+    def state_size(self) -> int:
+        return self.config.width
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        h, states = self._start(len(tokens)), []
+        for x in self._columns(tokens[:, :-1]).unbind(1):
+            h = self._step(x, h)
+            states.append(h)
+        dense = torch.log_softmax(self.write(torch.stack(states, dim=1)), dim=-1)
+        return dense.gather(-1, tokens[:, 1:, None])[..., 0]
+
+    def next_log_prob(self, prefix: Tensor) -> Tensor:
+        h = self._start(len(prefix))
+        for x in self._columns(prefix).unbind(1):
+            h = self._step(x, h)
+        return torch.log_softmax(self.write(h), dim=-1)
+
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        return self._start(batch)
+
+    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+        h = self._step(self._columns(token), carried)
+        return torch.log_softmax(self.write(h), dim=-1), h
+
+    def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
+        """W_2 x + b, without writing the one-hot vectors down."""
+        return nn.functional.embedding(tokens, self.read.weight.T) + self.read.bias
+
+    def _step(self, column: Float[Tensor, "B H"], h: Float[Tensor, "B H"]) -> Tensor:
+        return torch.tanh(column + self.carry(h))
+
+    def _start(self, batch: int) -> Float[Tensor, "B H"]:
+        return self.read.weight.new_ones(batch, self.config.width)

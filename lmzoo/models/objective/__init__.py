@@ -1,0 +1,1 @@
+"""Models that are about what training raises, not about what they compute."""

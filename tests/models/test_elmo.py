@@ -1,0 +1,147 @@
+"""Words in context: two models, their scores apart, their states together (S3)."""
+
+from typing import Any
+
+import torch
+
+from lmzoo import zoo
+from lmzoo.contract import START
+from lmzoo.models.embedding.elmo import LayerMix
+from tests.laws.ask import log_prob, same
+from tests.models.limits import LENGTH, VOCAB, row
+from tests.tiny import CLOSE, SAME, batch, every_sequence, tiny
+
+WIDTH = 4
+
+
+def elmo(**fields: Any) -> Any:
+    return row("elmo", **fields).eval()
+
+
+def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
+    """One direction's weights under the names of the recurrent language model."""
+    names = {"cells.0.": "cell.", "cells.1.": "upper.0."}
+    found = {}
+    for name, value in getattr(model, direction).state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        found[name] = value
+    return found
+
+
+def recurrent() -> Any:
+    return row("lstm_lm", num_layers=2).eval()
+
+
+def test_each_direction_is_a_recurrent_language_model() -> None:
+    model, plain = elmo(num_layers=2), recurrent()
+    tokens, lengths = every_sequence(model.task)
+    lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
+    plain.load_state_dict(weights_of(model, "forward_lm"))
+    same(log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward")
+    back = row("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
+    back.reader.load_state_dict(weights_of(model, "backward_lm"))
+    with torch.no_grad():
+        found = model.backward_log_prob(tokens, lengths)
+    same(found, log_prob(back, tokens, lengths), CLOSE, "backward")
+
+
+def test_the_directions_are_trained_as_if_each_were_alone() -> None:
+    model, plain = elmo(num_layers=2), recurrent()
+    plain.load_state_dict(weights_of(model, "forward_lm"))
+    tokens, lengths = batch(model.task, count=20)
+    for trained in (model, plain):
+        optimiser = torch.optim.Adam(trained.parameters(), lr=0.1)
+        for _ in range(5):
+            optimiser.zero_grad()
+            (-trained.objective(tokens, lengths).sum()).backward()
+            optimiser.step()
+    for name, value in weights_of(model, "forward_lm").items():
+        same(value, plain.state_dict()[name], CLOSE, name)
+    before = weights_of(elmo(num_layers=2), "backward_lm")
+    after = weights_of(model, "backward_lm")
+    assert all((after[name] - before[name]).abs().max() > 0.1 for name in before)
+
+
+def test_backward_scores_sum_to_one_over_sequences_of_a_length() -> None:
+    model = elmo()
+    tokens, lengths = every_sequence(model.task)
+    with torch.no_grad():
+        total = model.backward_log_prob(tokens, lengths).sum(1).exp().sum()
+    same(total, torch.ones(()), CLOSE, "total")
+
+
+def test_one_word_in_two_contexts_has_two_representations() -> None:
+    model = elmo()
+    tokens = torch.tensor([[START, 2, 0, 2, 1]])
+    with torch.no_grad():
+        found = model.represent(tokens, torch.tensor([5]))[0]
+    assert found.shape == (5, 3 * WIDTH)
+    one, other = found[1], found[3]
+    context, static = slice(0, 2 * WIDTH), slice(2 * WIDTH, None)
+    assert one[static].equal(other[static])
+    assert one[static].equal(model.forward_lm.embedding.weight[2])
+    assert ((one[context] - other[context]).abs() > 1e-4).all()
+
+
+def test_each_half_reads_its_side_and_the_word_itself() -> None:
+    model = elmo()
+    tokens, lengths = batch(model.task)
+    lengths = torch.full_like(lengths, LENGTH)
+    left, right = slice(0, WIDTH), slice(WIDTH, 2 * WIDTH)
+    with torch.no_grad():
+        before = model.represent(tokens, lengths)
+        for u in range(1, LENGTH):
+            changed = tokens.clone()
+            changed[:, u] = (changed[:, u] + 1) % VOCAB
+            moved = (model.represent(changed, lengths) - before).abs()
+            assert moved[:, :u, left].max() <= SAME
+            assert moved[:, u:, left].amax((0, 2)).min() > 1e-4
+            assert moved[:, u + 1 :, right].numel() == 0 or moved[:, u + 1 :, right].max() <= SAME
+            assert moved[:, 1 : u + 1, right].amax((0, 2)).min() > 1e-4
+
+
+def test_padding_does_not_reach_a_representation() -> None:
+    model = elmo()
+    tokens, lengths = batch(model.task)
+    t = torch.arange(LENGTH)
+    there = t < lengths[:, None]
+    with torch.no_grad():
+        before = model.represent(tokens, lengths)
+        after = model.represent(tokens.masked_fill(~there, 2), lengths)
+    same(after[there], before[there], SAME, "representations")
+
+
+def test_a_mix_can_pick_any_layer_and_starts_as_their_mean() -> None:
+    model = elmo(num_layers=2)
+    tokens, lengths = batch(model.task)
+    mix = LayerMix(3)
+    with torch.no_grad():
+        mean = model.represent(tokens, lengths, mix)
+        picked = []
+        for layer in range(3):
+            mix.logits.copy_(torch.where(torch.arange(3) == layer, 60.0, 0.0))
+            picked.append(model.represent(tokens, lengths, mix))
+        plain = model.represent(tokens, lengths)
+    assert mean.shape == (*tokens.shape, 2 * WIDTH)
+    same(mean, torch.stack(picked).mean(0), CLOSE, "mean of layers")
+    same(picked[2], plain[..., : 2 * WIDTH], CLOSE, "uppermost layer")
+    same(picked[0][..., :WIDTH], plain[..., 2 * WIDTH :], CLOSE, "static part")
+    mix = LayerMix(3)
+    model.represent(tokens, lengths, mix).sum().backward()
+    assert mix.logits.grad is not None
+    assert mix.logits.grad.abs().max() > 1e-4
+
+
+def test_a_next_token_head_on_backward_states_would_leak() -> None:
+    """Why h← is never scored: it knows the word that it would predict."""
+    model = tiny("elmo", vocab=VOCAB, length=LENGTH).eval()
+    tokens, lengths = every_sequence(model.task)
+    direction = model.backward_lm
+    with torch.no_grad():
+        h = model.represent(tokens, lengths)[..., WIDTH : 2 * WIDTH]
+        dense = direction.emission.dense(h[:, 1], direction.embedding.weight)
+        total = dense.gather(1, tokens[:, 1:2])[:, 0].exp()
+    # Over all words at position 1, the rest of the sentence fixed, it must be one to be a density.
+    sums = total.unflatten(0, (VOCAB, -1)).sum(0)
+    assert ((sums - 1).abs() > 1e-4).any()
