@@ -1,8 +1,11 @@
-"""`python -m lmzoo list | describe NAME | train NAME | sample RUN | posterior RUN`."""
+"""`python -m lmzoo list | describe | train | sample | posterior | audit | budget | horizon`."""
 
 import typer
 
+from lmzoo.commands.audit import audit_rows
+from lmzoo.commands.budget import budget
 from lmzoo.commands.catalogue import describe, list_rows
+from lmzoo.commands.horizon import horizon
 from lmzoo.commands.posterior import write_posterior
 from lmzoo.commands.sample import sample
 from lmzoo.commands.train import train
@@ -14,6 +17,9 @@ app.command()(describe)
 app.command()(train)
 app.command()(sample)
 app.command("posterior")(write_posterior)
+app.command("audit")(audit_rows)
+app.command()(budget)
+app.command()(horizon)
 
 if __name__ == "__main__":
     run(app)

@@ -19,6 +19,7 @@ from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
+from lmzoo.diagnostics.causality import unsound
 from lmzoo.errors import UserError
 from lmzoo.evaluate import Losses, evaluate
 from lmzoo.fit import Training, fit
@@ -43,7 +44,7 @@ def describe(
         "seed": seed,
         "parameters": sum(p.numel() for p in built.parameters()),
         "score": built.score.value,
-        "leaks": built.leaks,
+        "leaks": built.leaks or unsound(model),
         "state_size": built.state_size,
         "unit": corpus.unit,
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
@@ -81,9 +82,13 @@ class Run:
     def train(self, budget: int) -> Iterator[Record]:
         """Train up to `budget` epochs in all; each yielded record is already on disk."""
         for record in fit(self.training, self.corpus, budget):
-            self._save()
-            self._append(record)
+            self.keep()
             yield record
+
+    def keep(self) -> None:
+        """Put the epoch that `training` has just done on disk, whoever trained it."""
+        self._save()
+        self._append(self.training.record)
 
     def test(self) -> Losses:
         """Score the test split with the weights of the best validation epoch; once per budget."""
@@ -115,7 +120,9 @@ class Run:
 
     def _from_scratch(self, config: Mapping[str, Any]) -> Training:
         recipe = from_dict(Recipe, config["recipe"])
-        model = zoo.build(MODELS.read(config["model"]), self.corpus.task, config["seed"])
+        model = zoo.build(
+            MODELS.read(config["model"]), self.corpus.task, config["seed"], recipe.init
+        )
         return Training(model, recipe, config["seed"])
 
     def _resume(self, config: Mapping[str, Any]) -> None:

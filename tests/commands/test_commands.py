@@ -1,26 +1,11 @@
 """`python -m lmzoo`: what a newcomer types, and what is said back."""
 
 import json
-import sys
 
 import pytest
 
 from lmzoo import zoo
-from lmzoo.__main__ import app
-from lmzoo.edge import run
 from lmzoo.record import RunFolder
-
-
-@pytest.fixture
-def lmzoo(monkeypatch, capsys):
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lmzoo", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            run(app)
-        out = capsys.readouterr()
-        return stop.value.code, out.out, out.err
-
-    return call
 
 
 @pytest.fixture
