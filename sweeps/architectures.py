@@ -1,0 +1,30 @@
+"""Which architecture is the best density at equal parameters?
+
+Every row of the zoo whose score is an exact log-likelihood, each as wide as the budget
+allows; rows that are one function are trained once. A row without a width (counts, a
+grammar) keeps its own size, which the table shows.
+"""
+
+from lmzoo import zoo
+from lmzoo.contract import Score
+from sweeps.engine import Point, Study, main
+
+EXACT = [
+    name
+    for name in zoo.names()
+    if zoo.row(name).model is not None and zoo.row(name).score == Score.EXACT
+]
+
+STUDY = Study(
+    name="architectures",
+    question="Which architecture is the best density at equal parameters?",
+    points=tuple(Point(name, name) for name in EXACT),
+    parameters=20_000,
+    epochs=6,
+    samples=2,
+    seeds=3,
+    reference="lstm_lm",
+)
+
+if __name__ == "__main__":
+    main(STUDY)
