@@ -8,6 +8,7 @@
                  diverged   confirm runs that diverged: they have no loss
                  missing    confirm runs that have no number, for another reason
                  unconfirmed  no setting is chosen yet, or none survived
+                 fixed      every seed gives the same loss, as of a count model
 
 A confirm run that diverged leaves its point's mean to the survivors, so it is counted
 and marked; a point without any number is listed last, unranked. Tune runs are counted,
@@ -203,6 +204,7 @@ def _finish(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.Data
         "diverged": pl.col("confirm_diverged") > 0,
         "missing": pl.col("missing") > 0,
         "unconfirmed": pl.col("confirm") == 0,
+        "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
     }
     kind = pl.col("score").replace_strict({k: i for i, k in enumerate(KINDS)}, default=len(KINDS))
     return (

@@ -27,6 +27,8 @@ MARKS = {
     "diverged": "that many confirm runs diverged; the mean, of the others, flatters",
     "missing": "that many confirm runs have no number here, run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every one diverged or failed",
+    "fixed": "every seed gives the same loss, so it has no interval, and the difference of two "
+    "such points is exact, so no p",
 }
 
 
@@ -149,7 +151,7 @@ def _rank(row: Mapping[str, Any]) -> str:
 def _digits(part: pl.DataFrame) -> int:
     """Three decimals, or four where an interval is too short for three."""
     halves = [*(part["high"] - part["loss"]), *(part["difference_high"] - part["difference"])]
-    return 4 if any(half is not None and half < 0.001 for half in halves) else 3
+    return 4 if any(half is not None and 0 < half < 0.001 for half in halves) else 3
 
 
 def _difference(row: Mapping[str, Any], digits: int) -> str:
@@ -159,6 +161,8 @@ def _difference(row: Mapping[str, Any], digits: int) -> str:
 
 
 def _mean(mean: float | None, high: float | None, form: str) -> str:
+    if mean is not None and high == mean:  # exact
+        return _number(mean, form)
     half = None if mean is None or high is None else high - mean
     return NONE if mean is None else f"{_number(mean, form)} ±{_number(half, form.lstrip('+'))}"
 

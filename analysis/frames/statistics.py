@@ -2,12 +2,16 @@ r"""What may be concluded from P points measured on the same S seeds. NaN where 
 
     interval       m ± t_{.975, n-1} s / √n                        over the n seeds of a point
     difference     the same of d_s = x_s − r_s                     over the seeds both have
-    p              P(|T_{n-1}| > |d̄| √n / s_d)                     paired t-test
+    p              P(|T_{n-1}| > |d̄| √n / s_d)                     paired t-test; NaN if s_d = 0
     Holm           p'_(i) = max_{j ≤ i} min(1, (k − j + 1) p_(j))  over k tests
     rank interval  the 2.5 % and 97.5 % quantiles of a point's rank when seeds are drawn
                    with replacement, the same draw for every point
 
-With one seed there is no interval, and NaN says so. A bootstrap over few seeds is too
+With one seed there is no interval, and NaN says so. Where every seed gives the same
+number (a count model, and the difference of two) there is no sample to judge: the number
+is exact, its interval is itself, and a test would only ask how often it was copied.
+
+A bootstrap over few seeds is too
 narrow (three seeds rank two equal points with certainty once in four studies), so each
 drawn mean's distance from the point's mean is stretched by √(n/(n−1)) t_{.975,n-1}/z_.975,
 the factor that makes the bootstrap's interval of a mean equal the t-interval.
@@ -28,7 +32,10 @@ RESAMPLES = 4000
 
 
 class Interval(NamedTuple):
-    """A mean and its interval; all NaN without values, the ends NaN with one."""
+    """A mean and its interval; all NaN without values, the ends NaN with one.
+
+    Both ends are the mean where all values are the same.
+    """
 
     mean: Array
     low: Array
@@ -36,7 +43,10 @@ class Interval(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A mean paired difference, its interval, and the p-value of its being zero."""
+    """A mean paired difference, its interval, and the p-value of its being zero.
+
+    No p, NaN, where it is the same for every seed.
+    """
 
     mean: Array
     low: Array
@@ -56,7 +66,7 @@ def paired_difference(values: ArrayLike, reference: ArrayLike, level: float = LE
     n, mean, error = _moments(np.asarray(values, np.float64) - np.asarray(reference, np.float64))
     half = _t(n, level) * error
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(mean == 0, 0.0, np.abs(mean) / error)
+        t = np.where(error > 0, np.abs(mean) / error, np.nan)
     p = 2 * stats.t.sf(t, np.where(n > 1, n - 1, np.nan))
     return Difference(mean, mean - half, mean + half, p)
 
@@ -107,8 +117,11 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
     """Count, mean and standard error over the last axis, NaN left out."""
     measured = ~np.isnan(values)
     n = measured.sum(-1)
+    least = np.where(measured, values, np.inf).min(-1, initial=np.inf)
+    most = np.where(measured, values, -np.inf).max(-1, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(measured, values, 0.0).sum(-1) / n
+        mean = np.where(least == most, least, mean)  # no rounding where nothing varies
         away = np.where(measured, values - mean[..., None], 0.0)
         error = np.sqrt((away**2).sum(-1) / (n - 1) / n)
     return n, mean, error

@@ -73,6 +73,24 @@ def test_marks_for_edges_and_leaks(made):
     assert row(frame, "leaky")["marks"] == ["leaks"]
 
 
+def test_what_no_seed_changes_is_exact_marked_and_not_tested(made):
+    made.point("full", [3.1, 3.1, 3.1])
+    made.point("counts", [3.2, 3.2, 3.2])
+    made.point("same", [3.1, 3.1, 3.1])
+    made.point("net", [2.9, 3.0, 3.2])
+    made.point("once", [3.3])
+    frame = rank(made)
+    for name, difference in (("counts", 3.2 - 3.1), ("same", 0.0)):
+        found = row(frame, name)
+        assert found["loss"] == found["low"] == found["high"]
+        assert found["difference"] == found["difference_low"] == found["difference_high"]
+        assert (found["difference"], found["p"], found["p_raw"]) == (difference, None, None)
+    assert row(frame, "net")["p"] == row(frame, "net")["p_raw"]  # the only test there is
+    marks = dict(frame.select("point", "marks").iter_rows())
+    fixed = ["fixed"]
+    assert marks == {"full": fixed, "counts": fixed, "same": fixed, "net": [], "once": []}
+
+
 def test_errors_say_what_to_do(made):
     with pytest.raises(UserError, match="'toy' has confirmed no point yet; run its sweep again"):
         rank(made)

@@ -52,6 +52,23 @@ def test_markdown_parses_back(made):
     assert named[3]["marks"] == "leaks, diverged 1/3"
 
 
+def test_what_is_exact_is_shown_without_interval_and_p(tmp_path):
+    made = Made(tmp_path / "counts")
+    made.point("full", [3.1, 3.1, 3.1])
+    made.point("counts", [3.25, 3.25, 3.25])
+    made.point("net", [3.3, 3.4, 3.6])
+    text = render_study(made.path, "md")
+    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
+    header, _, *rows = map(cells, block)
+    full, counts, net = (dict(zip(header, row, strict=True)) for row in rows)
+    assert (full["loss"], full["marks"]) == ("3.100", "fixed")
+    shown = [counts[name] for name in ("loss", "difference", "p", "marks")]
+    assert shown == ["3.250", "+0.150", "—", "fixed"]
+    assert net["difference"].startswith("+0.333 ±0.3")
+    assert net["p"] != "—"
+    assert "fixed: every seed gives the same loss" in text
+
+
 def test_csv_parses_back(made):
     rows = list(csv.DictReader(io.StringIO(render_study(made.path, "csv"))))
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
