@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: sweep test check format clean
+.PHONY: sweep test check drill format clean bench
 
 # The main sweep on the embedded corpus; run again, it does only what is new.
 sweep: $(READY)
@@ -19,6 +19,15 @@ check: $(READY)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/codespell lmzoo sweeps analysis tests docs README.md CONTRIBUTING.md CHANGELOG.md
+
+# A cluster of real hosts on this machine, and what may befall it: needs root (docs/cluster.md).
+drill: $(READY)
+	$(BIN)/python -m pytest drills -x -v -o addopts=""
+
+# Ratios beside named rivals, one thread; JSON to runs/bench, tables to docs/performance.md.
+bench: $(READY)
+	for name in scan words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/publish.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

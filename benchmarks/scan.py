@@ -1,0 +1,103 @@
+"""The minimal gated unit's fast scan beside torch.nn.GRU and beside loops over steps.
+
+    python benchmarks/scan.py --out runs/bench/scan.json
+
+Forward and backward, inputs and weights asking for gradients, one thread. The rivals:
+
+    torch.nn.GRU     time first, which it likes best; ours gets its sequences batch first
+    published loop   projections inside the loop, a multiplier before each of eight terms,
+                     the input of a step taken as x[:, t]
+    published loop, unbound   the same with x.unbind(1): the backward of x[:, t] fills an
+                     array of x's size at every step, which alone makes the loop quadratic
+    naive scan       `Cell.naive_scan`: the projections hoisted, no multipliers
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from measure import Ratio, faster, in_turn, save, slower, table
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.edge import run
+
+BATCH, WIDTH = 280, 128
+GOALS = {20: None, 100: 5.0}
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1)] = 7,
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/scan.json"),
+) -> None:
+    """Measure at 20 and at 100 steps."""
+    torch.set_num_threads(1)
+    rows = [row for length in GOALS for row in compare(length, rounds)]
+    save(rows, out)
+    typer.echo(table([vars(row) for row in rows]))
+
+
+def compare(length: int, rounds: int) -> list[Ratio]:
+    """The rows at T = `length`."""
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.read("mgu"), WIDTH, length)
+    library = nn.GRU(WIDTH, WIDTH)
+    x, upstream = torch.randn(2, BATCH, length, WIDTH).unbind(0)
+    start = torch.ones(BATCH, WIDTH)
+    first, first_upstream = (one.transpose(0, 1).contiguous() for one in (x, upstream))
+    parameters = [*cell.parameters(), *library.parameters()]
+
+    def trained(forward: Callable[[Tensor], Tensor], given: Tensor, back: Tensor) -> object:
+        def once() -> None:
+            for parameter in parameters:
+                parameter.grad = None
+            forward(given.detach().requires_grad_()).backward(back)
+
+        return once
+
+    ours = "fast"
+    seconds = in_turn(
+        {
+            ours: trained(lambda x: cell.scan(x, start), x, upstream),
+            "torch.nn.GRU": trained(lambda x: library(x, start[None])[0], first, first_upstream),
+            "published loop": trained(lambda x: published(cell, x, start, sliced), x, upstream),
+            "published loop, unbound": trained(
+                lambda x: published(cell, x, start, lambda x: x.unbind(1)), x, upstream
+            ),
+            "naive scan": trained(lambda x: cell.naive_scan(x, start), x, upstream),
+        },
+        rounds,
+    )
+    mine, what, at = seconds.pop(ours), "MGU forward + backward", f"B=280, H=128, T={length}"
+    return [
+        slower(what, at, rival, mine, theirs, goal=0.70)
+        if rival == "torch.nn.GRU"
+        else faster(
+            what, at, rival, mine, theirs, GOALS[length] if rival == "published loop" else None
+        )
+        for rival, theirs in seconds.items()
+    ]
+
+
+def sliced(x: Tensor) -> list[Tensor]:
+    """The inputs of every step, each taken by its index."""
+    return [x[:, t] for t in range(x.shape[1])]
+
+
+def published(cell: Cell, x: Tensor, h: Tensor, steps: Callable[[Tensor], list[Tensor]]) -> Tensor:
+    """The recurrence as zoo.md 2.2 writes it, every cut a multiplier."""
+    w, u, states = cell.w, torch.ones(8), []
+    for x_t in steps(x):
+        f = torch.sigmoid(u[0] * (x_t @ w.xf) + u[1] * (h @ w.hf) + u[2] * w.bf)
+        c = torch.tanh(u[3] * (x_t @ w.xh) + u[4] * ((h * f) @ w.hh) + u[5] * w.bh)
+        h = u[6] * (1 - f) * h + u[7] * f * c
+        states.append(h)
+    return torch.stack(states, dim=1)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    run(app)
