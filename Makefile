@@ -22,11 +22,11 @@ check: $(READY)
 
 # A cluster of real hosts on this machine, and what may befall it: needs root (docs/cluster.md).
 drill: $(READY)
-	$(BIN)/python -m pytest drills -x -v -o addopts=""
+	$(BIN)/python -m pytest drills -x -v -o addopts="" --timeout 1800
 
 # Ratios beside named rivals, one thread; JSON to runs/bench, tables to docs/performance.md.
 bench: $(READY)
-	for name in scan words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in scan fuse words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py
 
 format: $(READY)

@@ -106,7 +106,6 @@ def _train(folder: RunFolder, config: dict[str, Any]) -> None:
     fields = {key: value for key, value in config["model"].items() if key != "name"}
     recipe = from_dict(ToyRecipe, config["recipe"])
     toy = Toy(from_dict(ToyModel, fields), recipe, config["seed"])
-    folder.mend()
     for record in toy.fit():
         folder.append(record)
     tested = toy.test()

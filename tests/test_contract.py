@@ -31,6 +31,8 @@ PARTS: list[dict[str, Any]] = [
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in rows()),
     *(("recurrent_lm", parts) for parts in PARTS),
+    ("seq2seq_dot_attention", {"bidirectional": True}),
+    ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
 ]
 
 

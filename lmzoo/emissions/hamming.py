@@ -6,11 +6,13 @@ r"""Hamming emission: a word is a code of M small vectors, and mismatches are co
     P(v | y) = softmax_v( β Σ_m σ(a_vm) )        aggregate=sigmoid_l1
              | softmax_v( β min_m a_vm )         aggregate=min
              | softmax_v( β Σ_m a_vm )           aggregate=sum
+             | softmax_v( −β Σ_m |σ(q_m) − σ(C_vm)| )   aggregate=code_l1, d = 1
 
 M − Σ_m σ(a_vm) is a soft count of the groups in which word and context disagree: one
 disagreement costs at most β and no agreement elsewhere can buy it back, as it can in an
 inner product (`sum`, whose logits have rank at most M d). Every word is compared at
-every position: (B, T, V, M) numbers.
+every position: (B, T, V, M) numbers. `code_l1` is a distance: codes of zeros and ones have their
+Hamming distance, and no context tells two words further apart than their codes are.
 
 S1; zoo.md 4.1.
 """
@@ -38,6 +40,7 @@ class Aggregate(StrEnum):
     SIGMOID_L1 = "sigmoid_l1"  # counted, each at most once
     MIN = "min"  # the worst one decides
     SUM = "sum"  # added up: a tied softmax
+    CODE_L1 = "code_l1"  # the distance of squashed codes, one number to a group
 
 
 @EMISSIONS("hamming")
@@ -60,7 +63,20 @@ class HammingEmission(Emission):
         def _bias_matters(self) -> Any:
             if self.biased and self.aggregate is Aggregate.SUM:
                 raise UserError("biased=True: aggregate=sum adds the same to every word; drop it")
+            if self.aggregate is Aggregate.CODE_L1:
+                self._one_number()
             return self
+
+        def _one_number(self) -> None:
+            if self.size != 1:
+                raise UserError(
+                    f"size={self.size}: aggregate=code_l1 compares single numbers; set size=1"
+                )
+            if self.biased:
+                raise UserError(
+                    "biased=True: aggregate=code_l1 has no agreement that a threshold could "
+                    "stand at; drop it"
+                )
 
     bias: nn.Parameter | None
 
@@ -75,7 +91,7 @@ class HammingEmission(Emission):
 
     def reset_parameters(self) -> None:
         """β starts where the logits are about Σ_m a_vm: σ has slope ¼ at 0."""
-        l1 = self.config.aggregate is Aggregate.SIGMOID_L1
+        l1 = self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1)
         nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -92,6 +108,10 @@ class HammingEmission(Emission):
         """−β E(v), E(v) being the soft count of mismatches up to a constant."""
         if self.config.aggregate is Aggregate.SUM:
             return self.log_scale.exp() * (self.context(y) @ self.codes(table).T)
+        if self.config.aggregate is Aggregate.CODE_L1:
+            q, codes = self.context(y).sigmoid(), self.codes(table).sigmoid()
+            apart = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
+            return -self.log_scale.exp() * apart
         a = self.agreements(y, table)
         one = a.sigmoid().sum(-1) if self.config.aggregate is Aggregate.SIGMOID_L1 else a.amin(-1)
         return self.log_scale.exp() * one

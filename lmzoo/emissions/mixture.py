@@ -69,4 +69,6 @@ class MixtureEmission(Components, Emission):
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
     ) -> Float[Tensor, "*W B T K"]:
         """Log P(z, target | y)."""
-        return torch.log_softmax(self.gate(y), dim=-1) + self.word_scores(targets, table)
+        # As one product: with more axes, fused members would get one for each sequence.
+        logits = self.gate(y.flatten(0, -2)).unflatten(0, y.shape[:-1])
+        return torch.log_softmax(logits, dim=-1) + self.word_scores(targets, table)

@@ -18,25 +18,46 @@ from sweeps.engine.study import Study
 
 
 class Agenda:
-    """All points of a study, and the jobs they still owe."""
+    """The points of a study that are to be trained, and the jobs they still owe.
+
+    The study's description keeps the others too: what they have done is not forgotten.
+    """
 
     def __init__(
-        self, study: Study, points: Sequence[Resolved], corpus: Corpus, store: Store
+        self,
+        study: Study,
+        points: Sequence[Resolved],
+        corpus: Corpus,
+        store: Store,
+        only: Sequence[Resolved] | None = None,
     ) -> None:
         self.study, self.store = study, store
-        self.points = [PointAgenda(study, point, corpus, store) for point in points]
+        self._all = [PointAgenda(study, point, corpus, store) for point in points]
+        trained = {point.id for point in (points if only is None else only)}
+        self.points = [agenda for agenda in self._all if agenda.point.id in trained]
         self._by_run: dict[str, PointAgenda] = {}
         self.write()
 
     def next(self) -> Job | None:
         """A job to start now, or None while all that is left waits for running ones."""
-        waiting = [point for point in self.points if point.ready]
-        if not waiting:
-            return None
-        point = min(waiting, key=lambda p: p.issued)
-        job = point.issue()
+        waiting = self.ready()
+        return self.issue(waiting[0]) if waiting else None
+
+    def ready(self) -> list[Job]:
+        """The jobs that may start now, in the order in which they should."""
+        points = sorted((point for point in self.points if point.ready), key=lambda p: p.issued)
+        deepest = max((len(point.ready) for point in points), default=0)
+        return [p.ready[i] for i in range(deepest) for p in points if i < len(p.ready)]
+
+    def issue(self, job: Job) -> Job:
+        """Start a ready job."""
+        point = next(point for point in self.points if job in point.ready)
         self._by_run[job.run] = point
-        return job
+        return point.issue(job)
+
+    def again(self, run: str) -> None:
+        """A running job is ready once more."""
+        self._by_run[run].again(run)
 
     @property
     def done(self) -> bool:
@@ -78,23 +99,21 @@ class Agenda:
                 "search": self._search(),
                 "points": [
                     {"id": p.point.id, "label": p.point.label, "aliases": p.point.aliases}
-                    for p in self.points
+                    for p in self._all
                 ],
-                "chosen": {
-                    p.point.id: p.chosen_entry() for p in self.points if p.chosen is not None
-                },
+                "chosen": {p.point.id: p.chosen_entry() for p in self._all if p.chosen is not None},
             }
         )
 
     def _reference(self) -> str:
-        for agenda in self.points:
+        for agenda in self._all:
             if self.study.reference in (agenda.point.label, *agenda.point.aliases):
                 return agenda.point.id
-        return self.points[0].point.id
+        return self._all[0].point.id
 
     def _search(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for agenda in self.points:
+        for agenda in self._all:
             for path, where in agenda.point.space.items():
                 if isinstance(where, Choice):
                     found[path] = {"values": list(where.values)}

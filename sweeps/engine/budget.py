@@ -12,13 +12,18 @@ WIDEST = 4096
 def fit_width(model: object, task: Task, parameters: int) -> object:
     """The model config with its `width` as large as `parameters` allow.
 
-    A model without a width (a count model, a grammar) is left as it is.
+    A model that wraps another has the width of that one fitted; a model without a width
+    (a count model, a grammar) is left as it is.
 
     Raises:
         UserError: even the narrowest model has more parameters.
     """
     if not hasattr(model, "width"):
-        return model
+        reader = getattr(model, "reader", None)
+        if reader is None:
+            return model
+        fitted = MODELS.write(fit_width(reader, task, parameters))
+        return MODELS.read({**MODELS.write(model), "reader": fitted})
     low, high = 2, WIDEST + 1
     if count(_wide(model, low), task) > parameters:
         raise UserError(

@@ -32,6 +32,6 @@ def seconds_per_epoch(point: Resolved, corpus: Corpus) -> float:
 
 def _step(model: LanguageModel, corpus: Corpus, rows: torch.Tensor) -> None:
     batch = gather(corpus.train, rows)
-    loss = -model.log_prob(batch.tokens, batch.lengths).sum()
+    loss = -model.log_prob(batch.tokens, batch.lengths, *batch.given).sum()
     if loss.requires_grad:
         loss.backward()

@@ -20,7 +20,8 @@ from lmzoo.space import parse_range
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console, duration
 from sweeps.engine.estimate import seconds_per_epoch
-from sweeps.engine.resolve import corpus_config, resolve
+from sweeps.engine.fused import read_fuse
+from sweeps.engine.resolve import corpus_config, named, resolve
 from sweeps.engine.store import Store
 from sweeps.engine.study import Study
 
@@ -38,24 +39,43 @@ def main(study: Study) -> None:
         seeds: Annotated[int, typer.Option(min=1, help="Fresh seeds that confirm each point's best setting.")] = study.seeds,
         seed: Annotated[int, typer.Option(min=0, help="Seed of the study itself.")] = study.seed,
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
+        parameters: Annotated[int, typer.Option(min=0, help="Each point's width is the largest within so many; 0 leaves it.")] = study.parameters,
+        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points.")] = "",
         fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
         search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log] or FIELD=a,b,c; FIELD=off")] = None,
-        storage: Annotated[Path, typer.Option(help="Folder of the run stores.")] = Path("runs"),
+        storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the run stores, or s3://bucket/prefix.")] = Path("runs"),
         max_concurrent: Annotated[int, typer.Option(min=0, help="Trials at a time; 0: as many as fit.")] = 0,
         cpus_per_trial: Annotated[float, typer.Option(min=0.01)] = 1.0,
         gpus_per_trial: Annotated[float, typer.Option(min=0.0)] = 0.0,
+        fuse: Annotated[str, typer.Option(help="Runs trained as one program at most: auto, off or a number.")] = "auto",
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, what is owed, an estimate.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON line per finished run on stdout.")] = False,
+        submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run this there, not here; start it if needed.")] = None,
+        attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Come back to the last one submitted there.")] = None,
     ) -> None:  # fmt: skip
+        if submit or attach:
+            from sweeps.engine.submit import elsewhere
+
+            raise SystemExit(elsewhere(study.name, sys.argv, submit=submit, attach=attach))
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
+            parameters=parameters,
             fields={**study.fields, **read_settings(fields or [])},
             search=_searched(study, search_space or []),
         )  # fmt: skip
-        from sweeps.engine.tuner import Resources
+        from sweeps.engine.cluster import Resources
 
         resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
-        _sweep(changed, data_dir, storage, resources, dry_run=dry_run, as_json=as_json)
+        _sweep(
+            changed,
+            data_dir,
+            storage,
+            resources,
+            read_fuse(fuse),
+            points,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
 
     command.__doc__ = study.question
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -68,6 +88,8 @@ def _sweep(
     data_dir: Path | None,
     storage: Path,
     resources: Any,
+    fuse: int | None,
+    wanted: str,
     *,
     dry_run: bool,
     as_json: bool,
@@ -75,35 +97,38 @@ def _sweep(
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, data_dir)
     points = resolve(study, corpus, fields)
+    only = named(points, wanted)
     with closing(Store(storage / f"{study.name}-{corpus.name}")) as store:
-        agenda = Agenda(study, points, corpus, store)
+        agenda = Agenda(study, points, corpus, store, only)
         if dry_run:
             _describe(agenda, corpus, resources, as_json=as_json)
             return
-        _work(agenda, corpus, resources, as_json=as_json)
+        _work(agenda, corpus, resources, fuse, as_json=as_json)
     if not as_json:
-        raise SystemExit(_table(store.path))
+        raise SystemExit(_table(store.place.address))
 
 
-def _work(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:
+def _work(
+    agenda: Agenda, corpus: Corpus, resources: Any, fuse: int | None, *, as_json: bool
+) -> None:
     """Train what is owed; exit code 130 if that was interrupted."""
     say = Rich(stderr=True)
     if agenda.done:
-        say.print(f"nothing left to do in {agenda.store.path}")
+        say.print(f"nothing left to do in {agenda.store.place}")
         return
     from sweeps.engine.tuner import train
 
     with Console(agenda, as_json=as_json) as console:
-        complete = train(agenda, corpus, resources, console)
+        complete = train(agenda, corpus, resources, console, fuse)
     if not complete:
         say.print("stopped; the same command goes on from here")
         raise SystemExit(130)
 
 
-def _table(path: Path) -> int:
+def _table(path: str) -> int:
     """Print the ranking, as `python analysis/rank.py PATH` does."""
     return subprocess.run(
-        [sys.executable, "-m", "analysis.rank", str(path)], check=False
+        [sys.executable, "-m", "analysis.rank", path], check=False
     ).returncode
 
 
@@ -138,7 +163,7 @@ def _describe(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) 
             highlight=False,
         )
     done = "nothing left to do" if not rows else f"at most about {duration(total)}"
-    out.print(f"{done}, {slots} at a time, in {agenda.store.path}")
+    out.print(f"{done}, {slots} at a time, in {agenda.store.place}")
 
 
 def _searched(study: Study, overrides: list[str]) -> Mapping[str, Any]:

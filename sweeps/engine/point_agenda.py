@@ -62,9 +62,9 @@ class PointAgenda:
         self.chosen: dict[str, Any] | None = None
         self._advance()
 
-    def issue(self) -> Job:
-        """Hand out the next ready job; its folder and config exist from now on."""
-        job = self.ready.pop(0)
+    def issue(self, job: Job) -> Job:
+        """Hand out a ready job; its folder and config exist from now on."""
+        self.ready.remove(job)
         self.store.run(job.run).create(job.config)
         self.running[job.run] = job
         self.issued += 1
@@ -88,6 +88,10 @@ class PointAgenda:
             self._read_end(job)
         self._advance()
         return job
+
+    def again(self, run: str) -> None:
+        """A running job is ready once more: it died in company, and may live alone."""
+        self.ready.append(self.running.pop(run))
 
     def write_failures(self) -> None:
         """Put down what failed; a sweep that was itself stopped does not know, and must not."""
@@ -198,7 +202,7 @@ class PointAgenda:
     def _prune(self, job: Job, epoch: int) -> None:
         record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
         self.store.run(job.run).append(record)
-        self.store.run(job.run).checkpoint.unlink(missing_ok=True)
+        self.store.run(job.run).drop_checkpoints()
 
     def _read_end(self, job: Job) -> None:
         records = self.store.run(job.run).records()

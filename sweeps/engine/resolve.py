@@ -4,9 +4,10 @@ Two points that are the same function (`zoo.md` 2.2, 2.3) have equal configs, so
 become one point with an alias and are never trained twice.
 """
 
+import difflib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,11 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
     Raises:
         UserError: an unknown row or field, a value refused, or a study with no points.
     """
+    if study.parameters and "model.width" in study.fields:
+        raise UserError(
+            f"model.width={study.fields['model.width']} contradicts the budget of "
+            f"{study.parameters:,} parameters, which decides widths; add --parameters 0"
+        )
     points: dict[str, Resolved] = {}
     for point in study.points:
         try:
@@ -82,6 +88,34 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
     if not points:
         raise UserError(f"study {study.name} has no points to compare")
     return list(points.values())
+
+
+def named(points: Sequence[Resolved], text: str) -> Sequence[Resolved]:
+    """The points whose labels or aliases stand in `LABEL,LABEL`; all, of an empty text.
+
+    Labels have commas of their own, so the longest label that fits is taken.
+
+    Raises:
+        UserError: there is no such point; it names the nearest.
+    """
+    if not text.strip():
+        return points
+    by_label = {label: p for p in points for label in (p.label, *p.aliases)}
+    pieces, chosen = text.split(","), set()
+    while pieces:
+        starts = {n: ",".join(pieces[:n]).strip() for n in range(len(pieces), 0, -1)}
+        size = next((n for n, start in starts.items() if start in by_label), None)
+        if size is None:
+            near = {
+                label
+                for start in starts.values()
+                for label in difflib.get_close_matches(start, by_label)
+            }
+            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(by_label)}"
+            raise UserError(f"--points: no point {starts[1]!r}; {hint}")
+        chosen.add(by_label[starts[size]].id)
+        pieces = pieces[size:]
+    return [point for point in points if point.id in chosen]
 
 
 def _resolve(

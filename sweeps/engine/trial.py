@@ -1,81 +1,90 @@
-"""One run as a Ray Tune trial: an epoch a step, everything safe before it is reported.
+"""Runs as a Ray Tune trial: an epoch a step, everything safe before it is reported.
 
-The trial owns no state that Tune would have to save. It opens the run's folder, goes on
-from its checkpoint, and after each epoch the folder has all there is; a trial that dies
-is simply started again.
+A trial trains one run, or a pack of runs as one program (`fused.py`). It owns no state
+that Tune would have to save: it opens the runs' folders, goes on from their checkpoints,
+and after each epoch the folders have all there is; a trial that dies is simply started
+again. One that hears no more of its sweep, because the network between them is cut, lets
+go of its runs, so that its successor elsewhere can go on with them.
 """
 
-from pathlib import Path
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from lmzoo.record import RunFolder
+if TYPE_CHECKING:
+    from sweeps.engine.open_run import OpenRun, Report
 
 PATIENCE = 60.0
 """Seconds to wait for a killed predecessor to let go of the run."""
+SILENCE = 30.0
+"""Seconds without a word from the sweep after which the trial lets go of the run."""
 
 
 class Trial(tune.Trainable):
-    """Trains the run whose folder is in its config; the actor is used for many runs."""
+    """Trains the runs whose folders are in its config; the actor is used for many packs."""
 
     def setup(self, config: dict[str, Any], corpus: Any = None, threads: int = 1) -> None:
-        """Open the run; torch is imported here and never in the driver's Tune code."""
+        """Make ready; torch is imported here and never in the driver's Tune code."""
         import torch
 
         torch.set_num_threads(threads)
         self._corpus = corpus
-        self._run = None
+        self._runs: dict[str, "OpenRun"] = {}
+        self._turn = threading.RLock()
+        self._silence = threading.Timer(SILENCE, self.cleanup)
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Let go of the last run and open the next one."""
-        from lmzoo.run import Run
-        from sweeps.engine.board import Board
+        """Let go of the last runs; the next are opened when their first epoch is asked for.
 
+        Tune starts actors that it then gives no work; such a one must not hold a run.
+        """
         self.cleanup()
-        folder = RunFolder(Path(new_config["folder"]))
-        config = folder.config
-        assert config is not None, f"{folder.path} has no config"
         self.config = new_config
-        self._test = config["stage"] == "confirm"
-        self._run = Run(folder, config, self._corpus, patience=PATIENCE)
-        self._board = Board(folder.path, config, self._run.epoch)
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train one epoch; at the end of the budget, test and write down the end."""
-        run, budget = self._run, self.config["budget"]
-        assert run is not None
-        record = next(run.train(budget), None)
-        if record is not None:
-            self._board.epoch(record)
-        done = run.epoch >= budget or run.training.diverged
-        if done:
-            self._finish()
-        last = run.training.record
-        return {"epoch": run.epoch, "loss": last["valid_token"], "done": done}
+        """Train one epoch of every run; at the end of its budget, test it and write its end."""
+        with self._turn:
+            self._silence.cancel()
+            reports = self._epoch()
+            self._silence = threading.Timer(SILENCE, self.cleanup)
+            self._silence.daemon = True
+            self._silence.start()
+        done = all(ended for *_, ended in reports)
+        return {"runs": reports, "loss": float(len(reports)), "done": done}
 
     def cleanup(self) -> None:
-        """Let go of the run."""
-        if self._run is not None:
-            self._run.close()
-            self._board.close()
-            self._run = None
+        """Let go of the runs."""
+        with self._turn:
+            self._silence.cancel()
+            for run in self._runs.values():
+                run.close()
+            self._runs = {}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing: the run's folder has it all."""
+        """Nothing: the runs' folders have it all."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Nothing: the run's folder has it all."""
+        """Nothing: the runs' folders have it all."""
 
-    def _finish(self) -> None:
-        run = self._run
-        assert run is not None
-        if run.training.diverged:
-            run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
-            return
-        if self._test:
-            losses = run.test()
-            self._board.test(losses.token, losses.sentence, run.epoch)
-        run.end("finished")
+    def _epoch(self) -> "list[Report]":
+        from sweeps.engine.open_run import OpenRun, is_owed, train_epoch
+
+        reports, resumed, budget = [], set(), self.config["budget"]
+        for where in self.config["folders"]:
+            if is_owed(where, budget):
+                if where not in self._runs:
+                    self._runs[where] = run = OpenRun(where, self._corpus, PATIENCE)
+                    resumed |= {where} if run.run.epoch else set()
+                continue
+            # It ended before this trial was started again, or its sweep has pruned it.
+            reports.append((where.rpartition("/")[2], 0, None, True))
+            if where in self._runs:
+                self._runs.pop(where).close()
+        # Of an epoch that was done when its trial died, the sweep may not have heard: it may
+        # have ended the run there, so it is told first.
+        runs = [run for where, run in self._runs.items() if where not in resumed]
+        train_epoch(runs, budget, self._corpus, fused=self.config["fused"])
+        return reports + [run.report(budget) for run in self._runs.values()]

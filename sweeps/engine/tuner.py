@@ -4,67 +4,67 @@ Tune's own search state, scheduler state and result files are not used for anyth
 they live in a temporary folder and go with it.
 """
 
-import contextlib
-import logging
 import os
-import secrets
-import signal
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sweeps.engine.cluster import Resources, cluster, places, refuse_impossible
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
 os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-if not os.environ.get("RAY_ADDRESS"):
-    # A cluster of our own listens on loopback only, and nobody else holds its token. Ray
-    # reads these once, when it is imported; the odd name is its switch for one machine.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
-import ray
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console
+from sweeps.engine.fused import Packer
 from sweeps.engine.trial import Trial
+
+if TYPE_CHECKING:
+    from sweeps.engine.open_run import Report
 
 MAX_FAILURES = 3
 """How often a trial that died is started again before its run counts as failed."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What each trial gets, and how many run at a time (0: as many as fit)."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    concurrent: int = 0
+START = 60.0
+"""Seconds that an actor may take to start."""
 
 
 class _Jobs(Searcher):
-    """Hands the agenda's jobs to Tune."""
+    """Hands the agenda's jobs to Tune, packed."""
 
-    def __init__(self, agenda: Agenda, console: Console) -> None:
+    def __init__(self, packer: Packer, console: Console, places: int) -> None:
         super().__init__(metric="loss", mode="min")
-        self.agenda, self.console = agenda, console
-        self.runs: dict[str, str] = {}
+        self.packer, self.agenda, self.console = packer, packer.agenda, console
+        self.places = places
+        self.runs: dict[str, set[str]] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        job = self.agenda.next()
-        if job is None:
+        pack = self.packer.next(idle=max(1, self.places - len(self.runs)))
+        if not pack:
             return Searcher.FINISHED if self.agenda.done else None
-        self.runs[trial_id] = job.run
-        folder = str(self.agenda.store.run(job.run).path.resolve())
-        return {"folder": folder, "budget": job.budget}
+        self.runs[trial_id] = {job.run for job in pack}
+        folders = [self.agenda.store.run(job.run).place.address for job in pack]
+        fused = self.packer.fused(pack[0])
+        return {"folders": folders, "budget": pack[0].budget, "fused": fused}
+
+    def take(self, trial_id: str, reports: "Iterable[Report]") -> bool:
+        """Take in what a trial tells of its runs; whether any of them goes on."""
+        going = self.runs.get(trial_id, set())
+        for run, epoch, loss, ended in reports:
+            if run in going and (ended or not self.agenda.report(run, epoch, loss)):
+                going.remove(run)
+                self.console.end(self.agenda.end(run))
+            elif run in going:
+                self.console.epoch()
+        return bool(going)
 
     def on_trial_complete(
         self,
@@ -72,10 +72,15 @@ class _Jobs(Searcher):
         result: dict[str, Any] | None = None,
         error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
     ) -> None:
-        run = self.runs.pop(trial_id, None)
-        if run is not None:
-            job = self.agenda.end(run, failed=f"died {MAX_FAILURES + 1} times" if error else "")
-            self.console.end(job)
+        if result and not error:
+            self.take(trial_id, result["runs"])
+        left = self.runs.pop(trial_id, set())
+        for run in sorted(left):
+            if len(left) > 1:
+                self.packer.again(run)
+            else:
+                failed = f"died {MAX_FAILURES + 1} times" if error else ""
+                self.console.end(self.agenda.end(run, failed=failed))
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the store has it all."""
@@ -90,27 +95,44 @@ class _Judge(FIFOScheduler):
     def __init__(self, jobs: _Jobs) -> None:
         super().__init__()
         self.jobs = jobs
+        self.waiting: dict[str, float] = {}
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """The trial that takes over an actor that has become free.
+
+        Tune would give it to the oldest, and end the actor that was being started for it
+        on another node: where runs are shorter than that takes, no second node ever came
+        to work. The newest has none yet; the oldest goes first when it has waited long.
+        """
+        pending = [t for t in tune_controller.get_trials() if t.status == TuneTrial.PENDING]
+        if not pending:
+            return None
+        since = self.waiting.setdefault(pending[0].trial_id, time.monotonic())
+        return pending[0] if time.monotonic() - since > START else pending[-1]
 
     def on_trial_result(
         self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]
     ) -> str:
-        run = self.jobs.runs.get(trial.trial_id)
-        if run is None or result.get("done"):
+        if result.get("done"):
             return TrialScheduler.CONTINUE
-        goes_on = self.jobs.agenda.report(run, result["epoch"], result["loss"])
-        self.jobs.console.epoch()
+        goes_on = self.jobs.take(trial.trial_id, result["runs"])
         return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
 
 
-def train(agenda: Agenda, corpus: Corpus, resources: Resources, console: Console) -> bool:
+def train(
+    agenda: Agenda, corpus: Corpus, resources: Resources, console: Console, fuse: int | None = None
+) -> bool:
     """Work off the agenda; False if it was interrupted before everything was done.
+
+    `fuse` is how many runs at most are trained as one program (0: none; None: what pays).
 
     Raises:
         UserError: no node of the cluster can ever hold a trial.
     """
-    with _cluster(), tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
-        _refuse_impossible(resources)
-        jobs = _Jobs(agenda, console)
+    with cluster(), tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        refuse_impossible(resources)
+        side_by_side = places(resources)
+        jobs = _Jobs(Packer(agenda, corpus, most=fuse), console, side_by_side)
         threads = max(1, int(resources.cpus))
         trainable = tune.with_parameters(Trial, corpus=corpus, threads=threads)
         tune.run(
@@ -120,7 +142,7 @@ def train(agenda: Agenda, corpus: Corpus, resources: Resources, console: Console
             search_alg=jobs,
             scheduler=_Judge(jobs),
             resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus},
-            max_concurrent_trials=resources.concurrent or None,
+            max_concurrent_trials=side_by_side,
             storage_path=scratch,
             reuse_actors=True,
             max_failures=MAX_FAILURES,
@@ -131,38 +153,3 @@ def train(agenda: Agenda, corpus: Corpus, resources: Resources, console: Console
     if agenda.done:
         agenda.write_failures()
     return agenda.done
-
-
-@contextlib.contextmanager
-def _cluster() -> Iterator[None]:
-    """The running cluster that `RAY_ADDRESS` names, or one of our own on loopback."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    if os.environ.get("RAY_ADDRESS"):
-        try:
-            ray.init(address="auto", **quiet)
-        except ConnectionError as error:
-            address = os.environ["RAY_ADDRESS"]
-            raise UserError(f"no Ray cluster answers at RAY_ADDRESS={address!r}: {error}") from None
-    else:
-        ray.init(include_dashboard=False, **quiet)
-    # Ray installs a handler of its own; SIGTERM should stop as gracefully as Ctrl-C does.
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        ray.shutdown()
-
-
-def _refuse_impossible(resources: Resources) -> None:
-    for kind, asked in (("CPU", resources.cpus), ("GPU", resources.gpus)):
-        most = max(
-            (node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0
-        )
-        if asked > most:
-            flag = f"--{kind.lower()}s-per-trial"
-            raise UserError(
-                f"a trial asks for {asked:g} {kind}, the largest node of the cluster has {most:g}; "
-                f"lower {flag}"
-            )

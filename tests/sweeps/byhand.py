@@ -66,3 +66,17 @@ def outcome(path: Path) -> dict:
             record.pop("seconds", None), record.pop("tokens_per_second", None)
         found[folder.path.name] = records
     return found
+
+
+def agree(found: dict, expected: dict, tolerance: float = 2e-5) -> None:
+    """The same runs with the same ends, and losses as near as another order of summing leaves."""
+    assert found.keys() == expected.keys()
+    for run, records in expected.items():
+        assert [_words(r) for r in found[run]] == [_words(r) for r in records], run
+        for one, other in zip(found[run], records, strict=True):
+            for key in (k for k, v in other.items() if isinstance(v, float)):
+                assert abs(one[key] - other[key]) <= tolerance, f"{run}: {one} and {other}"
+
+
+def _words(record: dict) -> dict:
+    return {key: value for key, value in record.items() if not isinstance(value, float)}

@@ -1,15 +1,24 @@
 """Every study's command line: a dry run, and one clear line for what is wrong."""
 
+import dataclasses
 import json
 import runpy
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from lmzoo.contract import MODELS
+from lmzoo.data.open import open_corpus
 from sweeps.engine import main
+from sweeps.engine.agenda import Agenda
+from sweeps.engine.budget import count
+from sweeps.engine.resolve import named, resolve
+from sweeps.engine.store import Store
 
-STUDIES = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
+SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
+STUDIES = [path for path in SCRIPTS if "main(STUDY)" in path.read_text()]
 
 
 def _run(study, options, monkeypatch, capsys) -> tuple[int, str, str]:
@@ -48,8 +57,63 @@ def test_options_reach_the_study(study, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
+    ("points", "owing"),
+    [
+        ("", ["wild type", "cut 4", "cut 3,2,4,5"]),
+        ("cut 4", ["cut 4"]),
+        ("cut 3,2,4,5, wild type", ["wild type", "cut 3,2,4,5"]),
+        ("cut 2,7,cut 2,7", ["cut 3,2,4,5"]),
+    ],
+)
+def test_only_the_points_asked_for_are_owed(points, owing, study, tmp_path, monkeypatch, capsys):
+    """Labels have commas too; an alias is its point; all of them stay in the study."""
+    options = ["--dry-run", "--json", "--storage", str(tmp_path), "--points", points]
+    code, out, _ = _run(study, options, monkeypatch, capsys)
+    assert code == 0
+    assert [point["point"] for point in json.loads(out)["points"]] == owing
+    (described,) = tmp_path.glob("*/study.json")
+    told = json.loads(described.read_text())
+    assert [p["label"] for p in told["points"]] == ["wild type", "cut 4", "cut 3,2,4,5"]
+    assert told["reference"] == told["points"][0]["id"]
+
+
+def test_a_point_trained_alone_has_the_runs_it_has_among_the_others(
+    study, corpus, corpus_fields, tmp_path
+):
+    points, runs = resolve(study, corpus, corpus_fields), []
+    for number, wanted in enumerate(("", "cut 4")):
+        with closing(Store(tmp_path / str(number))) as store:
+            agenda = Agenda(study, points, corpus, store, named(points, wanted))
+            jobs = list(iter(agenda.next, None))
+        assert {job.label for job in jobs} == ({"cut 4"} if wanted else {p.label for p in points})
+        runs.append([job.run for job in jobs if job.label == "cut 4"])
+    assert runs[0] == runs[1] != []
+
+
+def test_a_budget_of_parameters_decides_the_widths(study, tmp_path, monkeypatch, capsys):
+    fields = {path: value for path, value in study.fields.items() if path != "model.width"}
+    study, seen = dataclasses.replace(study, fields=fields), []
+    monkeypatch.setattr(
+        sys.modules["sweeps.engine.main"], "named", lambda points, _: seen.append(points) or points
+    )
+    for parameters in (1000, 2000):
+        options = ["--dry-run", "--storage", str(tmp_path), "--parameters", str(parameters)]
+        assert _run(study, options, monkeypatch, capsys)[0] == 0
+        task = open_corpus(seen[-1][0].corpus_config).task
+        for point in seen[-1]:
+            assert count(point.model, task) <= parameters
+            wider = {**MODELS.write(point.model), "width": point.model.width + 1}
+            assert count(MODELS.read(wider), task) > parameters
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--points", "wild typ"], "no point 'wild typ'; near: wild type"),
+        (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 2,7, cut 3,2,4,5, cut 4"),
+        (["--points", "xyz"], "no point 'xyz'; known: wild type, cut 4, "),
+        (["--parameters", "-1"], "greater than or equal to 0"),
+        (["--parameters", "9000"], "model.width=4 contradicts the budget of 9,000 parameters"),
         (["--corpus", "captoins"], "no corpus 'captoins'; near: captions"),
         (["--corpus", "text:/no/such/file"], "/no/such/file"),
         (["--recipe", "fast"], "no recipe 'fast'"),

@@ -1,0 +1,173 @@
+"""A host is a set of namespaces: own address, processes, home, /tmp, /dev/shm and sshd.
+
+    with Network(folder) as network:
+        head = network.host("head", 10)          # 10.77.0.10
+        laptop = network.host("laptop", 5, checkout=True)
+        laptop.run("ssh root@10.77.0.10 hostname")
+        head.kill()                              # every process of it, at once
+        with head.cut(): ...                     # its cable
+
+What they have in common is the machine's system folders, the interpreter, and /mnt, which
+stands for the cluster's shared file system. The process namespace matters: `ray stop` ends
+every Ray process that it can see.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BRIDGE = "lmzoo-br"
+GATEWAY = "10.77.0.1"
+
+
+def sh(*command: str | Path) -> str:
+    """Run a command of the machine itself; its output, or an error that shows it."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+class Host:
+    """One host; made by `Network.host`."""
+
+    def __init__(self, folder: Path, shared: Path, name: str, last: int, *, checkout: bool) -> None:
+        self.folder, self.name, self.ip = folder, name, f"10.77.0.{last}"
+        self.namespace, self.cable = f"lmzoo-{name}", f"lmzoo-v{last}"
+        self._lay_out(shared, checkout=checkout)
+        self._plug_in()
+        self._boot()
+
+    def command(self, script: str) -> list[str]:
+        """The command that runs a shell script on this host, as a logged-in root would."""
+        enter = ["nsenter", "--all", "--target", str(self.init), "--wd=/root"]
+        env = ["env", "-i", "HOME=/root", "USER=root", "TERM=dumb", f"PATH={os.environ['PATH']}"]
+        return [*enter, *env, "bash", "--login", "-i", "-c", script]
+
+    def run(self, script: str, *, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run a shell script on this host and wait."""
+        return subprocess.run(
+            self.command(script), capture_output=True, text=True, timeout=seconds, check=False
+        )
+
+    def start(self, script: str) -> subprocess.Popen[str]:
+        """Start a shell script on this host; its output goes on `stdout`."""
+        return subprocess.Popen(
+            self.command(script), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def kill(self) -> None:
+        """Pull the plug: SIGKILL of the first process takes all others with it."""
+        if self._shell.poll() is None:
+            os.kill(self.init, signal.SIGKILL)
+            self._shell.wait(timeout=30)
+
+    def reboot(self) -> None:
+        """The host comes back with its disk and without its processes."""
+        self._boot()
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[None]:
+        """Pull the cable for as long as the context: nothing is refused, packets are lost."""
+        sh("ip", "link", "set", self.cable, "down")
+        try:
+            yield
+        finally:
+            sh("ip", "link", "set", self.cable, "up")
+
+    def remove(self) -> None:
+        """End its processes and take its devices away."""
+        self.kill()
+        sh("ip", "link", "del", self.cable)
+        sh("ip", "netns", "del", self.namespace)
+
+    def _lay_out(self, shared: Path, *, checkout: bool) -> None:
+        home = self.folder / "root"
+        (home / ".ssh").mkdir(parents=True, mode=0o700)
+        home.chmod(0o700)
+        for name in (".bashrc", ".profile"):
+            shutil.copy(Path("/etc/skel") / name, home / name)
+        key = self.folder.parent / "key"
+        shutil.copy(key.with_suffix(".pub"), home / ".ssh/authorized_keys")
+        shutil.copy(key, home / ".ssh/id_ed25519")
+        sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "hostkey")
+        (self.folder / "sshd_config").write_text(
+            f"ListenAddress {self.ip}\nHostKey {self.folder}/hostkey\nPidFile none\n"
+            "AuthorizedKeysFile .ssh/authorized_keys\nPermitRootLogin prohibit-password\n"
+            "PasswordAuthentication no\nUsePAM no\nStrictModes no\n"
+        )
+        mounts = ["mount --make-rprivate /", f"mount --bind {shared} /mnt"]
+        keep = [Path(sys.base_prefix)] if checkout else [Path(sys.base_prefix), ROOT / ".venv"]
+        for number, path in enumerate(keep):
+            (self.folder / f"keep{number}").mkdir()
+            mounts.append(f"mount --bind {path} {self.folder}/keep{number}")
+        if not checkout:  # the hosts have only what is sent to them
+            mounts += [f"mount -t tmpfs tmpfs {ROOT}", f"mkdir {ROOT}/.venv"]
+            mounts.append(f"mount --bind {self.folder}/keep1 {ROOT}/.venv")
+        mounts.append(f"mount --bind {home} /root")
+        mounts.append(f"mkdir -p {keep[0]} && mount --bind {self.folder}/keep0 {keep[0]}")
+        (self.folder / "tmp").mkdir(mode=0o1777)
+        mounts.append("mount -t tmpfs -o size=1500m tmpfs /dev/shm")
+        mounts.append(f"mkdir -p /run/sshd && mount --bind {self.folder}/tmp /tmp")
+        script = ["set -e", *mounts, f"hostname {self.name}"]
+        script.append(f"exec /usr/sbin/sshd -D -e -f {self.folder}/sshd_config")
+        (self.folder / "init.sh").write_text("\n".join(script) + "\n")
+
+    def _plug_in(self) -> None:
+        name, cable = self.namespace, self.cable
+        sh("ip", "netns", "add", name)
+        sh("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+        sh("ip", "link", "set", cable, "master", BRIDGE, "up")
+        sh("ip", "-n", name, "addr", "add", f"{self.ip}/24", "dev", "eth0")
+        sh("ip", "-n", name, "link", "set", "eth0", "up")
+        sh("ip", "-n", name, "link", "set", "lo", "up")
+        sh("ip", "-n", name, "route", "add", "default", "via", GATEWAY)
+
+    def _boot(self) -> None:
+        apart = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
+        with (self.folder / "log").open("w") as log:
+            self._shell = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, *apart, "--kill-child",
+                 "bash", str(self.folder / "init.sh")],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 20
+        while "listening" not in (self.folder / "log").read_text():
+            assert self._shell.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, f"{self.name} does not come up"
+            time.sleep(0.1)
+        children = Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children").read_text()
+        self.init = int(children.split()[0])
+
+
+class Network:
+    """A bridge, the hosts on it, and the folder they share as /mnt."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.shared = folder, folder / "shared"
+        self.hosts: list[Host] = []
+
+    def __enter__(self) -> "Network":
+        self.shared.mkdir(parents=True)
+        sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key")
+        sh("ip", "link", "add", BRIDGE, "type", "bridge")
+        sh("ip", "addr", "add", f"{GATEWAY}/24", "dev", BRIDGE)
+        sh("ip", "link", "set", BRIDGE, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts:
+            host.remove()
+        sh("ip", "link", "del", BRIDGE)
+
+    def host(self, name: str, last: int, *, checkout: bool = False) -> Host:
+        """Add a host; with `checkout` it sees this repository, as a developer's laptop does."""
+        host = Host(self.folder / name, self.shared, name, last, checkout=checkout)
+        self.hosts.append(host)
+        return host

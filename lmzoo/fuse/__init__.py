@@ -1,0 +1,10 @@
+"""Many members of one shape trained as one program.
+
+A step of a small recurrent model is hundreds of tiny operations, each of which costs more
+to start than to do. P members that differ only in numbers (weights, data order, learning
+rate, a cut path) do them together:
+
+    shape.py      which members fit together, and which models may
+    rows.py       one row of numbers per member: weights, gradients, optimiser state
+    together.py   an epoch of training and its evaluation, for P members at once
+"""

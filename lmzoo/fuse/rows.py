@@ -1,0 +1,125 @@
+"""One row of numbers per member: weights, gradients and the optimiser's state.
+
+    row p = [ θ_1 of member p | θ_2 | ... ]       all of P members: (P, N)
+
+A parameter of all members is a slice of the columns, so the gradient's norm, clipping
+and the optimiser work on whole rows, with torch's own optimiser and one parameter group
+per member. A parameter that a member lacks (a cut path) is a zero whose gradient is kept
+at zero. Rows are made from trainings and written back to them: what lies on disk is the
+same as if nothing had been fused.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.fit import Training
+from lmzoo.recipe import make_optimiser
+
+ALIGN = 16
+"""Every parameter starts at a multiple of so many numbers, that is, of a cache line."""
+
+
+class Layout:
+    """Where each parameter of the host stands in a row."""
+
+    def __init__(self, host: nn.Module) -> None:
+        self.shapes = {name: p.shape for name, p in host.named_parameters()}
+        self.widths: list[int] = []
+        self._starts: dict[str, int] = {}
+        for name, shape in self.shapes.items():
+            self._starts[name] = sum(self.widths)
+            self.widths.append(-(-math.prod(shape) // ALIGN) * ALIGN)
+
+    @property
+    def length(self) -> int:
+        """N."""
+        return sum(self.widths)
+
+    def at(self, row: Float[Tensor, "N"], name: str) -> Tensor:
+        """The part of a row that is this parameter, in its shape."""
+        shape = self.shapes[name]
+        return row[self._starts[name] :][: math.prod(shape)].view(shape)
+
+    def stacked(self, rows: Float[Tensor, "P N"]) -> dict[str, Tensor]:
+        """Every parameter of all members, member first."""
+        columns = rows.split(self.widths, dim=1)
+        return {
+            name: column[:, : math.prod(shape)].unflatten(1, shape or (1,)).reshape(-1, *shape)
+            for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
+        }
+
+
+class Rows:
+    """The numbers of P trainings, and the optimiser that moves them."""
+
+    def __init__(self, trainings: Sequence[Training], host: nn.Module) -> None:
+        self.trainings = trainings
+        self.layout = Layout(host)
+        self.values = torch.zeros(len(trainings), self.layout.length)
+        self.gradients = torch.zeros_like(self.values)
+        self.moved = torch.zeros_like(self.values)
+        for row, moved, training in zip(self.values, self.moved, trainings, strict=True):
+            for name, parameter in training.model.named_parameters():
+                self.layout.at(row, name).copy_(parameter.detach())
+                self.layout.at(moved, name).fill_(1)
+        self.all_move = bool((self.moved == _present(self.layout)).all())
+        self._rows = [nn.Parameter(row) for row in self.values.unbind()]
+        for row, gradient in zip(self._rows, self.gradients, strict=True):
+            row.grad = gradient
+        groups = [
+            {"params": [row], "lr": t.recipe.lr, "weight_decay": t.recipe.weight_decay}
+            for row, t in zip(self._rows, trainings, strict=True)
+        ]
+        self.optimiser = make_optimiser(trainings[0].recipe, groups)
+        self._read_states()
+
+    def write_back(self) -> None:
+        """Hand weights and optimiser state back to the trainings, each its own copy."""
+        for row, group, training in zip(
+            self._rows, self.optimiser.param_groups, self.trainings, strict=True
+        ):
+            optimiser = training.optimiser
+            assert optimiser is not None
+            optimiser.param_groups[0]["lr"] = group["lr"]
+            for name, parameter in training.model.named_parameters():
+                with torch.no_grad():
+                    parameter.copy_(self.layout.at(row.detach(), name))
+                optimiser.state[parameter] = {
+                    key: value.clone() if key == "step" else self.layout.at(value, name).clone()
+                    for key, value in self.optimiser.state[row].items()
+                }
+
+    def _read_states(self) -> None:
+        """Continue from the trainings' optimisers; one that is fresh stays fresh."""
+        for row, training in zip(self._rows, self.trainings, strict=True):
+            assert training.optimiser is not None
+            states = {
+                name: training.optimiser.state[parameter]
+                for name, parameter in training.model.named_parameters()
+                if parameter in training.optimiser.state
+            }
+            if states:
+                self.optimiser.state[row] = self._row_state(states)
+
+    def _row_state(self, states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for key in next(iter(states.values())):
+            if key == "step":  # all parameters of a training have made the same steps
+                found[key] = next(iter(states.values()))[key].clone()
+                continue
+            found[key] = torch.zeros(self.layout.length)
+            for name, state in states.items():
+                self.layout.at(found[key], name).copy_(state[key])
+        return found
+
+
+def _present(layout: Layout) -> Float[Tensor, "N"]:
+    """One wherever a row holds a parameter, zero between them."""
+    row = torch.zeros(layout.length)
+    for name in layout.shapes:
+        layout.at(row, name).fill_(1)
+    return row

@@ -1,0 +1,135 @@
+"""The running cluster or one of our own; and whether it can ever hold a trial.
+
+A trial that fits no live node may still fit one that the autoscaler can start: then the
+sweep goes on, and Ray starts it. Where a node's resources are not known before it is
+there (machines reached by SSH), the sweep waits a while for it. Otherwise it ends at once
+with what was asked and what there is.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.engine.address import DESCRIPTION, environment
+
+os.environ.update(environment(os.environ))
+
+import ray
+import yaml
+
+from lmzoo.errors import UserError
+from sweeps.engine.source import runtime_env
+
+ADDRESS = os.environ.get("RAY_ADDRESS", "").removeprefix("local")
+"""The cluster to join; '' is one of our own."""
+JOIN = 180.0
+"""Seconds that a machine of the cluster may take to join it."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What each trial gets, and how many run at a time (0: as many as fit)."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    concurrent: int = 0
+
+    def __post_init__(self) -> None:
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UserError(
+                f"--gpus-per-trial {self.gpus:g}: a share of one GPU, as 0.25, or whole GPUs"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+    def fit(self, node: Mapping[str, float]) -> int:
+        """How many trials a node that offers so much can hold at a time."""
+        fits = int(node.get("CPU", 0) / self.cpus)
+        return min(fits, int(node.get("GPU", 0) / self.gpus)) if self.gpus else fits
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[None]:
+    """Join the cluster that was found, or start Ray on loopback; leave it at the end."""
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if ADDRESS:
+        _join(quiet)
+    else:
+        ray.init(address="local", include_dashboard=False, **quiet)
+    # Ray installs a handler of its own; SIGTERM should stop as gracefully as Ctrl-C does.
+    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        ray.shutdown()
+
+
+def refuse_impossible(resources: Resources) -> None:
+    """Return as soon as a trial can be placed, now or on a node that is still to start.
+
+    Raises:
+        UserError: no node of the cluster can ever hold a trial.
+    """
+    deadline = time.monotonic() + JOIN
+    while True:
+        live = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        startable = _startable(len(live))
+        if any(resources.fit(node) for node in live + [s for s in startable if s]):
+            return
+        if all(startable) or time.monotonic() >= deadline:
+            break
+        time.sleep(1)
+    known = live + [s for s in startable if s]
+    most = Resources(*(max((n.get(k, 0) for n in known), default=0) for k in ("CPU", "GPU")))
+    raise UserError(
+        f"a trial asks for {resources}, but no node of the cluster has or will have that (at most "
+        f"{most.cpus:g} CPU, {most.gpus:g} GPU); lower --cpus-per-trial or --gpus-per-trial"
+    )
+
+
+def places(resources: Resources) -> int:
+    """How many trials run at a time, at most, when all nodes are there that may be."""
+    live = [resources.fit(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    more = [resources.fit(node) if node else max(live) for node in _startable(len(live))]
+    return resources.concurrent or max(1, sum(live), sum(more))
+
+
+def _join(quiet: Mapping[str, Any]) -> None:
+    host, colon, port = ADDRESS.rpartition(":")
+    try:
+        if colon and port.isdecimal() and "/" not in host:  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), timeout=5).close()
+        # a submitted job has brought its source already
+        source = {} if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else runtime_env()
+        ray.init(address="auto", runtime_env=source, **quiet)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {ADDRESS} ({' '.join(str(error).split())[:200]}); start it "
+            "with `ray up`, or set RAY_ADDRESS=local to use this machine alone"
+        ) from None
+
+
+def _startable(live: int) -> list[dict[str, float]]:
+    """What each node offers that the autoscaler may start; {} is not known beforehand."""
+    path = Path(DESCRIPTION).expanduser()
+    if not ADDRESS or not path.exists():
+        return []
+    described = yaml.safe_load(path.read_text())
+    if described["provider"]["type"] == "local":
+        return [{}] * (1 + len(described["provider"].get("worker_ips", [])) - live)
+    most = described.get("max_workers", 0)
+    return [
+        dict(kind.get("resources") or {})
+        for kind in described["available_node_types"].values()
+        for _ in range(min(kind.get("max_workers", most), most))
+    ]
