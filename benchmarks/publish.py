@@ -17,7 +17,7 @@ from measure import table
 from lmzoo.edge import run
 from lmzoo.errors import UserError
 
-SECTIONS = ("scan", "words", "ranking")
+SECTIONS = ("scan", "fuse", "words", "ranking")
 
 
 def main(

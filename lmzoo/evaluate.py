@@ -45,7 +45,9 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
         some = gather(part, rows, trim=not model.leaks)
-        nll[rows.cpu()] = -model.log_prob(some.tokens, some.lengths, *some.given).double().sum(1).cpu()
+        nll[rows.cpu()] = (
+            -model.log_prob(some.tokens, some.lengths, *some.given).double().sum(1).cpu()
+        )
     model.train(was_training)
     return losses(nll, part.lengths)
 

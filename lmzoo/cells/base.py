@@ -44,6 +44,10 @@ class Cell(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B H"], State]:
         """One time step: (output, next state)."""
 
+    def gates(self, projected: Float[Tensor, "B G"], state: State) -> dict[str, Tensor]:
+        """What `step` would open by how much, by name, (B, ..) in [0, 1]; {} without gates."""
+        return {}
+
     def initial(self, start: Float[Tensor, "B S"]) -> State:
         """The state that `start` (`parts` vectors of width H, concatenated) stands for."""
         return start.chunk(self.parts, dim=-1)

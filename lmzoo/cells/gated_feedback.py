@@ -33,8 +33,8 @@ class Unit(StrEnum):
     GRU = "gru"
 
 
-GATES = {Unit.TANH: 0, Unit.LSTM: 3, Unit.GRU: 2}
-"""Gates a layer has of its own: i, f, o or r, z."""
+GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
+"""Gates a layer has of its own."""
 
 
 @CELLS("gated_feedback")
@@ -51,7 +51,7 @@ class GatedFeedback(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        d, h, gates = config.depth, width, GATES[config.unit]
+        d, h, gates = config.depth, width, len(GATES[config.unit])
         self.parts = 2 * d if config.unit is Unit.LSTM else d
         shapes = {
             "w": (d, h, h),
@@ -69,16 +69,31 @@ class GatedFeedback(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """`G→j`: into layer j from each; `i j`, ..: of layer j itself."""
+        return self._climb(projected, state)[1]
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        state, _ = self._climb(projected, state)
+        return state[self.config.depth - 1], state
+
+    def _climb(self, projected: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
+        """All layers, lowest first, with the gates met on the way."""
         depth = self.config.depth
         before, memory = torch.stack(state[:depth], dim=1), state[depth:]
-        below, hidden, cells = projected, [], []
+        below, hidden, cells, met = projected, [], [], {}
         for j in range(depth):
-            fed = torch.einsum("bi,ikh,bih->bk", self.reset(j, below, before), self.w.u[j], before)
-            below, cell = self._layer(j, below, before[:, j], fed, memory[j] if memory else None)
+            reset = self.reset(j, below, before)
+            fed = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
+            own = self._own_gates(j, below, before[:, j])
+            below, cell = self._layer(
+                j, below, before[:, j], fed, own, memory[j] if memory else None
+            )
+            met[f"G→{j + 1}"] = reset
+            met |= {f"{name} {j + 1}": gate for name, gate in own.items()}
             hidden.append(below)
             cells += [] if cell is None else [cell]
-        return below, (*hidden, *cells)
+        return (*hidden, *cells), met
 
     def reset(
         self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
@@ -88,19 +103,28 @@ class GatedFeedback(Cell):
             below @ self.w.global_below[j].T + before.flatten(1) @ self.w.global_before[j].T
         )
 
+    def _own_gates(self, j: int, below: Tensor, own: Tensor) -> dict[str, Tensor]:
+        w, names = self.w, GATES[self.config.unit]
+        if not names:
+            return {}
+        gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
+        return dict(zip(names, torch.sigmoid(gates).chunk(len(names), dim=-1), strict=True))
+
     def _layer(
-        self, j: int, below: Tensor, own: Tensor, fed: Tensor, c: Tensor | None
+        self,
+        j: int,
+        below: Tensor,
+        own: Tensor,
+        fed: Tensor,
+        gates: dict[str, Tensor],
+        c: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        w = self.w
-        candidate = below @ w.w[j].T + w.b[j]
+        candidate = below @ self.w.w[j].T + self.w.b[j]
         if self.config.unit is Unit.TANH:
             return torch.tanh(candidate + fed), None
-        gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
         if self.config.unit is Unit.GRU:
-            r, z = torch.sigmoid(gates).chunk(2, dim=-1)
-            n = torch.tanh(candidate + r * fed)
-            return n + z * (own - n), None
-        i, f, o = torch.sigmoid(gates).chunk(3, dim=-1)
+            n = torch.tanh(candidate + gates["r"] * fed)
+            return n + gates["z"] * (own - n), None
         assert c is not None
-        c = f * c + i * torch.tanh(candidate + fed)
-        return o * torch.tanh(c), c
+        c = gates["f"] * c + gates["i"] * torch.tanh(candidate + fed)
+        return gates["o"] * torch.tanh(c), c

@@ -69,22 +69,35 @@ class GridLSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x @ self.enter.weight.T
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """`u time 1`, ..: those of block 1 along time; `u depth 1`, ..: along depth."""
+        return self._cross(projected, state)[2]
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, state, _ = self._cross(projected, state)
+        return h, state
+
+    def _cross(self, projected: Tensor, state: State) -> tuple[Tensor, State, dict[str, Tensor]]:
+        """(output, next state, the gates met on the way up)."""
         depth, squash = self.config.depth, self.config.squash
-        hidden, memory = list(state[:depth]), list(state[depth:])
+        hidden, memory, met = list(state[:depth]), list(state[depth:]), {}
         h, *rest = projected.split(self.width, dim=-1)
         for k in range(depth):
             w = cast("Weights", self.blocks[0 if self.config.tied else k])
             both = torch.cat([hidden[k], h], dim=-1)
-            hidden[k], memory[k] = transform(both, memory[k], w.time, w.time_bias, squash)
+            gates, candidate = opened(both, w.time, w.time_bias)
+            hidden[k], memory[k] = moved(gates, candidate, memory[k], squash)
+            met |= {f"{name} time {k + 1}": gate for name, gate in gates.items()}
             if self.config.priority:
                 both = torch.cat([hidden[k], h], dim=-1)
             if self._memory:
-                h, rest[0] = transform(both, rest[0], w.depth, w.depth_bias, squash)
+                gates, candidate = opened(both, w.depth, w.depth_bias)
+                h, rest[0] = moved(gates, candidate, rest[0], squash)
+                met |= {f"{name} depth {k + 1}": gate for name, gate in gates.items()}
             else:
                 h = both @ w.depth.T
                 h = torch.tanh(h) if self.config.along is Along.TANH else h
-        return h, (*hidden, *memory)
+        return h, (*hidden, *memory), met
 
 
 def transform(
@@ -95,9 +108,23 @@ def transform(
     squash: Squash,
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
     """One dimension of a block: (h', m') from all incoming h and its own m."""
+    return moved(*opened(incoming, weight, bias), m, squash)
+
+
+def opened(
+    incoming: Float[Tensor, "B N"], weight: Float[Tensor, "G N"], bias: Float[Tensor, "G"]
+) -> tuple[dict[str, Tensor], Float[Tensor, "B H"]]:
+    """The gates u, f, o of one dimension, and its candidate ĉ."""
     u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
-    m = torch.sigmoid(f) * m + torch.sigmoid(u) * torch.tanh(c)
-    o = torch.sigmoid(o)
+    gates = {"u": torch.sigmoid(u), "f": torch.sigmoid(f), "o": torch.sigmoid(o)}
+    return gates, torch.tanh(c)
+
+
+def moved(
+    gates: dict[str, Tensor], candidate: Tensor, m: Float[Tensor, "B H"], squash: Squash
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """(h', m')."""
+    m, o = gates["f"] * m + gates["u"] * candidate, gates["o"]
     return (torch.tanh(o * m) if squash is Squash.INSIDE else o * torch.tanh(m)), m
 
 

@@ -61,23 +61,24 @@ class GRU(Cell):
         # The gate comes first, so the candidate needs the token itself.
         return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        (h,), w, gates = state, self.w, 2 * self.width
+        hrz = nn.functional.linear(h, w.weight_hh[:gates], w.bias_hh[:gates])
+        r, z = torch.sigmoid(projected[..., :gates] + hrz).chunk(2, dim=-1)
+        return {"r": r, "z": z}
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), w = state, self.w
-        xr, xz, xn = projected.chunk(3, dim=-1)
+        (h,), w, gates = state, self.w, 2 * self.width
+        r, z = self.gates(projected, state).values()
+        xn, weight, bias = projected[..., gates:], w.weight_hh[gates:], w.bias_hh[gates:]
         if self.config.reset is Reset.BEFORE:
-            gates = 2 * self.width
-            hr, hz = nn.functional.linear(h, w.weight_hh[:gates], w.bias_hh[:gates]).chunk(2, -1)
-            r = torch.sigmoid(xr + hr)
-            n = xn + nn.functional.linear(r * h, w.weight_hh[gates:], w.bias_hh[gates:])
+            n = xn + nn.functional.linear(r * h, weight, bias)
+        elif self.config.reset is Reset.AFTER:
+            n = xn + r * nn.functional.linear(h, weight, bias)
         else:
-            hr, hz, hn = nn.functional.linear(h, w.weight_hh, w.bias_hh).chunk(3, dim=-1)
-            r = torch.sigmoid(xr + hr)
-            if self.config.reset is Reset.INPUT:
-                weight, bias = w.weight_ih[2 * self.width :], w.bias_ih[2 * self.width :]
-                n = nn.functional.linear(r * xn, weight, bias) + hn
-            else:
-                n = xn + r * hn
-        z, n = torch.sigmoid(xz + hz), torch.tanh(n)
+            n = nn.functional.linear(r * xn, w.weight_ih[gates:], w.bias_ih[gates:])
+            n = n + nn.functional.linear(h, weight, bias)
+        n = torch.tanh(n)
         h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
         return h, (h,)
 

@@ -67,18 +67,29 @@ class LSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        return self._read(projected, state)[0]
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, c = state
-        gates = projected + h @ self.w.weight_hh.T
+        gates, g = self._read(projected, state)
+        c, i, o = state[1], gates["i"], gates["o"]
         if self.config.forget is Forget.GATE:
-            i, f, g, o = gates.chunk(4, dim=-1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            c = gates["f"] * c + i * g
         else:
-            i, g, o = gates.chunk(3, dim=-1)
-            i, g = torch.sigmoid(i), torch.tanh(g)
             c = (c if self.config.forget is Forget.NONE else (1 - i) * c) + i * g
-        h = torch.sigmoid(o) * torch.tanh(c)
+        h = o * torch.tanh(c)
         return h, (h, c)
+
+    def _read(self, projected: Tensor, state: State) -> tuple[dict[str, Tensor], Tensor]:
+        """The gates that there are, and the candidate g: one product serves all."""
+        read = projected + state[0] @ self.w.weight_hh.T
+        if self.config.forget is Forget.GATE:
+            i, f, g, o = read.chunk(4, dim=-1)
+            gates = {"i": i, "f": f, "o": o}
+        else:
+            i, g, o = read.chunk(3, dim=-1)
+            gates = {"i": i, "o": o}
+        return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
     def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
         w = self.w

@@ -49,16 +49,23 @@ class PeepholeLSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        return self._move(projected, state)[0]
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        gates, c = self._move(projected, state)
+        h = gates["o"] * torch.tanh(c)
+        return h, (h, c)
+
+    def _move(self, projected: Tensor, state: State) -> tuple[dict[str, Tensor], Tensor]:
+        """The gates and the next cell, at which one of them may look."""
         h, c = state
         i, f, g, o = (projected + h @ self.w.weight_hh.T).chunk(4, dim=-1)
         if self.config.peephole is Peephole.FULL:
             ci, cf, co = (c @ self.w.weight_ch.T).chunk(3, dim=-1)
-            i, f, o = i + ci, f + cf, o + co
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        else:
-            wi, wf, wo = self.w.weight_ch
-            c = torch.sigmoid(f + c * wf) * c + torch.sigmoid(i + c * wi) * torch.tanh(g)
-            o = o + c * wo
-        h = torch.sigmoid(o) * torch.tanh(c)
-        return h, (h, c)
+            i, f, o = torch.sigmoid(i + ci), torch.sigmoid(f + cf), torch.sigmoid(o + co)
+            return {"i": i, "f": f, "o": o}, f * c + i * torch.tanh(g)
+        wi, wf, wo = self.w.weight_ch
+        i, f = torch.sigmoid(i + c * wi), torch.sigmoid(f + c * wf)
+        c = f * c + i * torch.tanh(g)
+        return {"i": i, "f": f, "o": torch.sigmoid(o + c * wo)}, c

@@ -56,7 +56,7 @@ class MGRU(Cell):
             fields = given.kwargs if isinstance(given, ArgsKwargs) else given
             return canonical(fields or {})
 
-        def whole(self) -> "MGRU.Config":
+        def whole(self) -> Any:
             """Without the cuts that equal zero weights: f = σ(0) = ½, g = act(0)."""
             weights = {Cut.STATE_TO_GATE, Cut.INPUT_TO_CANDIDATE}
             if self.squash is Squash.TANH:
@@ -94,13 +94,13 @@ class MGRU(Cell):
         act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
         return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        h, hf = state[0], self.w.hf
+        half = torch.full_like(h, 0.5)
+        return {"f": half if hf is None else torch.sigmoid(self._gate_reads(h) @ hf)}
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, g = state[0], projected
-        f = (
-            torch.full_like(h, 0.5)
-            if self.w.hf is None
-            else torch.sigmoid(self._gate_reads(h) @ self.w.hf)
-        )
+        h, g, f = state[0], projected, self.gates(projected, state)["f"]
         j = h
         if self.attend is not None and state[1].shape[1]:
             j = self.attend(state[1], h)

@@ -89,7 +89,7 @@ class MGU(Cell):
         def _read(cls, cuts: object) -> Cuts:
             return canonical(by_number(Cut, cuts))
 
-        def whole(self) -> "MGU.Config":
+        def whole(self) -> Any:
             """Without the cuts that equal zero weights; no candidate is no write: c = tanh 0."""
             return MGU.Config(cuts=self.cuts & {Cut.CARRY})
 
@@ -114,10 +114,14 @@ class MGU(Cell):
         w = self.w
         return torch.cat([_affine(x, w.xf, w.bf), _affine(x, w.xh, w.bh)], dim=-1)
 
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        (h,), hf = state, self.w.hf
+        xf = projected[..., : self.width]
+        return {"f": torch.sigmoid(xf if hf is None else xf + h @ hf)}
+
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,), w, cuts = state, self.w, self.cuts
-        xf, xh = projected.chunk(2, dim=-1)
-        f = torch.sigmoid(xf if w.hf is None else xf + h @ w.hf)
+        f, xh = self.gates(projected, state)["f"], projected[..., self.width :]
         if Cut.WRITE in cuts:
             h = (1 - f) * h
         else:

@@ -8,7 +8,8 @@ import torch
 import typer
 from torch import Tensor
 
-from lmzoo.contract import Score
+from lmzoo.contract import END, Score
+from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.decode.ancestral import ancestral
 from lmzoo.decode.beam import beam_search
 from lmzoo.decode.greedy import greedy as likeliest
@@ -28,6 +29,7 @@ def sample(
     alpha: Annotated[float | None, typer.Option(min=0.0, help="Beams are ranked by log-probability / length^alpha. [default: 0]")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="How many sentences. [default: 10; all beams]")] = None,
     prefix: Annotated[str, typer.Option(help="How the sentences begin.")] = "",
+    source: Annotated[str | None, typer.Option(help="What is to be turned into another sequence, by rows that are given one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
     runs: Annotated[Path, typer.Option(help="Where a name's runs are looked for.")] = Path("runs/single"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
@@ -47,19 +49,24 @@ def sample(
     start = begin(trained, prefix)
     length = trained.corpus.task.length
     generator = torch.Generator().manual_seed(seed)
-    for said, given in sources(trained, count or COUNT):
+    one_each = trained.model.conditional and source is None
+    if source is None:
+        every = sources(trained, count or COUNT)
+    else:
+        every = iter([("", own_source(trained, source))])
+    for said, given in every:
         if beam is not None:
             found = beam_search(
                 trained.model, length, beam, alpha=alpha or 0.0, prefix=start, given=given
             )
-            for hypothesis in found[: 1 if given else count]:
+            for hypothesis in found[: 1 if one_each else count]:
                 show(trained, hypothesis.tokens, f"{said}{hypothesis.log_prob:9.3f}  ")
             continue
         if greedy:
             tokens = likeliest(trained.model, length, prefix=start, given=given)
         else:
             tokens = ancestral(
-                trained.model, 1 if given else count or COUNT, length,
+                trained.model, 1 if one_each else count or COUNT, length,
                 temperature=temperature or 1.0, top=top, prefix=start, given=given, generator=generator,
             )  # fmt: skip
         for row in tokens.tolist():
@@ -104,6 +111,33 @@ def sources(trained: Trained, count: int) -> Iterator[tuple[str, tuple[Tensor, .
     for row in range(min(count, len(part))):
         source, lengths = (column[row : row + 1] for column in part.given)
         yield f"{vocabulary.decode(source[0].tolist())}  →  ", (source[:, : int(lengths)], lengths)
+
+
+def own_source(trained: Trained, text: str) -> tuple[Tensor, Tensor]:
+    """The user's source as the corpus would encode it: tokens (1, S), lengths (1).
+
+    Raises:
+        UserError: the row reads no source, or the source is empty, unknown or too long.
+    """
+    vocabulary, corpus = trained.corpus.source_vocabulary, trained.corpus
+    if not trained.model.conditional or vocabulary is None:
+        raise UserError(
+            f"--source: {trained.row} is given none; --prefix is what a sentence begins with"
+        )
+    words = text.split() if vocabulary.joiner else list(text)
+    if not words:
+        raise UserError("--source is empty; give what is to be turned into another sequence")
+    for word in words:
+        if word not in vocabulary.ids or word in SPECIALS:
+            raise UserError(
+                f"--source: {word!r} is not in the vocabulary of {corpus.name}'s sources"
+            )
+    end = [END] if bool((corpus.valid.given[0] == END).any()) else []
+    room = corpus.task.source_length - len(end)
+    if len(words) > room:
+        raise UserError(f"--source has {len(words)} tokens, {corpus.name} has room for {room}")
+    ids = [*vocabulary.encode(words), *end]
+    return torch.tensor([ids]), torch.tensor([len(ids)])
 
 
 def show(trained: Trained, tokens: list[int] | tuple[int, ...], before: str) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.live import Live
@@ -10,12 +11,18 @@ from rich.table import Table
 
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
+from lmzoo.contract import LanguageModel, Score
+from lmzoo.data.batches import gather
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import open_corpus, read_spec
 from lmzoo.edge import nested, read_settings
+from lmzoo.evaluate import Losses
 from lmzoo.recipe import Recipe, named_recipe
 from lmzoo.record import Record, RunFolder, ended, epochs
 from lmzoo.run import Run, describe
+
+REPORTED = 200
+"""Validation sequences of a model's report; all words at all positions may be in memory."""
 
 
 def train(
@@ -82,8 +89,36 @@ def _close(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         if ended(run.folder.records(), budget) is None:
             run.end("finished")
         console.print(
-            f"test {losses.token:.4f} nats per token (perplexity {losses.perplexity:.2f}), "
+            f"test {losses.token:.4f} nats per token ({meaning(run.training.model, losses)}), "
             f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}",
             highlight=False,
         )
+        told = report(run, corpus)
+        if told:
+            facts = ", ".join(f"{name} {value:.4f}" for name, value in told.items())
+            console.print(f"on validation sequences: {facts}", highlight=False)
     run.close()
+
+
+def meaning(model: LanguageModel, losses: Losses) -> str:
+    """What the number is: a perplexity only where it is a density's."""
+    if model.leaks:
+        return "no perplexity: it sees the future"
+    return {
+        Score.EXACT: f"perplexity {losses.perplexity:.2f}",
+        Score.CONDITIONAL: f"perplexity given the source {losses.perplexity:.2f}",
+        Score.LOWER_BOUND: f"a bound: perplexity at most {losses.perplexity:.2f}",
+        Score.RECONSTRUCTION: "a reconstruction, as the words were also an input: no perplexity",
+        Score.OBJECTIVE: "the training objective: no perplexity",
+    }[model.score]
+
+
+@torch.no_grad()
+def report(run: Run, corpus: Corpus) -> dict[str, float]:
+    """What the model of the best epoch has to say beside its score, of some validation sequences."""
+    model = run.training.model
+    model.load_state_dict(run.training.best_weights)
+    some = gather(
+        corpus.valid, torch.arange(min(REPORTED, len(corpus.valid))), trim=not model.leaks
+    )
+    return model.eval().report(some.tokens, some.lengths, *some.given)

@@ -5,13 +5,15 @@ fields), strings as strings and numbers as numbers, so the table sorts and filte
 run that was cut off goes on in a new event file that purges the epochs it repeats.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from lmzoo.persist import LOG
 from lmzoo.record import Record
 
 METRICS = {"valid/token": 0.0, "test/token": 0.0}
@@ -24,28 +26,44 @@ CURVES = {
 
 
 class Board:
-    """One run's event file."""
+    """One run's event file; a disk that cannot take curves ends the drawing, never the run."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], epoch: int) -> None:
-        self._writer = SummaryWriter(str(folder), purge_step=epoch + 1 if epoch else None)
-        if epoch == 0:
-            self._write_hparams(config)
+        self._folder, self._writer = folder, None
+        with self._at_best():
+            self._writer = SummaryWriter(str(folder), purge_step=epoch + 1 if epoch else None)
+            if epoch == 0:
+                self._write_hparams(config)
 
     def epoch(self, record: Record) -> None:
         """Draw one epoch's numbers; a diverged epoch has none."""
-        for key, tag in CURVES.items():
-            if record[key] is not None:
-                self._writer.add_scalar(tag, record[key], record["epoch"])
-        self._writer.flush()
+        curves = {tag: record[key] for key, tag in CURVES.items() if record[key] is not None}
+        self._draw(curves, record["epoch"])
 
     def test(self, token: float, sentence: float, epoch: int) -> None:
         """Draw the test losses, in nats."""
-        self._writer.add_scalar("test/token", token, epoch)
-        self._writer.add_scalar("test/sentence", sentence, epoch)
+        self._draw({"test/token": token, "test/sentence": sentence}, epoch)
 
     def close(self) -> None:
         """Flush and close."""
-        self._writer.close()
+        with self._at_best():
+            if self._writer is not None:
+                self._writer.close()
+
+    def _draw(self, curves: Mapping[str, float], epoch: int) -> None:
+        with self._at_best():
+            if self._writer is not None:
+                for tag, value in curves.items():
+                    self._writer.add_scalar(tag, value, epoch)
+                self._writer.flush()
+
+    @contextlib.contextmanager
+    def _at_best(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            LOG.warning("%s: no more curves: %s", self._folder, error)
+            self._writer = None
 
     def _write_hparams(self, config: Mapping[str, Any]) -> None:
         values = {

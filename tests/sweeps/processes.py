@@ -7,17 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parents[2]
 
 
-def start(script: Path, *options: str) -> subprocess.Popen[str]:
-    """The study script in a process of its own."""
+def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
+    """The study script in a process of its own; what it says goes to pipes, or to `out`."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     env.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         [sys.executable, str(script), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env,
+        stdout=out or subprocess.PIPE, stderr=out or subprocess.PIPE, text=True, cwd=ROOT, env=env,
     )  # fmt: skip
 
 
