@@ -1,10 +1,11 @@
-"""`python -m lmzoo list | describe | train | sample | posterior | audit | budget | horizon`."""
+"""`python -m lmzoo COMMAND`: everything that is done to one model at a time."""
 
 import typer
 
 from lmzoo.commands.audit import audit_rows
 from lmzoo.commands.budget import budget
 from lmzoo.commands.catalogue import describe, list_rows
+from lmzoo.commands.gates import gates_of
 from lmzoo.commands.horizon import horizon
 from lmzoo.commands.posterior import write_posterior
 from lmzoo.commands.sample import sample
@@ -20,6 +21,7 @@ app.command("posterior")(write_posterior)
 app.command("audit")(audit_rows)
 app.command()(budget)
 app.command()(horizon)
+app.command("gates")(gates_of)
 
 if __name__ == "__main__":
     run(app)

@@ -156,6 +156,10 @@ class LanguageModel(nn.Module, ABC):
         """Estimate the model from all training sequences at once (`closed_form` models)."""
         raise NotImplementedError(f"{self.name} is fitted by gradients")
 
+    def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
+        """What else there is to know of a trained model than its score, by name; {} as a rule."""
+        return {}
+
     @property
     def leaks(self) -> str:
         """Why this configuration sees the future, or '' if it does not."""

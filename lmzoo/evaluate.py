@@ -17,6 +17,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather
 from lmzoo.data.corpus import Sequences
+from lmzoo.device import device_of
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     was_training = model.training
     model.eval()
     nll = torch.empty(len(part), dtype=torch.float64)
+    part = part.to(device_of(model))
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
         some = gather(part, rows, trim=not model.leaks)
-        nll[rows.cpu()] = (
-            -model.log_prob(some.tokens, some.lengths, *some.given).double().sum(1).cpu()
-        )
+        with device_of(model):
+            scores = model.log_prob(some.tokens, some.lengths, *some.given)
+        nll[rows.cpu()] = -scores.double().sum(1).cpu()
     model.train(was_training)
     return losses(nll, part.lengths)
 

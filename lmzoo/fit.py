@@ -22,6 +22,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel, stream
 from lmzoo.data.batches import epoch_batches, gather
 from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.device import device_of
 from lmzoo.evaluate import Losses, evaluate
 from lmzoo.recipe import Accumulate, Recipe, Weighting, make_optimiser
 from lmzoo.record import Record
@@ -98,7 +99,8 @@ def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     while state.epoch < epochs and not state.diverged:
         start = time.perf_counter()
         if state.model.closed_form:
-            state.model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)
+            part = corpus.train.to(device_of(state.model))
+            state.model.fit_closed_form(part.tokens, part.lengths)
             train = evaluate(state.model, corpus.train).token
             state.epoch = epochs
         else:
@@ -116,14 +118,17 @@ def _epoch(state: Training, data: Sequences) -> float:
     assert optimiser is not None
     model.train()
     optimiser.zero_grad()
-    total = torch.zeros((), dtype=torch.float64)
+    device = device_of(model)
+    data = data.to(device)
+    total = torch.zeros((), dtype=torch.float64, device=device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
         for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
             batch = gather(data, rows, trim=not model.leaks)
-            raised = model.objective(batch.tokens, batch.lengths, *batch.given)
-            loss_of(raised, batch.lengths, recipe.loss).backward()
-            total += raised.detach().double().sum().cpu()
+            with device:
+                raised = model.objective(batch.tokens, batch.lengths, *batch.given)
+                loss_of(raised, batch.lengths, recipe.loss).backward()
+            total += raised.detach().double().sum()
             _step(state)
     return float(-total / data.scored)
 

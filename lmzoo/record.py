@@ -4,11 +4,14 @@
     RUNS/<study>/<identity>/          one run
         config.json                   everything that decides its result, and its labels
         records.ndjson                one line per event, appended and flushed
-        checkpoint.pt                 written to a temporary name and renamed
+        checkpoint.pt                 the last epoch's state, put in place whole
+        checkpoint-previous.pt        the one before it, should the last be damaged
+        test-EPOCH.npy                float32 (2, N): each test sequence's NLL in nats, its tokens
         events.out.tfevents.*         the same numbers for TensorBoard
 
 A run's identity is the hash of what decides its result, so running it twice is a
-no-op. Events, each with `event` and `epoch`:
+no-op. RUNS is a folder or a prefix of a bucket (`lmzoo/place.py`). Events, each with
+`event` and `epoch`:
 
     epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second
     test    token, sentence, tokens, sequences, best_epoch     the test split, read once per budget
@@ -21,15 +24,19 @@ Numbers are finite or null, never NaN: a file of records is valid JSON, line by 
 import hashlib
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from lmzoo.place import Place
+from lmzoo.places import place
 
 Record = dict[str, Any]
 
 SCHEMA = 1
-CONFIG, RECORDS, CHECKPOINT, STUDY = "config.json", "records.ndjson", "checkpoint.pt", "study.json"
+CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+LOSSES = "test-{}.npy"
 STATUSES = ("finished", "pruned", "diverged", "failed")
 DECISIVE = ("model", "recipe", "corpus", "fingerprint", "vocab", "length", "seed")
 """The parts of a run's config that decide its result."""
@@ -44,78 +51,71 @@ def identity(run: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` so that a reader sees the old file or the new one, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    Place(path.parent).write(path.name, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """The value as the text of a file."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
     """The JSON value of a file; None if there is no such file or it is not JSON."""
+    return parsed(Place(path.parent).read(path.name))
+
+
+def parsed(data: bytes | None) -> Any:
+    """The JSON value of these bytes; None if there are none or they are not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        return None if data is None else json.loads(data)
+    except ValueError:
         return None
 
 
 class RunFolder:
     """One run's folder: its config once, its records one line at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, where: Place | Path | str) -> None:
+        self.place = place(where)
+        self.path = self.place.path
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Write the config; a folder that has one keeps it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if read_json(self.path / CONFIG) is None:
-            write_json(self.path / CONFIG, dict(config))
+        """Write the config; a folder that has one that can be read keeps it."""
+        if self.config is None:
+            self.place.write(CONFIG, json_bytes(dict(config)))
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one event and flush it to the disk; non-finite numbers become null."""
         line = json.dumps({key: finite(value) for key, value in record.items()}, allow_nan=False)
-        with (self.path / RECORDS).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self.place.append(RECORDS, line)
 
     def records(self) -> list[Record]:
         """All events, the last of equal (event, epoch) kept; a torn last line is not one."""
         kept: dict[tuple[Any, Any], Record] = {}
-        for record in self._lines():
-            kept[record.get("event"), record.get("epoch")] = record
+        for line in (self.place.read(RECORDS) or b"").splitlines():
+            record = parsed(line)
+            if isinstance(record, dict):
+                kept[record.get("event"), record.get("epoch")] = record
         return list(kept.values())
 
-    def mend(self) -> None:
-        """Cut a torn last line off, so that the next append starts on a line of its own."""
-        path = self.path / RECORDS
-        if not path.exists():
-            return
-        data = path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            with path.open("r+b") as file:
-                file.truncate(whole)
+    def drop_checkpoints(self) -> None:
+        """Delete the state of a run that will not go on."""
+        self.place.delete(CHECKPOINT, PREVIOUS)
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The run's config, or None if the folder has none."""
-        return read_json(self.path / CONFIG)
+        """The run's config, or None if the folder has none that can be read."""
+        config = parsed(self.place.read(CONFIG))
+        return config if isinstance(config, dict) else None
 
     @property
     def checkpoint(self) -> Path:
         """Where the run's state is kept."""
         return self.path / CHECKPOINT
 
-    def _lines(self) -> Iterator[Record]:
-        path = self.path / RECORDS
-        if not path.exists():
-            return
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(record, dict):
-                yield record
+    def losses(self, epoch: int) -> Path:
+        """Where the test losses of this budget are kept, a number for each sequence."""
+        return self.path / LOSSES.format(epoch)
 
 
 def epochs(records: list[Record]) -> list[Record]:

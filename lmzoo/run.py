@@ -1,30 +1,40 @@
 """A run on disk: a training whose every finished epoch is safe.
 
 The order of writing makes a cut at any moment harmless. The checkpoint, which carries
-its own epoch's record, is renamed into place first; then the record is appended. A run
+its own epoch's record, is put in place first; then the record is appended. A run
 that comes back finds either both, or a checkpoint whose record it appends first: no
-record is lost, none is doubled.
+record is lost, none is doubled. The checkpoint before is kept: if the last one cannot be
+read, its epoch is trained again, to the same record.
 """
 
-import fcntl
-import os
+import io
 import platform
-import time
+import zipfile
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
+import numpy as np
 import torch
 
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
+from lmzoo.device import CPU
 from lmzoo.diagnostics.causality import unsound
-from lmzoo.errors import UserError
 from lmzoo.evaluate import Losses, evaluate
 from lmzoo.fit import Training, fit
 from lmzoo.recipe import Recipe
-from lmzoo.record import SCHEMA, Record, RunFolder, ended, identity
+from lmzoo.record import (
+    CHECKPOINT,
+    LOSSES,
+    PREVIOUS,
+    SCHEMA,
+    Record,
+    RunFolder,
+    ended,
+    identity,
+)
 
 
 def describe(
@@ -65,12 +75,20 @@ class Run:
     """The run of one config in its folder; at most one process holds it at a time."""
 
     def __init__(
-        self, folder: RunFolder, config: Mapping[str, Any], corpus: Corpus, *, patience: float = 0.0
+        self,
+        folder: RunFolder,
+        config: Mapping[str, Any],
+        corpus: Corpus,
+        *,
+        patience: float = 0.0,
+        device: torch.device = CPU,
     ) -> None:
-        self.folder, self.corpus = folder, corpus
+        self.folder, self.corpus, self._device = folder, corpus, device
         folder.create(config)
-        self._lock = _hold(folder, patience)
-        folder.mend()
+        self._lock = folder.place.hold(".lock", patience)
+        for partial in folder.path.glob(f".{CHECKPOINT}.*"):
+            partial.unlink(missing_ok=True)  # a killed predecessor was writing it
+        self._written = {(r["event"], r["epoch"]) for r in folder.records()}
         self.training = self._from_scratch(config)
         self._resume(config)
 
@@ -97,6 +115,7 @@ class Run:
         model.load_state_dict(best)
         losses = evaluate(model, self.corpus.test)
         model.load_state_dict(last)
+        self._write_losses(losses)  # before the record, which says that they are there
         self._append(
             {
                 "event": "test",
@@ -123,21 +142,29 @@ class Run:
         model = zoo.build(
             MODELS.read(config["model"]), self.corpus.task, config["seed"], recipe.init
         )
-        return Training(model, recipe, config["seed"])
+        # Drawn on the CPU, so that a seed means the same weights everywhere.
+        return Training(model.to(self._device), recipe, config["seed"])
 
     def _resume(self, config: Mapping[str, Any]) -> None:
-        path = self.folder.checkpoint
-        if not path.exists():
-            return
-        try:
-            state = torch.load(path, weights_only=True)
-            self.training.load(state)
-        except Exception as error:
-            reason = f"checkpoint is damaged, starting over: {type(error).__name__}"
-            self.folder.append({"event": "note", "epoch": 0, "reason": reason})
-            self.training = self._from_scratch(config)  # half a state may have been loaded
-            return
-        self._append(self.training.record)
+        """Go on from the last checkpoint that can be read, and say so if it is not the last."""
+        damage = []
+        for name in (CHECKPOINT, PREVIOUS):
+            data = self.folder.place.read(name)
+            if data is None:
+                continue
+            try:
+                self.training.load(read_checkpoint(data))
+                break
+            except Exception as error:
+                damage.append(type(error).__name__)
+                self.training = self._from_scratch(config)  # half a state may have been loaded
+                self.folder.place.delete(name)  # or it would be kept as the one before
+        if damage:
+            then = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
+            reason = f"checkpoint is damaged, {then}: {', '.join(damage)}"
+            self._append({"event": "note", "epoch": self.epoch, "reason": reason})
+        if self.epoch:
+            self._append(self.training.record)
 
     def _append(self, record: Record) -> None:
         """Append a record unless it is already there (a run that starts over repeats itself).
@@ -145,14 +172,34 @@ class Run:
         An end is always written: a run that once failed at its last epoch may yet finish.
         """
         key = record["event"], record["epoch"]
-        if key[0] == "end" or key not in {(r["event"], r["epoch"]) for r in self.folder.records()}:
+        if key[0] == "end" or key not in self._written:
             self.folder.append(record)
+            self._written.add(key)
+
+    def _write_losses(self, losses: Losses) -> None:
+        scored = self.corpus.test.lengths.cpu().double() - 1
+        file = io.BytesIO()
+        np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
+        self.folder.place.write(LOSSES.format(self.epoch), file.getvalue())
 
     def _save(self) -> None:
-        path = self.folder.checkpoint
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        torch.save(self.training.dump(), partial)
-        partial.replace(path)
+        file = io.BytesIO()
+        torch.save(self.training.dump(), file)
+        self.folder.place.write(CHECKPOINT, file.getvalue(), keep=PREVIOUS)
+
+
+def read_checkpoint(data: bytes) -> dict[str, Any]:
+    """The state that a checkpoint holds; no code in it is run.
+
+    Raises:
+        Exception: of many kinds, if it is damaged. torch does not look at the checksums that
+            its own archive has, and would take a flipped bit for a weight.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise zipfile.BadZipFile(damaged)
+    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
 
 
 def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
@@ -163,24 +210,3 @@ def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
         return True
     tested = any(r["event"] == "test" and r["epoch"] >= budget for r in records)
     return test and end["status"] == "finished" and not tested
-
-
-def _hold(folder: RunFolder, patience: float) -> IO[str]:
-    """An exclusive lock on the run, released when the process ends, however it ends.
-
-    Waits up to `patience` seconds: a killed sweep's workers need a moment to follow it.
-    """
-    file = (folder.path / ".lock").open("w")
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                file.close()
-                raise UserError(
-                    f"{folder.path} is in use by another process; wait for it"
-                ) from None
-            time.sleep(0.2)
-        else:
-            return file

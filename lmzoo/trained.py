@@ -69,6 +69,6 @@ def open_run(run: Path, data_dir: Path | None = None) -> Trained:
             f"corpus {corpus.name} is not the one the run was trained on; give its --data-dir"
         )
     model = zoo.build(MODELS.read(config["model"]), corpus.task)
-    state = torch.load(folder.checkpoint, weights_only=True)
+    state = torch.load(folder.checkpoint, weights_only=True, map_location="cpu")
     model.load_state_dict(state["best"]["weights"])
     return Trained(model.eval(), corpus, config)

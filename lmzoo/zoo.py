@@ -64,9 +64,7 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build(
-    model_config: Any, task: Task, seed: int = 0, init: str = "default"
-) -> LanguageModel:
+def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
     """The model, its weights drawn from `seed`, its matrices as `init` says."""
     model = MODELS.build(model_config, task)
     initialise(model, seed, init)

@@ -219,3 +219,14 @@ def toy(cls: type[Bigram]) -> Bigram:
     model = cls(cls.Config(), Task(vocab=3, length=4))
     initialise(model, 0)
     return model
+
+
+class KeepsAConstantBehind(Bigram):
+    """A tensor that is neither weight nor buffer stays where it was made."""
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        self.shift = torch.zeros(task.vocab)
+
+    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return super().logits(tokens, lengths) + self.shift

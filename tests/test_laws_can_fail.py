@@ -4,7 +4,7 @@ import pytest
 
 from lmzoo.contract import Score
 from tests import faults
-from tests.laws import Law, batching, density, laws_for, laws_of, learning, making, stepping
+from tests.laws import Law, batching, density, fusing, laws_for, laws_of, learning, making, stepping
 from tests.tiny import tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [
@@ -34,6 +34,9 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.KeepsAStateAside, making.law_checkpoint_is_exact),
     (faults.OwnsAnUndrawnWeight, making.law_seed_decides_the_weights),
     (faults.DrawsFromTheClock, making.law_seed_decides_the_weights),
+    (faults.KeepsAConstantBehind, making.law_computes_where_its_weights_are),
+    (faults.CountsPads, fusing.law_fused_equals_alone),
+    (faults.AveragesTheBatchInTraining, fusing.law_fused_equals_alone),
     (faults.StartsAlwaysTheSame, making.law_seed_decides_the_weights),
     (faults.AcceptsNonsense, making.law_config_refuses_nonsense),
     (faults.CountsUpWhenRead, making.law_config_survives_json),

@@ -97,16 +97,17 @@ def test_a_line_torn_anywhere_is_no_record_and_is_mended(folder: RunFolder, kept
     torn = line.replace(b"1", b"2")[:kept].rstrip(b"\n}")
     path.write_bytes(line + torn)
     assert folder.records() == [whole]
-    folder.mend()
-    assert path.read_bytes() == line
     folder.append({"event": "epoch", "epoch": 3})
     assert [record["epoch"] for record in folder.records()] == [1, 3]
+    assert path.read_bytes().startswith(line + b'{"event"')
 
 
-def test_mending_an_empty_folder_makes_nothing(folder: RunFolder) -> None:
-    folder.mend()
-    assert folder.records() == []
-    assert not (folder.path / RECORDS).exists()
+@pytest.mark.parametrize("damaged", [b"", b"{torn", b"[1]", b"\xff\xfe"])
+def test_a_damaged_config_is_none_and_is_written_anew(folder: RunFolder, damaged: bytes) -> None:
+    (folder.path / "config.json").write_bytes(damaged)
+    assert folder.config is None
+    folder.create(RUN)
+    assert folder.config == RUN
 
 
 def test_a_value_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -118,11 +119,11 @@ def test_a_value_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["value.json"]
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "{]"])
-def test_no_file_and_no_json_are_none(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"{", b"{]", b"\xff"])
+def test_no_file_and_no_json_are_none(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "value.json"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content)
     assert read_json(path) is None
 
 

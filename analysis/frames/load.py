@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.errors import UserError
-from lmzoo.record import CONFIG, RECORDS, SCHEMA, STUDY, read_json
+from lmzoo.places import place
+from lmzoo.record import CONFIG, LOSSES, RECORDS, SCHEMA, STUDY, read_json
 
 RUNS = pl.Schema(
     {
@@ -59,6 +60,8 @@ EVENTS = pl.Schema(
 )
 
 
+NAMES = (CONFIG, RECORDS, STUDY, LOSSES.format("*"))
+"""The files that tables are made of."""
 COPIED = ("run", "stage", "seed", "score", "fingerprint", "vocab", "length", "parameters", "leaks")
 """What a row of `RUNS` takes from the config as it stands."""
 
@@ -73,6 +76,8 @@ class Folder(NamedTuple):
     """Folders that have no config."""
     damaged: int
     """Lines that are not records."""
+    path: Path
+    """The folder; where the study lies in a bucket, a copy of it."""
 
 
 def load(path: Path) -> Folder:
@@ -81,6 +86,7 @@ def load(path: Path) -> Folder:
     Raises:
         UserError: there is no such folder, it is not a study's, or another version wrote it.
     """
+    path = place(path).fetch(NAMES)
     study = read_study(path)
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
@@ -93,7 +99,7 @@ def load(path: Path) -> Folder:
         configs.append(_run(config, folder / CONFIG))
         texts.append((config["run"], _bytes(folder / RECORDS)))
     events, damaged = read_events(texts)
-    return Folder(study, pl.LazyFrame(configs, RUNS), events.lazy(), ignored, damaged)
+    return Folder(study, pl.LazyFrame(configs, RUNS), events.lazy(), ignored, damaged, path)
 
 
 def read_study(path: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Records -> one row per point, the best first: a pure function.
 
     loss         mean over the point's confirm runs, with its t-interval
-    difference   paired with the reference point over common seeds, p by Holm over the table
+    difference   paired with the reference point over common seeds, p by Holm over the table,
+                 and the probability that the point is the better of the two
     rank         within a table; a table is one kind of score on one body of data
     marks        edge       the chosen setting lies on the edge of a searched range
                  leaks      the model sees what it predicts
@@ -184,6 +185,7 @@ def _compare(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> p
             "difference_high": difference.high,
             "p_raw": difference.p,
             "p": holm(difference.p),
+            "better": difference.better,
             "rank_low": rank_low,
             "rank_high": rank_high,
         }
@@ -227,7 +229,17 @@ def _finish(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.Data
 COLUMNS = (
     *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
     *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
-    *("loss", "low", "high", "difference", "difference_low", "difference_high", "p_raw", "p"),
+    *(
+        "loss",
+        "low",
+        "high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "p_raw",
+        "p",
+        "better",
+    ),
     *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
 )

@@ -13,15 +13,9 @@ import polars as pl
 from analysis.frames.load import Folder
 from analysis.frames.ranking import TABLE, with_status
 from analysis.frames.render import Report, Sheet
+from analysis.frames.words import NONE, mean, number, p_value, perplexity, probability, title
 
-NONE = "—"
 WORDS = frozenset({"point", "marks", "setting chosen"})
-KINDS = {
-    "exact": "exact log-likelihood",
-    "bound": "bound (at least the true loss, in expectation)",
-    "reconstruction": "reconstruction (the scored sequence was also an input)",
-    "conditional": "conditional on another sequence",
-}
 MARKS = {
     "edge": "the chosen value lies on the edge of its range, search wider",
     "diverged": "that many confirm runs diverged; the mean, of the others, flatters",
@@ -52,22 +46,23 @@ def _results(part: pl.DataFrame) -> Sheet:
     columns = {
         "rank": [_rank(row) for row in part.to_dicts()],
         "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in part.to_dicts()],
-        "loss": [_mean(row["loss"], row["high"], f".{digits}f") for row in part.to_dicts()],
+        "loss": [mean(row["loss"], row["high"], f".{digits}f") for row in part.to_dicts()],
         "difference": [_difference(row, digits) for row in part.to_dicts()],
-        "p": [_p(row["p"]) for row in part.to_dicts()],
-        "ppl": [_perplexity(row["perplexity"]) for row in part.to_dicts()],
-        "to floor": [_number(row["gap"], f".{digits}f") for row in part.to_dicts()],
+        "p": [p_value(row["p"]) for row in part.to_dicts()],
+        "better": [probability(row["better"]) for row in part.to_dicts()],
+        "ppl": [perplexity(row["perplexity"]) for row in part.to_dicts()],
+        "to floor": [number(row["gap"], f".{digits}f") for row in part.to_dicts()],
         "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in part.to_dicts()],
     }
-    return _sheet(_title(part.row(0, named=True)), columns, silent={NONE, ""})
+    return _sheet(title(part.row(0, named=True)), columns, silent={NONE, ""})
 
 
 def _provenance(part: pl.DataFrame) -> Sheet:
     rows = part.to_dicts()
     columns = {
-        "rank": [_number(row["rank"], "d") for row in rows],
+        "rank": [number(row["rank"], "d") for row in rows],
         "point": [row["label"] for row in rows],
-        "parameters": [_number(row["parameters"], ",d") for row in rows],
+        "parameters": [number(row["parameters"], ",d") for row in rows],
         "seeds": [_of(row["runs"], row["confirm"]) for row in rows],
         "tuned": [str(row["tune"]) for row in rows],
         "pruned": [str(row["pruned"]) for row in rows],
@@ -84,16 +79,6 @@ def _sheet(title: str, columns: Mapping[str, list[str]], silent: set[str]) -> Sh
     return Sheet(title, tuple(kept), list(zip(*kept.values(), strict=True)), WORDS)
 
 
-def _title(row: Mapping[str, Any]) -> str:
-    corpus = json.loads(row["corpus"])
-    name = corpus.pop("name", "corpus")
-    rest = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
-    floor = f"; floor {row['floor']:.4f}" if row["floor"] is not None else ""
-    sizes = f"vocabulary {row['vocab']:,}, length {row['length']}"
-    kind = KINDS.get(row["score"], row["score"])
-    return f"{kind}; {name}{f' ({rest})' if rest else ''}, {sizes}{floor}"
-
-
 def _heading(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
     study, row = folder.study, frame.row(0, named=True)
     budget = study["budget"]
@@ -106,7 +91,8 @@ def _heading(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
         f"{row['epoch']}; means over seeds, 95 % intervals",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; searched: {searched or 'nothing'}",
-        f"difference: paired by seed with {reference!r}; p: t-test, after Holm",
+        f"difference: paired by seed with {reference!r}; p: t-test, after Holm; "
+        "better: probability that the point beats it",
         _totals(folder),
     )
 
@@ -157,26 +143,7 @@ def _digits(part: pl.DataFrame) -> int:
 def _difference(row: Mapping[str, Any], digits: int) -> str:
     if row["reference"]:
         return "reference"
-    return _mean(row["difference"], row["difference_high"], f"+.{digits}f")
-
-
-def _mean(mean: float | None, high: float | None, form: str) -> str:
-    if mean is not None and high == mean:  # exact
-        return _number(mean, form)
-    half = None if mean is None or high is None else high - mean
-    return NONE if mean is None else f"{_number(mean, form)} ±{_number(half, form.lstrip('+'))}"
-
-
-def _p(p: float | None) -> str:
-    return "<0.001" if p is not None and p < 0.001 else _number(p, ".3f")
-
-
-def _perplexity(value: float | None) -> str:
-    return _number(value, ",.2f" if value is not None and value < 1000 else ",.0f")
-
-
-def _number(value: float | None, form: str) -> str:
-    return NONE if value is None else f"{value:{form}}".replace("-", "−")
+    return mean(row["difference"], row["difference_high"], f"+.{digits}f")
 
 
 def _of(part: int, whole: int) -> str:

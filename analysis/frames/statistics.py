@@ -3,6 +3,7 @@ r"""What may be concluded from P points measured on the same S seeds. NaN where 
     interval       m ± t_{.975, n-1} s / √n                        over the n seeds of a point
     difference     the same of d_s = x_s − r_s                     over the seeds both have
     p              P(|T_{n-1}| > |d̄| √n / s_d)                     paired t-test; NaN if s_d = 0
+    better         P(T_{n-1} > d̄ √n / s_d)                         P(δ < 0) under a flat prior
     Holm           p'_(i) = max_{j ≤ i} min(1, (k − j + 1) p_(j))  over k tests
     rank interval  the 2.5 % and 97.5 % quantiles of a point's rank when seeds are drawn
                    with replacement, the same draw for every point
@@ -52,6 +53,8 @@ class Difference(NamedTuple):
     low: Array
     high: Array
     p: Array
+    better: Array
+    """P(δ < 0), that the values are the lower: where p is, and 0 or 1 where it is exact."""
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
@@ -68,7 +71,10 @@ def paired_difference(values: ArrayLike, reference: ArrayLike, level: float = LE
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(error > 0, np.abs(mean) / error, np.nan)
     p = 2 * stats.t.sf(t, np.where(n > 1, n - 1, np.nan))
-    return Difference(mean, mean - half, mean + half, p)
+    better = np.where(mean < 0, 1 - p / 2, p / 2)
+    exact = (error == 0) & (mean != 0)
+    better = np.where(exact, mean < 0, better)
+    return Difference(mean, mean - half, mean + half, p, better)
 
 
 def holm(p: ArrayLike) -> Array:
@@ -103,7 +109,7 @@ def rank_intervals(
     counts = np.random.default_rng(seed).multinomial(seeds, np.full(seeds, 1 / seeds), resamples)
     sizes = counts @ measured.T
     shift = (counts @ away.T) / np.maximum(sizes, 1)  # resamples x P
-    means = (mean + shift * _stretch(n, level))[:, placed]
+    means = (mean + shift * stretch(n, level))[:, placed]
     ranks = stats.rankdata(means, method="min", axis=1)
     ends = (1 - level) / 2, (1 + level) / 2
     found = np.quantile(ranks, ends, axis=0, method="inverted_cdf")
@@ -132,7 +138,7 @@ def _t(n: Array, level: float) -> Array:
     return stats.t.ppf((1 + level) / 2, np.where(n > 1, n - 1, np.nan))
 
 
-def _stretch(n: Array, level: float) -> Array:
+def stretch(n: Array, level: float) -> Array:
     """How much a bootstrap of n values is too narrow; 1 where nothing is drawn."""
     safe = np.maximum(n, 2)
     return np.where(

@@ -146,13 +146,25 @@ class Attention(nn.Module):
         see: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """τ q · k of every head, -∞ where a query may not look; their softmax is α."""
-        return _compare(self._queries(x), self._keys(memory), see)
+        return self.compare(x, self._keys(memory), see)
+
+    def compare(
+        self,
+        x: Float[Tensor, "*N Q E"],
+        keys: Float[Tensor, "*N heads M d"],
+        see: Bool[Tensor, "*S Q M"] | None = None,
+    ) -> Float[Tensor, "*N heads Q M"]:
+        """The logits over a memory whose keys are known."""
+        return _compare(self._queries(x), keys, see)
+
+    def directions(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+        """q by head, normalised as asked: what is compared, but for τ."""
+        q = self._heads(self.query(x))
+        return nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
 
     def _queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        """τ q by head, normalised as asked."""
-        q = self._heads(self.query(x))
-        if self.config.normed is Normed.BOTH:
-            q = nn.functional.normalize(q, dim=-1)
+        """τ q by head."""
+        q = self.directions(x)
         if self.log_temperature is None:
             return q * self._temperature
         return q * self.log_temperature.exp()[:, None, None]

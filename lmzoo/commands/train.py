@@ -15,6 +15,7 @@ from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.batches import gather
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import open_corpus, read_spec
+from lmzoo.device import best_device
 from lmzoo.edge import nested, read_settings
 from lmzoo.evaluate import Losses
 from lmzoo.recipe import Recipe, named_recipe
@@ -47,7 +48,8 @@ def train(
     data = open_corpus(spec, data_dir)
     config = describe(model, how, data, spec, seed)
     folder = RunFolder(out / config["run"])
-    run = Run(folder, {**config, "row": zoo.row(name).name, "stage": "single"}, data)
+    labels = {"row": zoo.row(name).name, "stage": "single"}
+    run = Run(folder, {**config, **labels}, data, device=best_device())
     console = Console()
     console.print(
         f"[bold]{zoo.row(name).name}[/] on {data.name}: {config['parameters']:,} parameters, "

@@ -22,10 +22,13 @@ def epoch_batches(
 ) -> list[Int[Tensor, "b"]]:
     """Row indices of every batch of one epoch, each row once."""
     generator = torch.Generator().manual_seed(stream(seed, "order", epoch))
-    order = torch.randperm(len(lengths), generator=generator)
+    lengths = lengths.cpu()  # the order is drawn and sorted alike wherever the data lie
+    order = torch.randperm(len(lengths), generator=generator, device="cpu")
     pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
     batches = [rows for pool in pools for rows in pool.split(batch)]
-    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    return [
+        batches[i] for i in torch.randperm(len(batches), generator=generator, device="cpu").tolist()
+    ]
 
 
 def gather(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:

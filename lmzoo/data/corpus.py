@@ -4,6 +4,7 @@ A corpus is a file in this folder: a class with a `Config` and a `load`. Its tok
 follow `contract.PAD, START, END, UNKNOWN`; every sequence begins with `<start>`.
 """
 
+import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -41,6 +42,13 @@ class Sequences:
         """Number of tokens that have a score."""
         return int((self.lengths - 1).sum())
 
+    def to(self, device: torch.device) -> "Sequences":
+        """The same on a device; itself if it is there."""
+        if self.tokens.device == device:
+            return self
+        given = tuple(column.to(device) for column in self.given)
+        return Sequences(self.tokens.to(device), self.lengths.to(device), given)
+
 
 @dataclass(frozen=True)
 class Floor:
@@ -69,6 +77,11 @@ class Corpus:
     source_vocabulary: Vocabulary | None = None
     """Of the sources, in a corpus of pairs."""
 
+    def to(self, device: torch.device) -> "Corpus":
+        """The same with its sequences on a device."""
+        parts = {name: getattr(self, name).to(device) for name in ("train", "valid", "test")}
+        return dataclasses.replace(self, **parts)
+
     @property
     def task(self) -> Task:
         """The sizes a model needs."""
@@ -91,7 +104,7 @@ class Corpus:
             digest.update("\n".join(self.source_vocabulary.tokens).encode())
         for part in (self.train, self.valid, self.test):
             for column in (part.tokens, part.lengths, *part.given):
-                digest.update(column.numpy().tobytes())
+                digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 

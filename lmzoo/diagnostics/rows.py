@@ -32,3 +32,7 @@ _row(
     "gradient_horizon", "S3, S4", "Hochreiter 1991; Bengio et al. 1994",
     "How much of a loss's gradient reaches the states before it (horizon).",
 )  # fmt: skip
+_row(
+    "gate_and_attention_report", "S1", "derived from S1",
+    "How open gates are, how large states, how wide and how many looks of attention (gates).",
+)  # fmt: skip

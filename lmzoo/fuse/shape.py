@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from lmzoo.config import to_dict
-from lmzoo.contract import MODELS, START, LanguageModel, Task, initialise
+from lmzoo.contract import START, LanguageModel, Task, initialise
 from lmzoo.recipe import Recipe
 
 NUMBERS = ("lr", "clip", "weight_decay", "warmup", "init")
@@ -43,7 +43,9 @@ def host_of(model: LanguageModel) -> LanguageModel:
 def shape(model: Any, recipe: Recipe) -> str:
     """What members must have in common, of a model's config and a recipe; equal texts fit."""
     structure = {k: v for k, v in to_dict(recipe).items() if k not in NUMBERS}
-    return json.dumps([MODELS.write(whole(model)), structure], sort_keys=True)
+    uncut = whole(model)
+    kind = f"{type(uncut).__module__}.{type(uncut).__qualname__}"
+    return json.dumps([kind, to_dict(uncut), structure], sort_keys=True)
 
 
 MOST = 2**19

@@ -22,6 +22,7 @@ from torch.func import vmap
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather
 from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.device import device_of
 from lmzoo.evaluate import Losses, losses
 from lmzoo.fit import Training, epoch_record, loss_of
 from lmzoo.fuse.rows import Rows
@@ -50,12 +51,13 @@ def train_together(trainings: Sequence[Training], corpus: Corpus) -> list[Record
     shapes = {shape(t.model.config, t.recipe) for t in trainings}
     assert len(shapes) == 1, f"members of {len(shapes)} shapes"
     start = time.perf_counter()
-    host = host_of(trainings[0].model)
-    rows = Rows(trainings, host)
-    means = _train(rows, host, corpus.train)
-    rows.write_back()
-    seconds = (time.perf_counter() - start) / len(trainings)
-    valid = _evaluate(rows, host, corpus.valid)
+    with device_of(trainings[0].model) as device:
+        host = host_of(trainings[0].model)
+        rows = Rows(trainings, host)
+        means = _train(rows, host, corpus.train.to(device))
+        rows.write_back()
+        seconds = (time.perf_counter() - start) / len(trainings)
+        valid = _evaluate(rows, host, corpus.valid.to(device))
     for training, mean, one in zip(trainings, means, valid, strict=True):
         training.epoch += 1
         kept = one if math.isfinite(mean) else None
@@ -130,7 +132,7 @@ def _evaluate(rows: Rows, host: LanguageModel, part: Sequences) -> list[Losses]:
         as_function(host.eval(), "log_prob"), in_dims=(0, None, None, *[None] * len(part.given))
     )
     stacked = rows.layout.stacked(rows.values)
-    nll = torch.empty(len(rows.values), len(part), dtype=torch.float64)
+    nll = torch.empty(len(rows.values), len(part), dtype=torch.float64, device="cpu")
     for chosen in part.lengths.argsort(stable=True).split(EVALUATED):
         some = gather(part, chosen, trim=not host.leaks)
         scores = score(stacked, some.tokens, some.lengths, *some.given)

@@ -127,9 +127,7 @@ def _work(
 
 def _table(path: str) -> int:
     """Print the ranking, as `python analysis/rank.py PATH` does."""
-    return subprocess.run(
-        [sys.executable, "-m", "analysis.rank", path], check=False
-    ).returncode
+    return subprocess.run([sys.executable, "-m", "analysis.rank", path], check=False).returncode
 
 
 def _describe(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:

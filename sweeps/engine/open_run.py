@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lmzoo.data.corpus import Corpus
+from lmzoo.device import best_device
 from lmzoo.fuse.together import train_together
 from lmzoo.record import RunFolder
 from lmzoo.run import Run, owed
@@ -28,7 +29,7 @@ class OpenRun:
         config = folder.config
         assert config is not None, f"{where} has no config"
         self._test = config["stage"] == "confirm"
-        self.run = Run(folder, config, corpus, patience=patience)
+        self.run = Run(folder, config, corpus, patience=patience, device=best_device())
         self._board = Board(folder.path, config, self.run.epoch)
 
     def ends(self, budget: int) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import UserError
-from lmzoo.place import Place, place
+from lmzoo.place import Place
+from lmzoo.places import place
 from lmzoo.record import SCHEMA, STUDY, RunFolder, json_bytes, parsed
 
 SETTINGS = "settings.ndjson"

@@ -28,8 +28,10 @@ class Trial(tune.Trainable):
         """Make ready; torch is imported here and never in the driver's Tune code."""
         import torch
 
+        from lmzoo.device import best_device
+
         torch.set_num_threads(threads)
-        self._corpus = corpus
+        self._corpus = corpus.to(best_device()) if corpus is not None else None
         self._runs: dict[str, "OpenRun"] = {}
         self._turn = threading.RLock()
         self._silence = threading.Timer(SILENCE, self.cleanup)

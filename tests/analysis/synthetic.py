@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from analysis.frames.load import load
 from analysis.frames.ranking import ranking
@@ -113,6 +115,11 @@ class Made:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder.path / RECORDS).write_text(text)
         return run
+
+    def keep(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
+        """The test losses of each sequence, as a run keeps them."""
+        path = RunFolder(self.path / run).losses(self.epochs)
+        np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
     def records(self, run: str) -> Path:
         """The file of a run's records."""

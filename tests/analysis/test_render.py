@@ -45,7 +45,7 @@ def test_markdown_parses_back(made):
     named = [dict(zip(header, row, strict=True)) for row in rows]
     assert named[0] == {
         "rank": "1 (1)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
-        "p": "—", "ppl": "20.49", "to floor": "0.520", "marks": "",
+        "p": "—", "better": "—", "ppl": "20.49", "to floor": "0.520", "marks": "",
     }  # fmt: skip
     assert named[1]["marks"] == "edge"
     assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")

@@ -32,6 +32,10 @@ def test_difference_is_scipys_paired_test():
     ours = paired_difference(x, y)
     assert np.isclose(ours.p, theirs.pvalue, rtol=1e-10)
     assert np.allclose([ours.low, ours.high], [between.low, between.high], rtol=1e-10)
+    for one, other in ((x, y), (y, x)):
+        # P(δ < 0) under a flat prior is what is left of the test that δ < 0.
+        lower = stats.ttest_rel(one, other, alternative="less").pvalue
+        assert np.isclose(paired_difference(one, other).better, 1 - lower, rtol=1e-10)
 
 
 @untimed
@@ -62,7 +66,7 @@ def test_difference_uses_the_seeds_both_have(table):
 def test_a_point_does_not_differ_from_itself():
     x = RNG(2).normal(size=5)
     ours = paired_difference(x, x)
-    assert np.array_equal([*ours], [0, 0, 0, np.nan], equal_nan=True)
+    assert np.array_equal([*ours], [0, 0, 0, np.nan, np.nan], equal_nan=True)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10])
@@ -72,6 +76,7 @@ def test_what_no_seed_changes_is_exact_and_nothing_to_test(seeds):
     ours = paired_difference(x, x - 0.7)
     assert ours.low == ours.mean == ours.high == 2.1 - (2.1 - 0.7)
     assert np.isnan(ours.p)
+    assert [paired_difference(x, x - 0.7).better, paired_difference(x - 0.7, x).better] == [0, 1]
 
 
 def test_what_only_one_of_two_points_fixes_is_tested_as_ever():

@@ -13,7 +13,7 @@ from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from tests.laws.ask import fresh, log_prob, same
-from tests.tiny import batch
+from tests.tiny import batch, given
 
 
 def law_checkpoint_is_exact(model: LanguageModel) -> None:
@@ -83,3 +83,27 @@ def replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> di
     """The fields with another value at `path`."""
     key, *rest = path
     return {**fields, key: replaced(fields[key], tuple(rest), value) if rest else value}
+
+
+def law_computes_where_its_weights_are(model: LanguageModel) -> None:
+    """Scores and gradients are made on the device of the weights, and nothing of them elsewhere.
+
+    The device is torch's `meta`, which computes shapes only and mixes with no other. Where a
+    shape depends on the data it has no answer, and that much of the model is not asked.
+    """
+    if model.closed_form:
+        return
+    device = torch.device("meta")
+    columns = (*batch(model.task), *given(model, 5))
+    model.to(device).train()
+    with device:
+        try:
+            model.objective(*(column.to(device) for column in columns)).sum().backward()
+        except NotImplementedError:
+            return
+        except RuntimeError as error:
+            if "item() cannot be called on meta" in str(error):
+                return
+            raise AssertionError(str(error)) from error
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or parameter.grad.device == device, f"gradient of {name}"

@@ -49,5 +49,5 @@ def test_each_layer_has_a_start_and_a_state_of_its_own() -> None:
 
 
 def test_a_language_model_of_two_directions_is_refused() -> None:
-    with pytest.raises(UserError, match="no field 'bidirectional'"):
+    with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
         zoo.config("recurrent_lm", bidirectional=True)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
     """The study script in a process of its own; what it says goes to pipes, or to `out`."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "300"}
     env.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         [sys.executable, str(script), *options],

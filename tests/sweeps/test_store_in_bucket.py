@@ -1,5 +1,6 @@
 """A study in a bucket: cut off and gone on with, it is the same to the last digit."""
 
+import dataclasses
 from contextlib import closing
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from analysis.frames.load import NAMES
 from analysis.rank import render_study
 from lmzoo.errors import UserError
-from lmzoo.place import place
+from lmzoo.places import place
 from lmzoo.record import CHECKPOINT
 from lmzoo.run import Run
 from sweeps.engine.store import SETTINGS, Store
@@ -19,8 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 
 
 def test_a_study_in_a_bucket_equals_one_in_a_folder(bucket, study, corpus, corpus_fields, tmp_path):  # noqa: F811
-    import dataclasses
-
     small = dataclasses.replace(study, points=study.points[:2], samples=2)
     there, here = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
     assert not sweep(small, corpus, corpus_fields, there, steps=7)
@@ -57,9 +56,9 @@ def test_a_damaged_checkpoint_in_a_bucket_falls_back_too(bucket, study, corpus, 
 
 
 def test_a_second_driver_is_refused(bucket):  # noqa: F811
-    with closing(Store(f"{bucket}/toy-text")):
-        with pytest.raises(UserError, match=r"toy-text is in use by process \d+ on "):
-            Store(f"{bucket}/toy-text")
+    refused = pytest.raises(UserError, match=r"toy-text is in use by process \d+ on ")
+    with closing(Store(f"{bucket}/toy-text")), refused:
+        Store(f"{bucket}/toy-text")
     Store(f"{bucket}/toy-text").close()
 
 
@@ -70,6 +69,6 @@ def test_a_store_with_damaged_settings_opens_and_suggests_them_anew(
     assert not sweep(study, corpus, corpus_fields, tmp_path / "cut", steps=12)
     path = tmp_path / "cut" / SETTINGS
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":'])) 
+    path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":']))
     assert sweep(study, corpus, corpus_fields, tmp_path / "cut")
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")

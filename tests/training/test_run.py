@@ -1,12 +1,15 @@
 """A run on disk: whatever is cut off, no record is lost and none is doubled."""
 
+import io
+import zipfile
+
 import pytest
 import torch
 
 from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.recipe import Recipe
-from lmzoo.record import RunFolder, identity
+from lmzoo.record import CHECKPOINT, PREVIOUS, RunFolder, identity
 from lmzoo.run import Run, describe, owed
 
 RECIPE = Recipe(batch=16)
@@ -59,14 +62,75 @@ def test_a_torn_last_line_is_mended(folder, config, corpus, keep):
     assert len(path.read_text().splitlines()) == 4
 
 
-def test_a_damaged_checkpoint_starts_over_says_so_and_doubles_nothing(folder, config, corpus):
-    _train(folder, config, corpus, 2)
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _flip_a_weight(path):
+    """One bit of the largest weight, which neither torch nor its pickle would notice."""
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        info = max(archive.infolist(), key=lambda i: i.file_size if "/data/" in i.filename else 0)
+        value = archive.read(info)
+    data[data.index(value) + 3] ^= 1
+    path.write_bytes(data)
+    torch.load(path, weights_only=True)
+
+
+def _notes(folder):
+    return [r["reason"] for r in folder.records() if r["event"] == "note"]
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip_a_weight, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    folder, config, corpus, damage, lost
+):
+    _train(folder, config, corpus, 5)
     whole = _plain(folder)
-    folder.checkpoint.write_bytes(folder.checkpoint.read_bytes()[:100])
-    _train(folder, config, corpus, 2)
-    notes = [r for r in folder.records() if r["event"] == "note"]
-    assert "damaged" in notes[0]["reason"]
+    damage(folder.checkpoint)
+    path = folder.path / "records.ndjson"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: 5 - lost]))
+    run = Run(folder, config, corpus)
+    assert run.epoch == 4
+    list(run.train(5))
+    run.close()
+    assert "damaged, going on from epoch 4" in _notes(folder)[0]
     assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+    assert len(path.read_text().splitlines()) == len(whole) + 1
+
+
+def test_two_damaged_checkpoints_start_over_and_double_nothing(folder, config, corpus):
+    _train(folder, config, corpus, 4)
+    whole = _plain(folder)
+    for name in (CHECKPOINT, PREVIOUS):
+        _truncate(folder.path / name)
+    _train(folder, config, corpus, 4)
+    assert "damaged, starting over" in _notes(folder)[0]
+    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+
+
+def test_a_run_that_fell_back_has_two_good_checkpoints_an_epoch_later(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    _truncate(folder.checkpoint)
+    _train(folder, config, corpus, 4)
+    _truncate(folder.checkpoint)
+    run = Run(folder, config, corpus)
+    assert run.epoch == 3
+    run.close()
+
+
+def test_dying_between_the_two_renames_loses_no_epoch(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    whole = _plain(folder)
+    folder.checkpoint.replace(folder.path / PREVIOUS)
+    (folder.path / f".{CHECKPOINT}.4711").write_bytes(b"half")
+    run = Run(folder, config, corpus)
+    assert run.epoch == 3
+    run.close()
+    assert _plain(folder) == whole
+    assert not list(folder.path.glob(f".{CHECKPOINT}.*"))
 
 
 def test_a_checkpoint_that_fits_only_in_part_leaves_nothing_behind(folder, config, corpus):
@@ -75,6 +139,7 @@ def test_a_checkpoint_that_fits_only_in_part_leaves_nothing_behind(folder, confi
     state = torch.load(folder.checkpoint, weights_only=True)
     state["optimiser"] = {}  # epoch and weights load, and then it fails
     torch.save(state, folder.checkpoint)
+    (folder.path / PREVIOUS).unlink()
     (folder.path / "records.ndjson").unlink()
     _train(folder, config, corpus, 2)
     assert [r for r in _plain(folder) if r["event"] != "note"] == whole
@@ -136,7 +201,7 @@ def test_the_test_is_scored_with_the_best_weights_and_training_goes_on(folder, c
 
 def test_two_processes_cannot_hold_one_run(folder, config, corpus):
     run = Run(folder, config, corpus)
-    with pytest.raises(UserError, match="in use by another process"):
+    with pytest.raises(UserError, match=r"in use by process \d+ on"):
         Run(folder, config, corpus)
     run.close()
     Run(folder, config, corpus).close()

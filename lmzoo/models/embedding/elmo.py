@@ -26,7 +26,7 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored
+from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored, scored
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.space import IntRange
@@ -135,6 +135,13 @@ class Elmo(LanguageModel):
         turned = _turned(tokens, lengths)
         scores = self.backward_lm.scores(tokens.gather(1, turned))
         return only_scored(tokens, lengths, scores.gather(1, turned[:, 1:] - 1))
+
+    def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
+        """Nats per token of each direction: one's log-perplexity says nothing of the other's."""
+        count = scored(tokens, lengths).sum()
+        both = self.log_prob(tokens, lengths), self.backward_log_prob(tokens, lengths)
+        forward, backward = (-(scores.sum() / count).item() for scores in both)
+        return {"left to right": forward, "right to left": backward}
 
     def represent(
         self, tokens: Tokens, lengths: Lengths, mix: LayerMix | None = None

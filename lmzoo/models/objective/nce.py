@@ -119,6 +119,11 @@ class NoiseContrastive(LanguageModel):
         log_z = self.unnormalised(tokens[:, :-1]).logsumexp(-1)
         return only_scored(tokens, lengths, log_z)
 
+    def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
+        """How near training has brought Σ_v e^c to 1, over the contexts of scored tokens."""
+        log_z = self.log_normalisers(tokens, lengths)[scored(tokens, lengths)]
+        return {"log Z": log_z.mean().item(), "spread of log Z": log_z.std(correction=0).item()}
+
     def unnormalised(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:
         """c(v, h) of every word after each token."""
         return self._compared(self._hidden(tokens))

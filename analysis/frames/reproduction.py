@@ -1,0 +1,117 @@
+"""Printed rows beside our runs of them: one frame for each of S0's tables.
+
+What two things did to the published numbers is told apart by four ways to run a row:
+
+    published   inputs divided by their deviation over time, gradients kept for an epoch
+    leaking     the same inputs, gradients cleared at every step
+    kept        sound inputs, gradients kept for an epoch
+    sound       neither
+
+S0's numbers are the mean of sentences' means on its held-out part, after 20 epochs and 30; ours
+are the same metric on the validation split at the last epoch up to 20, over the confirm runs of
+one point, with their t-interval. A diverged run has no loss and is counted.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.frames.load import Folder
+from analysis.frames.ranking import with_status
+from analysis.frames.seed_rows import KINDS, LEAKING, Row, Table, is_row
+from analysis.frames.statistics import mean_interval
+from lmzoo.record import CONFIG, read_json
+
+WAYS = ("published", "leaking", "kept", "sound")
+EPOCH = 20
+"""Where S0's first column stands."""
+
+
+def reproduction(
+    table: Table, studies: Sequence[Folder], *, any_corpus: bool = False
+) -> pl.DataFrame:
+    """One row per printed row: what was printed, and what each way to run it gave.
+
+    Columns: row, model, kind, e20, e30; for each way `WAY` (the mean), `WAY_half`, `WAY_seeds`,
+    `WAY_diverged`, `WAY_epoch`; `config`, the JSON of one run's config, sound if there is one.
+
+    Args:
+        table: which of S0's.
+        studies: those that may hold runs of its rows.
+        any_corpus: take runs on another corpus of the same unit, where losses cannot be
+            compared but the order of rows may be.
+    """
+    runs = [
+        run for path, folder in studies for run in _runs(path, folder, table, any_corpus=any_corpus)
+    ]
+    return pl.DataFrame(
+        [_beside(table, row, runs) for row in table.rows()], infer_schema_length=None
+    )
+
+
+def way(config: Mapping[str, Any], row: Row) -> str:
+    """Which of the four ways a run is."""
+    leaks = config["model"].get("norm") == "time_std"
+    kept = config["recipe"].get("accumulate", "step") == "epoch"
+    if row.model not in LEAKING:
+        return "published" if kept else "sound"
+    return {(True, True): "published", (True, False): "leaking", (False, True): "kept"}.get(
+        (leaks, kept), "sound"
+    )
+
+
+def _runs(
+    folder: Folder, table: Table, *, any_corpus: bool
+) -> Iterator[tuple[dict[str, Any], float | None, int | None]]:
+    """The confirm runs that may belong to the table: config, loss (None: diverged), epoch."""
+    valid = (
+        folder.events.filter((pl.col("event") == "epoch") & (pl.col("epoch") <= EPOCH))
+        .sort("epoch")
+        .group_by("run")
+        .agg(pl.col("valid_sentence").last(), pl.col("epoch").last())
+    )
+    known = with_status(folder.runs, folder.events).join(valid, on="run", how="left").collect()
+    confirmed = {r for chosen in folder.study.get("chosen", {}).values() for r in chosen["runs"]}
+    for row in known.filter(pl.col("run").is_in(list(confirmed))).to_dicts():
+        config = read_json(folder.path / row["run"] / CONFIG)
+        here = config["corpus"]["name"] in table.corpora and config["length"] == table.length
+        if here or (any_corpus and config["unit"] == table.unit):
+            diverged = row["status"] == "diverged"
+            yield config, None if diverged else row["valid_sentence"], row["epoch"]
+
+
+def _beside(table: Table, row: Row, runs: Sequence[Any]) -> dict[str, Any]:
+    own = [run for run in runs if is_row(run[0]["model"], row, table)]
+    cells: dict[str, Any] = {
+        "row": row.label, "model": row.model, "kind": KINDS.get(row.model, "exact"),
+        "e20": row.e20, "e30": row.e30,
+    }  # fmt: skip
+    shown = None
+    for name in WAYS:
+        found = [run for run in own if way(run[0], row) == name]
+        found = _one_point(found)
+        losses = [loss for _, loss, _ in found if loss is not None]
+        mean, low, _ = mean_interval(np.array(losses, np.float64))
+        cells[name] = float(mean) if losses else None
+        cells[f"{name}_half"] = float(mean - low) if len(losses) > 1 else None
+        cells[f"{name}_seeds"] = len(found)
+        cells[f"{name}_diverged"] = len(found) - len(losses)
+        cells[f"{name}_epoch"] = found[0][2] if found else None
+        shown = found[0][0] if found else shown
+    return {**cells, "config": json.dumps(shown) if shown else None}
+
+
+def _one_point(found: list[Any]) -> list[Any]:
+    """The runs of one setting: of the most epochs, then of the widest, then the latest given."""
+    if not found:
+        return []
+
+    def size(run: Any) -> tuple[int, int]:
+        return run[2] or 0, run[0]["model"]["width"]
+
+    best = max(found, key=size)
+    alike = ("model", "recipe", "corpus")
+    return [run for run in found if all(run[0][k] == best[0][k] for k in alike)]

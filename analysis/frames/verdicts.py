@@ -1,0 +1,163 @@
+"""What the printed tables beside ours say in words: cells, reasons, whether the orders agree.
+
+A row's reason names what is known to differ between the printed number and the sound one, and
+with the runs at hand says how much each did: the leak is `leaking − sound`, the gradients kept
+for an epoch `kept − sound`. Orders are compared by Kendall's tau within one kind of score.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from analysis.frames.agreement import Agreement, kendall
+from analysis.frames.render import Report, Sheet
+from analysis.frames.reproduction import WAYS
+from analysis.frames.seed_rows import LEAKING, Table
+from analysis.frames.words import number
+
+NOT_RUN = "not run"
+NOTES = {
+    ("multi30k_word", "DLM46 {2;3;4;5}"): "the same function as {2;7}",
+    ("multi30k_word", "DLM46 {0;2;4;5}"): "the same function as DLM47's wild type",
+    ("multi30k_word", "DLM47 {4;6;10}"): "printed with a positional prior that a slip made inert",
+    ("multi30k_word", "DLM51 {0;4;5}"): "its encoder and decoder then used the cut MGU",
+    ("cath_l20", "DLM29"): "printed loss rises from epoch 20 to 30",
+    ("cath_l20_arch", "DLM29"): "printed loss rises from epoch 20 to 30",
+    ("autoencoder_word_l20", "DLM56 E=128 K=400"): "printed loss rises from epoch 20 to 30",
+}  # fmt: skip
+"""What S0's code or its own table says of single rows."""
+
+
+def verdicts(found: Sequence[tuple[Table, pl.DataFrame]]) -> Report:
+    """The report of some tables."""
+    sheets = []
+    for table, frame in found:
+        sheets.append(_numbers(table, frame))
+        sheets.append(_reasons(table, frame))
+    named = [frame.with_columns(table=pl.lit(table.name)) for table, frame in found]
+    return Report(
+        heading=(
+            "S0's printed tables beside ours: mean of sentences' mean loss, nats per token",
+            "printed: after 20 and 30 epochs, one seed, on its held-out part; ours: validation at "
+            "epoch 20 or the last before it, means over seeds with 95 % intervals",
+            "as published: inputs divided by their deviation over time, gradients kept for an "
+            "epoch; leaking: only the former; kept: only the latter; sound: neither",
+        ),
+        sheets=tuple(sheets),
+        legend=tuple(line for table, frame in found for line in agreements(table, frame)),
+        frame=pl.concat(named, how="diagonal_relaxed"),
+        json_columns=frozenset({"config"}),
+    )
+
+
+def agreements(table: Table, frame: pl.DataFrame) -> list[str]:
+    """One line per kind of score: how far the orders agree."""
+    lines = []
+    for (kind,), part in frame.group_by("kind", maintain_order=True):
+        printed = _column(part, "e20")
+        pairs = [("its own epoch 30", kendall(printed, _column(part, "e30")))]
+        pairs += [
+            (name, kendall(printed, _column(part, way)))
+            for way, name in zip(WAYS, ("ours as published", *WAYS[1:]), strict=True)
+        ]
+        said = [f"{name} {_tau(tau)}" for name, tau in pairs if tau.rows > 1]
+        if said:
+            lines.append(
+                f"{table.name}, order of {kind} rows at epoch 20, τ with: {'; '.join(said)}"
+            )
+    return lines
+
+
+def why(table: Table, row: Mapping[str, Any]) -> str:
+    """One line: what makes the printed number differ from the sound one."""
+    parts = []
+    if row["kind"] == "reconstruction":
+        parts.append("a reconstruction, not a language model's loss")
+    if row["kind"] == "bound":
+        parts.append("a bound")
+    if row["model"] in LEAKING:
+        parts.append(f"inputs leak the future{_worth(row, 'leaking')}")
+    parts.append(f"gradients kept for an epoch{_worth(row, 'kept')}")
+    if row["published"] is not None and row["sound"] is not None:
+        parts.append(f"both together {number(row['published'] - row['sound'], '+.3f')}")
+    note = NOTES.get((table.name, row["row"]))
+    return "; ".join([*parts, *([note] if note else []), *_setting(table, row)])
+
+
+def _worth(row: Mapping[str, Any], way: str) -> str:
+    if row[way] is None or row["sound"] is None:
+        return ""
+    return f" ({number(row[way] - row['sound'], '+.3f')})"
+
+
+def _setting(table: Table, row: Mapping[str, Any]) -> list[str]:
+    """Where our run is set otherwise than the printed one."""
+    if not row["config"]:
+        return []
+    config = json.loads(row["config"])
+    model, parts = config["model"], []
+    emission = model.get("emission", {})
+    ours = {"E": model["width"], "K": emission.get("components"), "V": config["vocab"]}
+    theirs = {"E": table.E, "K": table.K, "V": table.vocab}
+    theirs |= {
+        s.split("=")[0]: int(s.split("=")[1]) for s in row["row"].split() if s[:2] in ("E=", "K=")
+    }
+    if config["corpus"]["name"] not in table.corpora:
+        parts.append(f"ours on {config['corpus']['name']}")
+    parts += [
+        f"ours has {name}={ours[name]:,}, not {theirs[name]:,}"
+        for name in ("E", "K", "V")
+        if ours[name] is not None and theirs[name] is not None and ours[name] != theirs[name]
+    ]
+    epochs = {row[f"{way}_epoch"] for way in WAYS} - {None, 20}
+    if epochs:
+        parts.append(f"ours after {', '.join(map(str, sorted(epochs)))} epochs")
+    return parts
+
+
+def _numbers(table: Table, frame: pl.DataFrame) -> Sheet:
+    rows = frame.to_dicts()
+    columns = {
+        "row": [row["row"] for row in rows],
+        "score": [row["kind"] for row in rows],
+        "printed E20": [number(row["e20"], "g") for row in rows],
+        "printed E30": [number(row["e30"], "g") for row in rows],
+        "as published": [_cell(row, "published") for row in rows],
+        **{way: [_cell(row, way) for row in rows] for way in WAYS[1:]},
+    }
+    kept = {
+        name: cells
+        for name, cells in columns.items()
+        if name not in ("leaking", "kept") or set(cells) != {NOT_RUN}
+    }
+    body = list(zip(*kept.values(), strict=True))
+    return Sheet(f"{table.name}: {table.title}", tuple(kept), body, frozenset({"row", "score"}))
+
+
+def _reasons(table: Table, frame: pl.DataFrame) -> Sheet:
+    body = [(row["row"], why(table, row)) for row in frame.to_dicts()]
+    return Sheet("why they differ", ("row", "why"), body, frozenset({"row", "why"}))
+
+
+def _cell(row: Mapping[str, Any], way: str) -> str:
+    if not row[f"{way}_seeds"]:
+        return NOT_RUN
+    diverged = row[f"{way}_diverged"]
+    lost = f", {diverged} diverged" if diverged else ""
+    if row[way] is None:
+        return f"—{lost}"
+    half = row[f"{way}_half"]
+    return number(row[way], ".3f") + ("" if half is None else f" ±{half:.3f}") + lost
+
+
+def _column(frame: pl.DataFrame, name: str) -> Any:
+    return frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _tau(found: Agreement) -> str:
+    if found.tau != found.tau:
+        return f"not defined ({found.rows} rows)"
+    span = "" if found.low != found.low else f" [{found.low:+.2f}, {found.high:+.2f}]"
+    return f"{found.tau:+.2f}{span} over {found.rows} rows".replace("-", "−")

@@ -1,0 +1,165 @@
+"""A store in an S3 bucket: `s3://bucket/prefix` is a place like any folder.
+
+S3 has neither append nor lock. One process at a time holds a run (`lmzoo/lease.py`), so to
+append is to get the object, add the line and put it back; a put is seen whole or not at
+all. Nothing but TensorBoard's events lies on the local disk, so that whoever goes on with
+a run, on whatever machine, finds all there is.
+
+Credentials, region and endpoint are boto3's: environment, profile or the machine's role.
+"""
+
+import atexit
+import errno
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lmzoo.errors import UserError
+from lmzoo.lease import Lease
+from lmzoo.persist import LOG, persistently
+from lmzoo.place import Held, Place
+
+THREADS = 16
+"""Downloads at a time."""
+
+
+class BucketPlace(Place):
+    """A prefix of a bucket; `path` is a scratch folder of this machine."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self.bucket, self.prefix = bucket, prefix
+        self._lease: Lease | None = None
+        super().__init__(Path(tempfile.gettempdir()) / "lmzoo-scratch" / bucket / prefix)
+
+    @classmethod
+    def at(cls, where: str) -> "BucketPlace":
+        """The place named `bucket/prefix`."""
+        bucket, _, prefix = where.partition("/")
+        if not bucket:
+            raise UserError("'s3://' names no bucket; write s3://bucket/prefix")
+        return cls(bucket, prefix.strip("/"))
+
+    def __truediv__(self, name: str) -> "BucketPlace":
+        return BucketPlace(self.bucket, f"{self.prefix}/{name}".strip("/"))
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    @property
+    def address(self) -> str:
+        """Its URL."""
+        return str(self)
+
+    def delete(self, *names: str) -> None:
+        """Delete objects, whether they exist or not."""
+        for name in names:
+            self._call("delete_object", name)
+
+    def hold(self, name: str, patience: float = 0.0) -> Held:
+        """See `Place.hold`; a holder that was killed is known to be dead when its lease is over."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lease = Lease(lambda method, **given: self._call(method, name, **given), self)
+        return self._lease.taken(patience)
+
+    def share(self, pattern: str) -> None:
+        """Put them there; they are curves, so that nothing is lost for good if that fails."""
+        for file in self.path.glob(pattern):
+            try:
+                self._call("put_object", file.name, Body=file.read_bytes())
+            except (OSError, UserError) as error:
+                LOG.warning("%s/%s is not there: %s", self, file.name, error)
+
+    def fetch(self, names: Iterable[str]) -> Path:
+        """A local copy of the objects below whose last name is one of `names` (globs)."""
+        wanted, target = tuple(names), Path(tempfile.mkdtemp(prefix="lmzoo-fetched-"))
+        atexit.register(shutil.rmtree, target, ignore_errors=True)
+
+        def bring(key: str) -> None:
+            data = self.read(key)
+            if data is not None:
+                (target / key).parent.mkdir(parents=True, exist_ok=True)
+                (target / key).write_bytes(data)
+
+        keys = persistently(lambda: list(self.keys()), str(self))
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = [key for key in keys if any(fnmatch(Path(key).name, name) for name in wanted)]
+            list(pool.map(bring, found))
+        return target
+
+    def keys(self) -> Iterator[str]:
+        """The names of all objects below, relative to this place."""
+        start, more = f"{self.prefix}/".lstrip("/"), {}
+        while True:
+            page = _asked("list_objects_v2", str(self), Bucket=self.bucket, Prefix=start, **more)
+            for entry in page.get("Contents", ()):
+                yield entry["Key"][len(start) :]
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _read(self, name: str) -> bytes | None:
+        answer = self._call("get_object", name)
+        return None if answer is None else answer["Body"]
+
+    def _write(self, name: str, data: bytes, keep: str) -> None:
+        if self._lease:
+            self._lease.check()
+        if keep:
+            source = {"Bucket": self.bucket, "Key": self._key(name)}
+            self._call("copy_object", keep, CopySource=source)
+        self._call("put_object", name, Body=data)
+
+    def _append(self, name: str, line: bytes) -> None:
+        self._write(name, (self._read(name) or b"") + line, "")
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}/{name}".lstrip("/")
+
+    def _call(self, method: str, name: str, **given: Any) -> Any:
+        """boto3's answer; None if there is no such object."""
+        where = f"{self}/{name}"
+        return _asked(method, where, Bucket=self.bucket, Key=self._key(name), **given)
+
+
+def _asked(method: str, where: str, **given: Any) -> Any:
+    """S3's answer, its errors told apart: absent (None), away for a while, taken, or refused."""
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+
+    try:
+        answer = getattr(_client(), method)(**given)
+        return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        if status == 404 and code != "NoSuchBucket":
+            return None
+        if status in (409, 412):
+            raise FileExistsError(errno.EEXIST, code, where) from None
+        if status >= 500 or status == 429:
+            raise OSError(errno.EHOSTUNREACH, f"S3 answers {code}", where) from None
+        raise UserError(f"{where}: S3 refuses {method}: {code}; see the bucket's rules") from None
+    except (ConnectionError, HTTPClientError) as error:
+        raise OSError(errno.EHOSTUNREACH, f"S3 does not answer ({error})", where) from None
+    except BotoCoreError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+@cache
+def _client() -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise UserError("s3:// needs boto3; pip install 'lmzoo[cluster]'") from None
+    settings = Config(
+        connect_timeout=5,
+        read_timeout=30,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        max_pool_connections=2 * THREADS,
+    )
+    return boto3.client("s3", config=settings)

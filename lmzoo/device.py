@@ -1,0 +1,25 @@
+"""Where a model computes: on the device of its weights.
+
+Whatever calls a model enters that device first, `with device_of(model):`, so that what is
+made inside it, a mask or a range, is made where the weights are.
+"""
+
+import torch
+from torch import nn
+
+CPU = torch.device("cpu")
+
+
+def best_device() -> torch.device:
+    """The GPU that this process may see, else the CPU.
+
+    A trial that was given no GPU, or a share of one, sees none, or that one, as number 0.
+    """
+    return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of a module's weights; the CPU if it has none."""
+    for weight in module.parameters():
+        return weight.device
+    return CPU

@@ -1,0 +1,131 @@
+"""A bucket is a place like any folder, and its lease a lock like any other."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lmzoo import bucket as bucket_module
+from lmzoo import lease, persist
+from lmzoo.errors import UserError
+from lmzoo.place import Place
+from lmzoo.places import place
+from tests.sweeps.processes import wait_until
+
+# moto's own server leaves sockets to the garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def there(bucket):
+    return place(f"{bucket}/a/b")
+
+
+def test_an_address_survives_what_paths_do_to_it(bucket):
+    by_path = place(Path(f"{bucket}/a") / "b")
+    assert str(by_path) == f"{bucket}/a/b" == by_path.address
+    assert type(place("runs/a")) is Place
+
+
+def test_what_is_written_is_read_elsewhere_and_the_one_before_is_kept(there):
+    assert there.read("state") is None
+    for text in (b"one", b"two"):
+        there.write("state", text, keep="before")
+    there.append("lines", "first")
+    there.append("lines", "second")
+    elsewhere = place(str(there))
+    assert (elsewhere.read("state"), elsewhere.read("before")) == (b"two", b"one")
+    assert elsewhere.read("lines") == b"first\nsecond\n"
+    there.delete("state", "before", "never")
+    assert elsewhere.read("state") is None
+
+
+def test_what_is_fetched_is_what_was_asked_for_from_all_below(there, monkeypatch):
+    for i in range(3):
+        (there / f"run{i}").write("config.json", b"c%d" % i)
+        (there / f"run{i}").write("checkpoint.pt", b"heavy")
+    there.write("study.json", b"s")
+    (place(f"{there}c")).write("config.json", b"another prefix that begins alike")
+    found = there.fetch(["config.json", "study.json"])
+    names = {str(p.relative_to(found)): p.read_bytes() for p in found.rglob("*") if p.is_file()}
+    assert names == {
+        "run0/config.json": b"c0", "run1/config.json": b"c1", "run2/config.json": b"c2",
+        "study.json": b"s",
+    }  # fmt: skip
+
+
+def test_a_second_holder_is_refused_with_the_first_ones_name(there):
+    held = there.hold(".driver")
+    with pytest.raises(UserError, match=r"a/b is in use by process \d+ on \S+; wait"):
+        place(str(there)).hold(".driver")
+    held.close()
+    place(str(there)).hold(".driver").close()
+
+
+def test_of_many_who_want_it_one_gets_it(there):
+    got, refused = [], []
+
+    def want():
+        try:
+            got.append(place(str(there)).hold(".lock"))
+        except UserError:
+            refused.append(1)
+
+    crowd = [threading.Thread(target=want) for _ in range(6)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    assert (len(got), len(refused)) == (1, 5)
+    got[0].close()
+
+
+def test_a_lease_is_renewed_while_it_is_held(there, monkeypatch):
+    monkeypatch.setattr(lease, "LASTS", 1.0)
+    held = there.hold(".lock")
+    wait_until(lambda: held._count >= 4)
+    held.close()
+    assert there.read(".lock") is None
+
+
+def test_a_lease_that_was_taken_over_ends_the_writing_of_the_first(there, monkeypatch):
+    first, second = place(str(there)), place(str(there))
+    held = first.hold(".lock")
+    first.write("state", b"first")
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "LASTS", -1.0)  # whatever its age, it is over
+        taken = second.hold(".lock")
+    held._renew()
+    with pytest.raises(UserError, match="no longer held: its lease could not be renewed"):
+        first.write("state", b"too late")
+    with pytest.raises(UserError, match="no longer held"):
+        first.append("lines", "too late")
+    held.close()  # does not take the other's
+    second.write("state", b"second")
+    assert there.read("state") == b"second"
+    with pytest.raises(UserError, match="in use"):
+        there.hold(".lock")
+    taken.close()
+
+
+def test_a_holder_that_cannot_renew_stops_writing_before_another_may_take_over(there, monkeypatch):
+    held = there.hold(".lock")
+    monkeypatch.setattr(held, "_call", lambda *_, **__: (_ for _ in ()).throw(OSError("cut off")))
+    held._renew()
+    there.write("state", b"in time")
+    held._sure -= 0.85 * lease.LASTS
+    with pytest.raises(UserError, match="no longer held"):
+        there.write("state", b"too late")
+    held.close()
+
+
+def test_errors_name_the_place_and_the_cause(bucket, monkeypatch):
+    with pytest.raises(UserError, match="names no bucket"):
+        place("s3://")
+    with pytest.raises(UserError, match=r"s3://no-such-bucket/x/a: S3 refuses .*NoSuchBucket"):
+        place("s3://no-such-bucket/x").write("a", b"")
+    monkeypatch.setattr(persist, "PATIENCE", 0.1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    bucket_module._client.cache_clear()
+    with pytest.raises(UserError, match="S3 does not answer"):
+        place(f"{bucket}/x").read("a")

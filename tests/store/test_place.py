@@ -1,0 +1,143 @@
+"""A folder that is full, away or half written: nothing is lost, nothing is written by half."""
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from drills.faults import fill, small_disk
+from lmzoo import persist
+from lmzoo.errors import UserError
+from lmzoo.place import Place
+
+
+@pytest.fixture
+def here(tmp_path):
+    return Place(tmp_path / "store")
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Time goes by only in pauses."""
+    now, slept = [0.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(persist.time, "sleep", sleep)
+    monkeypatch.setattr(persist.time, "monotonic", lambda: now[0])
+    return slept
+
+
+def failing(times, number):
+    """An action that fails so many times with this error, and then returns how often it ran."""
+    calls = []
+
+    def action():
+        calls.append(1)
+        if len(calls) <= times:
+            raise OSError(number, os.strerror(number))
+        return len(calls)
+
+    return action
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ESTALE])
+def test_a_store_that_comes_back_is_waited_for_and_the_log_says_so(pauses, caplog, number):
+    with caplog.at_level(logging.WARNING, "lmzoo.store"):
+        assert persist.persistently(failing(4, number), "runs/x") == 5
+    assert pauses == sorted(pauses)
+    assert len(caplog.messages) == 4
+    assert all(f"runs/x: {os.strerror(number)}" in text for text in caplog.messages)
+
+
+def test_a_store_that_stays_away_ends_in_one_line(pauses):
+    with pytest.raises(UserError, match=r"runs/x: No space left on device, for 60 s") as caught:
+        persist.persistently(failing(10**9, errno.ENOSPC), "runs/x")
+    assert "\n" not in str(caught.value)
+    assert sum(pauses) == pytest.approx(persist.PATIENCE)
+
+
+def test_what_does_not_pass_is_raised_at_once(pauses):
+    with pytest.raises(OSError, match="Is a directory"):
+        persist.persistently(failing(1, errno.EISDIR), "runs/x")
+    assert not pauses
+
+
+def test_a_replaced_file_is_kept_as_the_one_before(here):
+    for text in (b"one", b"two", b"three"):
+        here.write("state", text, keep="before")
+    assert (here.read("state"), here.read("before")) == (b"three", b"two")
+    here.delete("state", "before", "never")
+    assert (here.read("state"), here.read("before")) == (None, None)
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"epoch": 3', b"x" * 70_000])
+def test_an_append_cuts_off_what_a_killed_writer_left(here, torn):
+    here.append("lines", "one")
+    with (here.path / "lines").open("ab") as file:
+        file.write(torn)
+    here.append("lines", "two")
+    assert here.read("lines") == b"one\ntwo\n"
+
+
+def test_an_append_cuts_off_a_torn_first_line(here):
+    here.path.mkdir()
+    (here.path / "lines").write_bytes(b"{torn")
+    here.append("lines", "one")
+    assert here.read("lines") == b"one\n"
+
+
+def test_a_disk_that_is_full_damages_nothing_and_goes_on_when_there_is_space(disk):
+    here = Place(disk)
+    here.write("state", b"s" * 100_000)
+    here.append("lines", "first")
+    filler = disk / "filler"
+    fill(filler)
+
+    def tidy(*_):
+        """What the store looks like while it waits; then somebody makes room."""
+        assert {p.name for p in disk.iterdir()} - {"filler"} == {"state", "lines"}
+        assert here.read("state") == b"s" * 100_000
+        assert here.read("lines") == b"first\n"
+        filler.unlink(missing_ok=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persist.time, "sleep", tidy)
+        here.write("state", b"t" * 100_000)
+    fill(filler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persist.time, "sleep", lambda _: filler.unlink())
+        here.append("lines", "x" * 50_000)
+    assert here.read("state") == b"t" * 100_000
+    assert here.read("lines") == b"first\n" + b"x" * 50_000 + b"\n"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    try:
+        with small_disk(tmp_path / "disk", 1) as path:
+            yield path
+    except PermissionError as error:
+        pytest.skip(f"{error}; the test needs root")
+
+
+def test_a_holder_that_is_killed_lets_go_and_one_that_lives_is_named(here):
+    code = (
+        "import sys, time; from pathlib import Path; from lmzoo.place import Place\n"
+        "held = Place(Path(sys.argv[1])).hold('.lock'); print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(here.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match=rf"is in use by process {process.pid} on \S+; wait"):
+        here.hold(".lock")
+    process.kill()
+    process.communicate()
+    here.hold(".lock", patience=5).close()
