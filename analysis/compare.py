@@ -85,7 +85,7 @@ def main(
     try:
         known_format(format)
         folder = load(study)
-        frame = comparison(folder.path, folder, metric=metric, reference=reference)
+        frame = comparison(folder, metric=metric, reference=reference)
         text = render(report(folder, frame), format, width=width, colour=sys.stdout.isatty())
     except UserError as error:
         typer.echo(f"error: {error}", err=True)

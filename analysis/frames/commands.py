@@ -16,7 +16,7 @@ def reproduce(path: Path, folder: Folder) -> str:
     configs = [
         config
         for run in folder.runs.select("run").collect()["run"]
-        if (config := read_json(path / run / CONFIG))
+        if (config := read_json(folder.path / run / CONFIG))
     ]
     words = ["python", f"sweeps/{study['name']}.py", "--storage", str(path.parent)]
     for name in ("epochs", "samples", "seeds"):

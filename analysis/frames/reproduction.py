@@ -44,9 +44,7 @@ def reproduction(
         any_corpus: take runs on another corpus of the same unit, where losses cannot be
             compared but the order of rows may be.
     """
-    runs = [
-        run for path, folder in studies for run in _runs(path, folder, table, any_corpus=any_corpus)
-    ]
+    runs = [run for folder in studies for run in _runs(folder, table, any_corpus=any_corpus)]
     return pl.DataFrame(
         [_beside(table, row, runs) for row in table.rows()], infer_schema_length=None
     )

@@ -53,9 +53,11 @@ def read_tuning(folder: Folder, at: int | None = None, point: str | None = None)
     if common is None or (at is not None and at > common):
         what = "has ended yet" if common is None else f"has a loss at epoch {at}; up to {common}"
         raise UserError(f"study {folder.study['name']!r}: not every tune run {what}")
-    at = common if at is None else at
+    upto = int(common) if at is None else at
     best = (
-        epochs.filter(pl.col("epoch") <= at).group_by("run").agg(value=pl.col("valid_token").min())
+        epochs.filter(pl.col("epoch") <= upto)
+        .group_by("run")
+        .agg(value=pl.col("valid_token").min())
     )
     sound_value = pl.when(pl.col("status").is_in(["finished", "pruned"])).then("value")
     frame = runs.join(best, on="run", how="left").with_columns(value=sound_value).collect()

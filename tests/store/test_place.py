@@ -99,16 +99,20 @@ def test_a_disk_that_is_full_damages_nothing_and_goes_on_when_there_is_space(dis
     filler = disk / "filler"
     fill(filler)
 
+    waited = []
+
     def tidy(*_):
         """What the store looks like while it waits; then somebody makes room."""
         assert {p.name for p in disk.iterdir()} - {"filler"} == {"state", "lines"}
         assert here.read("state") == b"s" * 100_000
         assert here.read("lines") == b"first\n"
-        filler.unlink(missing_ok=True)
+        filler.unlink()
+        waited.append(1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(persist.time, "sleep", tidy)
         here.write("state", b"t" * 100_000)
+    assert waited == [1]
     fill(filler)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(persist.time, "sleep", lambda _: filler.unlink())
@@ -140,4 +144,4 @@ def test_a_holder_that_is_killed_lets_go_and_one_that_lives_is_named(here):
         here.hold(".lock")
     process.kill()
     process.communicate()
-    here.hold(".lock", patience=5).close()
+    here.hold(".lock", patience=5.0).close()
