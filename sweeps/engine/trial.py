@@ -31,7 +31,7 @@ class Trial(tune.Trainable):
         from lmzoo.device import best_device
 
         torch.set_num_threads(threads)
-        self._corpus = corpus.to(best_device()) if corpus is not None else None
+        self._corpus: Any = None if corpus is None else corpus.to(best_device())
         self._runs: dict[str, "OpenRun"] = {}
         self._turn = threading.RLock()
         self._silence = threading.Timer(SILENCE, self.cleanup)
