@@ -1,8 +1,10 @@
 """Where a model computes: on the device of its weights.
 
-Whatever calls a model enters that device first, `with device_of(model):`, so that what is
-made inside it, a mask or a range, is made where the weights are.
+Whatever calls a model does so `with beside(model):`, so that what is made inside it, a
+mask or a range, is made where the weights are.
 """
+
+import contextlib
 
 import torch
 from torch import nn
@@ -16,6 +18,16 @@ def best_device() -> torch.device:
     A trial that was given no GPU, or a share of one, sees none, or that one, as number 0.
     """
     return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
+
+
+def beside(module: nn.Module) -> contextlib.AbstractContextManager[object]:
+    """New tensors are made on the module's device.
+
+    On the CPU they are anyway, and a device in force would cost every operation some
+    microseconds: a tenth of a step of a small model.
+    """
+    device = device_of(module)
+    return contextlib.nullcontext() if device == CPU else device
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -17,7 +17,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather
 from lmzoo.data.corpus import Sequences
-from lmzoo.device import device_of
+from lmzoo.device import beside, device_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
         some = gather(part, rows, trim=not model.leaks)
-        with device_of(model):
+        with beside(model):
             scores = model.log_prob(some.tokens, some.lengths, *some.given)
         nll[rows.cpu()] = -scores.double().sum(1).cpu()
     model.train(was_training)

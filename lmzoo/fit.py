@@ -22,7 +22,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel, stream
 from lmzoo.data.batches import epoch_batches, gather
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_of
+from lmzoo.device import beside, device_of
 from lmzoo.evaluate import Losses, evaluate
 from lmzoo.recipe import Accumulate, Recipe, Weighting, make_optimiser
 from lmzoo.record import Record
@@ -125,7 +125,7 @@ def _epoch(state: Training, data: Sequences) -> float:
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
         for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
             batch = gather(data, rows, trim=not model.leaks)
-            with device:
+            with beside(model):
                 raised = model.objective(batch.tokens, batch.lengths, *batch.given)
                 loss_of(raised, batch.lengths, recipe.loss).backward()
             total += raised.detach().double().sum()

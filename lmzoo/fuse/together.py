@@ -22,7 +22,7 @@ from torch.func import vmap
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_of
+from lmzoo.device import beside, device_of
 from lmzoo.evaluate import Losses, losses
 from lmzoo.fit import Training, epoch_record, loss_of
 from lmzoo.fuse.rows import Rows
@@ -51,7 +51,8 @@ def train_together(trainings: Sequence[Training], corpus: Corpus) -> list[Record
     shapes = {shape(t.model.config, t.recipe) for t in trainings}
     assert len(shapes) == 1, f"members of {len(shapes)} shapes"
     start = time.perf_counter()
-    with device_of(trainings[0].model) as device:
+    device = device_of(trainings[0].model)
+    with beside(trainings[0].model):
         host = host_of(trainings[0].model)
         rows = Rows(trainings, host)
         means = _train(rows, host, corpus.train.to(device))
