@@ -7,7 +7,9 @@ record is lost, none is doubled. The checkpoint before is kept: if the last one 
 read, its epoch is trained again, to the same record.
 """
 
+import functools
 import io
+import json
 import platform
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -18,7 +20,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
-from lmzoo.contract import MODELS
+from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import CPU
 from lmzoo.diagnostics.causality import unsound
@@ -41,7 +43,13 @@ def describe(
     model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
     """The config of a run, its identity included: what `config.json` holds."""
-    built = zoo.build(model, corpus.task, seed=0)
+    return measured(decided(model, recipe, corpus, corpus_config, seed), corpus.task)
+
+
+def decided(
+    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """The part of a run's config that needs no model to be built."""
     floor = corpus.floor
     config = {
         "schema": SCHEMA,
@@ -52,14 +60,28 @@ def describe(
         "vocab": corpus.task.vocab,
         "length": corpus.task.length,
         "seed": seed,
-        "parameters": sum(p.numel() for p in built.parameters()),
-        "score": built.score.value,
-        "leaks": built.leaks or unsound(model),
-        "state_size": built.state_size,
         "unit": corpus.unit,
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
     }
     return {"run": identity(config), **config, "environment": environment()}
+
+
+def measured(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """The config with what is known of its model before it is trained."""
+    return {**config, **_facts(json.dumps(config["model"], sort_keys=True), task)}
+
+
+@functools.cache
+def _facts(model: str, task: Task) -> dict[str, Any]:
+    """Asked once a process of a model, given as JSON: the audit alone builds and questions it."""
+    config = MODELS.read(json.loads(model))
+    built = zoo.build(config, task)
+    return {
+        "parameters": sum(p.numel() for p in built.parameters()),
+        "score": built.score.value,
+        "leaks": built.leaks or unsound(config),
+        "state_size": built.state_size,
+    }
 
 
 def environment() -> dict[str, Any]:
@@ -204,7 +226,11 @@ def read_checkpoint(data: bytes) -> dict[str, Any]:
 
 def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
     """Whether anything of this run is still to be done for the budget."""
-    records = folder.records()
+    return owes(folder.records(), budget, test=test)
+
+
+def owes(records: list[Record], budget: int, *, test: bool) -> bool:
+    """`owed`, of records that have been read."""
     end = ended(records, budget)
     if end is None:
         return True

@@ -28,6 +28,7 @@ RUNS = pl.Schema(
         "stage": pl.String,
         "seed": pl.Int64,
         "score": pl.String,
+        "model": pl.String,  # JSON
         "corpus": pl.String,  # JSON
         "fingerprint": pl.String,
         "vocab": pl.Int64,
@@ -167,6 +168,7 @@ def _run(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         floor = config["floor"] or {}
         return {name: config[name] for name in COPIED} | {
             "point": config["point"]["id"],
+            "model": json.dumps(config["model"]),
             "corpus": json.dumps(config["corpus"]),
             "setting": json.dumps(config["setting"]),
             "floor_token": floor.get("token"),

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.frames.seriousness import AGAINST, against_counting
 from analysis.frames.statistics import holm, mean_interval, paired_difference, rank_intervals
 from lmzoo.errors import UserError
 
@@ -69,7 +70,8 @@ def ranking(
         .pivot("seed", index="point", values="loss", aggregate_function="mean")
     )
     parts = table.partition_by(TABLE, maintain_order=True)
-    compared = pl.concat(_compare(part, wide, study.get("reference")) for part in parts)
+    compared = [_compare(part, wide, study.get("reference")) for part in parts]
+    compared = pl.concat(map(against_counting, compared))
     return _finish(compared, metric, "test" if at is None else "validation", epoch)
 
 
@@ -119,7 +121,7 @@ def _losses(
 
 def _points(study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl.DataFrame:
     """What is known of each point that has any run, before any comparison."""
-    facts = ["point", *TABLE, "corpus", "vocab", "length", "parameters", "leaks"]
+    facts = ["point", *TABLE, "model", "corpus", "vocab", "length", "parameters", "leaks"]
     facts += ["floor_token", "floor_sentence"]
     own = runs.collect()
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
@@ -242,5 +244,6 @@ COLUMNS = (
     ),
     *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
+    *AGAINST,
 )
 """The columns of a ranking, in order; intervals are null where there is one seed."""

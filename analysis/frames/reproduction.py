@@ -22,9 +22,11 @@ import polars as pl
 from analysis.frames.load import Folder
 from analysis.frames.ranking import with_status
 from analysis.frames.seed_rows import KINDS, LEAKING, Row, Table, is_row
+from analysis.frames.seriousness import COUNTED
 from analysis.frames.statistics import mean_interval
 from lmzoo.record import CONFIG, read_json
 
+UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}
 WAYS = ("published", "leaking", "kept", "sound")
 EPOCH = 20
 """Where S0's first column stands."""
@@ -36,7 +38,9 @@ def reproduction(
     """One row per printed row: what was printed, and what each way to run it gave.
 
     Columns: row, model, kind, e20, e30; for each way `WAY` (the mean), `WAY_half`, `WAY_seeds`,
-    `WAY_diverged`, `WAY_epoch`; `config`, the JSON of one run's config, sound if there is one.
+    `WAY_diverged`, `WAY_epoch`; `config`, the JSON of one run's config, sound if there is one;
+    `recipes`, in which fields of their recipe the sound runs differ from the published or kept;
+    `unigram` and `kn5`, what counting has on the same data.
 
     Args:
         table: which of S0's.
@@ -45,8 +49,9 @@ def reproduction(
             compared but the order of rows may be.
     """
     runs = [run for folder in studies for run in _runs(folder, table, any_corpus=any_corpus)]
+    counts = _counted(runs)
     return pl.DataFrame(
-        [_beside(table, row, runs) for row in table.rows()], infer_schema_length=None
+        [_beside(table, row, runs, counts) for row in table.rows()], infer_schema_length=None
     )
 
 
@@ -64,9 +69,14 @@ def way(config: Mapping[str, Any], row: Row) -> str:
 def _runs(
     folder: Folder, table: Table, *, any_corpus: bool
 ) -> Iterator[tuple[dict[str, Any], float | None, int | None]]:
-    """The confirm runs that may belong to the table: config, loss (None: diverged), epoch."""
+    """The confirm runs that may belong to the table: config, loss (None: diverged), epoch.
+
+    The first epoch counts even behind `EPOCH`: counting has but one, the last.
+    """
+    early = (pl.col("epoch") <= EPOCH) | (pl.col("epoch") == pl.col("epoch").min().over("run"))
     valid = (
-        folder.events.filter((pl.col("event") == "epoch") & (pl.col("epoch") <= EPOCH))
+        folder.events.filter(pl.col("event") == "epoch")
+        .filter(early)
         .sort("epoch")
         .group_by("run")
         .agg(pl.col("valid_sentence").last(), pl.col("epoch").last())
@@ -81,13 +91,25 @@ def _runs(
             yield config, None if diverged else row["valid_sentence"], row["epoch"]
 
 
-def _beside(table: Table, row: Row, runs: Sequence[Any]) -> dict[str, Any]:
+def _counted(runs: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """Body of data -> what the unigram and the Kneser-Ney 5-gram have on it."""
+    found: dict[str, dict[str, float]] = {}
+    for config, loss, _ in runs:
+        for name, counted in (("unigram", UNIGRAM), ("kn5", COUNTED)):
+            if counted.items() <= config["model"].items() and loss is not None:
+                found.setdefault(config["fingerprint"], {})[name] = loss
+    return found
+
+
+def _beside(
+    table: Table, row: Row, runs: Sequence[Any], counts: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
     own = [run for run in runs if is_row(run[0]["model"], row, table)]
     cells: dict[str, Any] = {
         "row": row.label, "model": row.model, "kind": KINDS.get(row.model, "exact"),
         "e20": row.e20, "e30": row.e30,
     }  # fmt: skip
-    shown = None
+    shown, recipes = None, {}
     for name in WAYS:
         found = [run for run in own if way(run[0], row) == name]
         found = _one_point(found)
@@ -98,8 +120,33 @@ def _beside(table: Table, row: Row, runs: Sequence[Any]) -> dict[str, Any]:
         cells[f"{name}_seeds"] = len(found)
         cells[f"{name}_diverged"] = len(found) - len(losses)
         cells[f"{name}_epoch"] = found[0][2] if found else None
-        shown = found[0][0] if found else shown
-    return {**cells, "config": json.dumps(shown) if shown else None}
+        if found:
+            shown = found[0][0]
+            recipes[name] = shown["recipe"]
+    count = counts.get(shown["fingerprint"], {}) if shown else {}
+    return {
+        **cells,
+        "config": json.dumps(shown) if shown else None,
+        "recipes": _recipes(recipes),
+        "unigram": count.get("unigram"),
+        "kn5": count.get("kn5"),
+    }
+
+
+def _recipes(of: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What the sound recipe has otherwise than S0's, but for the gradients kept; None: not run."""
+    theirs = of.get("kept", of.get("published"))
+    if theirs is None or "sound" not in of:
+        return None
+    return ", ".join(
+        f"{field} {_short(value)} for {_short(theirs.get(field))}"
+        for field, value in of["sound"].items()
+        if field != "accumulate" and value != theirs.get(field)
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _one_point(found: list[Any]) -> list[Any]:

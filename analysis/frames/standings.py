@@ -13,6 +13,7 @@ import polars as pl
 from analysis.frames.load import Folder
 from analysis.frames.ranking import TABLE, with_status
 from analysis.frames.render import Report, Sheet
+from analysis.frames.seriousness import seriousness
 from analysis.frames.words import NONE, mean, number, p_value, perplexity, probability, title
 
 WORDS = frozenset({"point", "marks", "setting chosen"})
@@ -106,6 +107,7 @@ def _totals(folder: Folder) -> str:
 def _legend(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
+    lines += seriousness(frame)
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
         lines.append(f"leaks: not a language model's loss; {', '.join(labels)}: {reason}")

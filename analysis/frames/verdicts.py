@@ -15,9 +15,12 @@ from analysis.frames.agreement import Agreement, kendall
 from analysis.frames.render import Report, Sheet
 from analysis.frames.reproduction import WAYS
 from analysis.frames.seed_rows import LEAKING, Table
+from analysis.frames.seriousness import losers, verdict
 from analysis.frames.words import number
 
 NOT_RUN = "not run"
+DATA = {"split": "seed", "release": "S35-v4_3_0"}
+"""What S0's data were, in our corpora's own options."""
 NOTES = {
     ("multi30k_word", "DLM46 {2;3;4;5}"): "the same function as {2;7}",
     ("multi30k_word", "DLM46 {0;2;4;5}"): "the same function as DLM47's wild type",
@@ -46,7 +49,11 @@ def verdicts(found: Sequence[tuple[Table, pl.DataFrame]]) -> Report:
             "epoch; leaking: only the former; kept: only the latter; sound: neither",
         ),
         sheets=tuple(sheets),
-        legend=tuple(line for table, frame in found for line in agreements(table, frame)),
+        legend=tuple(
+            line
+            for table, frame in found
+            for line in (*agreements(table, frame), *counting(table, frame))
+        ),
         frame=pl.concat(named, how="diagonal_relaxed"),
         json_columns=frozenset({"config"}),
     )
@@ -70,6 +77,23 @@ def agreements(table: Table, frame: pl.DataFrame) -> list[str]:
     return lines
 
 
+def counting(table: Table, frame: pl.DataFrame) -> list[str]:
+    """What counting has on our data, and which sound rows that are language models lose to it."""
+    lines = []
+    for (unigram, kn5), part in frame.drop_nulls("kn5").group_by(
+        "unigram", "kn5", maintain_order=True
+    ):
+        said = f"{table.name}, counting on the same data: Kneser-Ney 5-gram {number(kn5, '.3f')}"
+        said += f", unigram {number(unigram, '.3f')}" if unigram is not None else ""
+        judged = [
+            (row["row"], verdict(row["sound"] - kn5, row["sound_half"]), row["sound"] - kn5)
+            for row in part.to_dicts()
+            if row["sound"] is not None and row["kind"] == "exact"
+        ]
+        lines.append("; ".join(filter(None, (said, losers(judged, kn5)))))
+    return lines
+
+
 def why(table: Table, row: Mapping[str, Any]) -> str:
     """One line: what makes the printed number differ from the sound one."""
     parts = []
@@ -80,8 +104,11 @@ def why(table: Table, row: Mapping[str, Any]) -> str:
     if row["model"] in LEAKING:
         parts.append(f"inputs leak the future{_worth(row, 'leaking')}")
     parts.append(f"gradients kept for an epoch{_worth(row, 'kept')}")
+    if row["recipes"]:
+        parts.append(f"the sound recipe also has {row['recipes']}")
     if row["published"] is not None and row["sound"] is not None:
-        parts.append(f"both together {number(row['published'] - row['sound'], '+.3f')}")
+        together = "all" if row["recipes"] else "both"
+        parts.append(f"{together} together {number(row['published'] - row['sound'], '+.3f')}")
     note = NOTES.get((table.name, row["row"]))
     return "; ".join([*parts, *([note] if note else []), *_setting(table, row)])
 
@@ -104,8 +131,12 @@ def _setting(table: Table, row: Mapping[str, Any]) -> list[str]:
     theirs |= {
         s.split("=")[0]: int(s.split("=")[1]) for s in row["row"].split() if s[:2] in ("E=", "K=")
     }
-    if config["corpus"]["name"] not in table.corpora:
-        parts.append(f"ours on {config['corpus']['name']}")
+    corpus = config["corpus"]
+    if corpus["name"] not in table.corpora:
+        parts.append(f"ours on {corpus['name']}")
+    parts += [
+        f"ours has {k}={corpus[k]}, not {v}" for k, v in DATA.items() if corpus.get(k, v) != v
+    ]
     parts += [
         f"ours has {name}={ours[name]:,}, not {theirs[name]:,}"
         for name in ("E", "K", "V")
@@ -113,7 +144,8 @@ def _setting(table: Table, row: Mapping[str, Any]) -> list[str]:
     ]
     epochs = {row[f"{way}_epoch"] for way in WAYS} - {None, 20}
     if epochs:
-        parts.append(f"ours after {', '.join(map(str, sorted(epochs)))} epochs")
+        unit = "epoch" if epochs == {1} else "epochs"
+        parts.append(f"ours after {', '.join(map(str, sorted(epochs)))} {unit}")
     return parts
 
 

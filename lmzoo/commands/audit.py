@@ -1,6 +1,7 @@
 """`audit`: is a row, or every row, the normalised causal density it claims to be?"""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from lmzoo.diagnostics.iid_floor import IidFloor, iid_floor
 from lmzoo.edge import nested, read_settings
 from lmzoo.errors import UserError
 
+QUIET = 10.0
+"""Seconds without a word, at most, where there is no terminal."""
 QUESTIONS = ("future", "itself", "total", "pads", "mates")
 
 
@@ -43,8 +46,7 @@ def audit_rows(
     """
     cases = list(_cases(names or [], read_settings(fields or []), every=every))
     found, wrong = [], False
-    note = Console(stderr=True)
-    for case in track(cases, "auditing", console=note, transient=True, disable=len(cases) < 4):
+    for case in _followed(cases, Console(stderr=True)):
         result = audit(case.config)
         floor = _floor(case.config, iid) if iid else None
         faults = [*result.faults, *([floor.fault] if floor and floor.fault else [])]
@@ -70,6 +72,19 @@ def _cases(names: list[str], settings: dict[str, Any], *, every: bool) -> Iterat
         leaking = published(config) if every else None
         if leaking is not None:
             yield Case(zoo.row(name).name, "published", leaking)
+
+
+def _followed(cases: list[Case], note: Console) -> Iterator[Case]:
+    """The cases, with a bar on a terminal and a line now and then elsewhere."""
+    if note.is_terminal:
+        yield from track(cases, "auditing", console=note, transient=True, disable=len(cases) < 4)
+        return
+    said = time.monotonic()
+    for done, case in enumerate(cases):
+        if time.monotonic() - said >= QUIET:
+            note.print(f"audited {done} of {len(cases)} configurations")
+            said = time.monotonic()
+        yield case
 
 
 def _floor(config: Any, steps: int) -> IidFloor | None:

@@ -40,7 +40,7 @@ def main(study: Study) -> None:
         seed: Annotated[int, typer.Option(min=0, help="Seed of the study itself.")] = study.seed,
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
         parameters: Annotated[int, typer.Option(min=0, help="Each point's width is the largest within so many; 0 leaves it.")] = study.parameters,
-        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points.")] = "",
+        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points, and the floors.")] = "",
         fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
         search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log] or FIELD=a,b,c; FIELD=off")] = None,
         storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the run stores, or s3://bucket/prefix.")] = Path("runs"),

@@ -21,6 +21,7 @@ from lmzoo.errors import UserError
 from lmzoo.recipe import Recipe, named_recipe
 from lmzoo.space import Range, ranges
 from sweeps.engine.budget import fit_width
+from sweeps.engine.floors import floors
 from sweeps.engine.study import Point, Settings, Study
 
 
@@ -35,11 +36,13 @@ class Resolved:
     corpus_config: Mapping[str, Any]
     space: dict[str, Range]
     aliases: list[str] = field(default_factory=list)
+    floor: bool = False
+    """Whether it stands in every table of its corpus, asked for or not."""
 
     def configured(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
-        """The run config of this point under a setting of its searched fields."""
+        """What decides a run of this point under a setting of its searched fields."""
         model, recipe = self.with_setting(setting)
-        return run.describe(model, recipe, corpus, self.corpus_config, seed)
+        return run.decided(model, recipe, corpus, self.corpus_config, seed)
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Model config and recipe with the setting laid over them."""
@@ -65,7 +68,7 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
 
 
 def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> list[Resolved]:
-    """All points of the study, each function once, in the study's order.
+    """All points of the study and its floors, each function once, in the study's order.
 
     Raises:
         UserError: an unknown row or field, a value refused, or a study with no points.
@@ -87,11 +90,14 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
             points[found.id] = found
     if not points:
         raise UserError(f"study {study.name} has no points to compare")
+    for point in floors(study.points, corpus):
+        found = _resolve(study, point, corpus, corpus_fields)
+        points.setdefault(found.id, found).floor = True
     return list(points.values())
 
 
 def named(points: Sequence[Resolved], text: str) -> Sequence[Resolved]:
-    """The points whose labels or aliases stand in `LABEL,LABEL`; all, of an empty text.
+    """The points with labels or aliases `LABEL,LABEL`, and the floors; all, of an empty text.
 
     Labels have commas of their own, so the longest label that fits is taken.
 
@@ -115,14 +121,14 @@ def named(points: Sequence[Resolved], text: str) -> Sequence[Resolved]:
             raise UserError(f"--points: no point {starts[1]!r}; {hint}")
         chosen.add(by_label[starts[size]].id)
         pieces = pieces[size:]
-    return [point for point in points if point.id in chosen]
+    return [point for point in points if point.id in chosen or point.floor]
 
 
 def _resolve(
     study: Study, wanted: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> Resolved:
     own = nested({f"model.{path}": value for path, value in wanted.fields.items()}, "model")
-    model = zoo.config(wanted.row, **zoo.overlay(nested(study.fields, "model"), own))
+    model = zoo.config(wanted.row, **zoo.overlay(_common(study, wanted), own))
     if study.parameters:
         model = fit_width(model, corpus.task, study.parameters)
     recipe = from_dict(
@@ -130,7 +136,7 @@ def _resolve(
     )
     point = Resolved("", wanted.label, model, recipe, corpus_fields, {})
     search = study.search if wanted.search is None else wanted.search
-    if MODELS[MODELS.name_of(model)].closed_form:  # counting has no recipe to tune
+    if _counts(wanted):  # counting has no recipe to tune
         search = {path: where for path, where in search.items() if not path.startswith("recipe.")}
     point.space = {path: where or _range_of(point, path) for path, where in search.items()}
     point.default  # every searched field exists  # noqa: B018
@@ -146,6 +152,20 @@ def _resolve(
     text = json.dumps(decisive, sort_keys=True)
     point.id = hashlib.sha256(text.encode()).hexdigest()[:10]
     return point
+
+
+def _common(study: Study, wanted: Point) -> dict[str, Any]:
+    """The study's model fields; a count model beside others takes only those it has."""
+    common = nested(study.fields, "model")
+    if not _counts(wanted) or all(map(_counts, study.points)):
+        return common
+    known = to_dict(zoo.config(wanted.row))
+    return {name: value for name, value in common.items() if name in known}
+
+
+def _counts(point: Point) -> bool:
+    model = zoo.row(point.row).model
+    return model is not None and MODELS[model].closed_form
 
 
 def _laid(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:

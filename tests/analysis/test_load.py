@@ -32,7 +32,7 @@ def test_frames_say_what_the_files_say(made):
         "run": "gate-confirm-1", "point": "gate", "stage": "confirm", "seed": 1, "score": "bound",
         "corpus": '{"name": "ptb", "lines": 100}', "fingerprint": "f00d", "vocab": 30,
         "length": 20, "parameters": 12345, "leaks": "time_std", "floor_token": 2.0,
-        "floor_sentence": 2.1, "setting": '{"lr": 0.003}',
+        "floor_sentence": 2.1, "setting": '{"lr": 0.003}', "model": '{"name": "m"}',
     }  # fmt: skip
     assert len(runs) == 3
     for run in runs["run"]:

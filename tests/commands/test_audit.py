@@ -60,6 +60,16 @@ def test_what_all_means_is_every_row_and_every_published_leak(lmzoo, monkeypatch
     ]
 
 
+@pytest.mark.parametrize(("quiet", "lines"), [(0.0, 3), (1e9, 0)])
+def test_where_there_is_no_terminal_a_line_tells_how_far_it_is(lmzoo, monkeypatch, quiet, lines):
+    monkeypatch.setattr(zoo, "names", lambda: ["gpt", "mutable_mgu_mixture"])
+    monkeypatch.setattr("lmzoo.commands.audit.QUIET", quiet)
+    _, out, err = lmzoo("audit", "--all", "--json")
+    told = [f"audited {done} of 3 configurations" for done in range(3)]
+    assert err.splitlines() == told[:lines]
+    assert len(json.loads(out)) == 3
+
+
 def test_a_run_is_marked_by_measurement_not_by_declaration(monkeypatch):
     spec = {"name": "iid", "train": 4, "valid": 2, "test": 2}
     corpus, config = open_corpus(spec), zoo.config("DLM46", norm="time_std", width=6)

@@ -18,6 +18,7 @@ from sweeps.engine.resolve import named, resolve
 from sweeps.engine.store import Store
 
 SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
+FLOORS = ("unigram count", "Kneser-Ney 5-gram")
 STUDIES = [path for path in SCRIPTS if "main(STUDY)" in path.read_text()]
 
 
@@ -53,7 +54,7 @@ def test_options_reach_the_study(study, tmp_path, monkeypatch, capsys):
     code, out, _ = _run(study, options, monkeypatch, capsys)
     told = json.loads(out)
     assert (code, told["slots"]) == (0, 3)
-    assert [(p["runs"], p["epochs"]) for p in told["points"]] == [(7, 14)] * 3
+    assert [(p["runs"], p["epochs"]) for p in told["points"]] == [(7, 14)] * (3 + len(FLOORS))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +71,10 @@ def test_only_the_points_asked_for_are_owed(points, owing, study, tmp_path, monk
     options = ["--dry-run", "--json", "--storage", str(tmp_path), "--points", points]
     code, out, _ = _run(study, options, monkeypatch, capsys)
     assert code == 0
-    assert [point["point"] for point in json.loads(out)["points"]] == owing
+    assert [point["point"] for point in json.loads(out)["points"]] == [*owing, *FLOORS]
     (described,) = tmp_path.glob("*/study.json")
     told = json.loads(described.read_text())
-    assert [p["label"] for p in told["points"]] == ["wild type", "cut 4", "cut 3,2,4,5"]
+    assert [p["label"] for p in told["points"]] == ["wild type", "cut 4", "cut 3,2,4,5", *FLOORS]
     assert told["reference"] == told["points"][0]["id"]
 
 
@@ -85,7 +86,8 @@ def test_a_point_trained_alone_has_the_runs_it_has_among_the_others(
         with closing(Store(tmp_path / str(number))) as store:
             agenda = Agenda(study, points, corpus, store, named(points, wanted))
             jobs = list(iter(agenda.next, None))
-        assert {job.label for job in jobs} == ({"cut 4"} if wanted else {p.label for p in points})
+        trained = {"cut 4", *FLOORS} if wanted else {p.label for p in points}
+        assert {job.label for job in jobs} == trained
         runs.append([job.run for job in jobs if job.label == "cut 4"])
     assert runs[0] == runs[1] != []
 
@@ -100,7 +102,7 @@ def test_a_budget_of_parameters_decides_the_widths(study, tmp_path, monkeypatch,
         options = ["--dry-run", "--storage", str(tmp_path), "--parameters", str(parameters)]
         assert _run(study, options, monkeypatch, capsys)[0] == 0
         task = open_corpus(seen[-1][0].corpus_config).task
-        for point in seen[-1]:
+        for point in (point for point in seen[-1] if not point.floor):
             assert count(point.model, task) <= parameters
             wider = {**MODELS.write(point.model), "width": point.model.width + 1}
             assert count(MODELS.read(wider), task) > parameters
