@@ -27,8 +27,8 @@ from lmzoo.fit import Training, fit
 from lmzoo.fuse.together import train_together
 from lmzoo.recipe import Recipe
 
-STEPS = 4
-"""Steps of an epoch: enough that stacking members and taking them apart is not all there is."""
+STEPS = 20
+"""Steps of an epoch: members are stacked and taken apart once in so many; corpora here have 40 up."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def members(shape: Shape, corpus: Corpus) -> list[Training]:
     return [Training(zoo.build(config, corpus.task, i), recipe, i) for i in range(shape.P)]
 
 
-def random_corpus(shape: Shape) -> Corpus:
+def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
     """Random sequences of full length for so many steps, and next to nothing to evaluate."""
     generator = torch.Generator().manual_seed(0)
     words = tuple(str(i) for i in range(len(SPECIALS), shape.V))
@@ -132,7 +132,7 @@ def random_corpus(shape: Shape) -> Corpus:
         tokens[:, 0] = 1
         return Sequences(tokens, torch.full((count,), shape.T))
 
-    parts = (part(shape.B * STEPS), part(1), part(1))
+    parts = (part(shape.B * steps), part(1), part(1))
     return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
 
 

@@ -47,9 +47,14 @@ def in_turn(
 
 
 def slower(
-    what: str, at: str, rival: str, ours: list[float], theirs: list[float], goal: float
+    what: str,
+    at: str,
+    rival: str,
+    ours: list[float],
+    theirs: list[float],
+    goal: float | None = None,
 ) -> Ratio:
-    """Our seconds over the rival's; at most `goal`."""
+    """Our seconds over the rival's; at most `goal`, if there is one."""
     return _over(what, at, rival, "time, ours / rival", ours, theirs, goal, absolute=_in_ms)
 
 
@@ -97,7 +102,9 @@ def _over(
 
 
 def _in_ms(ours: list[float], theirs: list[float]) -> str:
-    return f"{statistics.median(ours) * 1e3:.0f} / {statistics.median(theirs) * 1e3:.0f} ms"
+    mine, rivals = (statistics.median(side) * 1e3 for side in (ours, theirs))
+    digits = 0 if min(mine, rivals) >= 10 else 3
+    return f"{mine:.{digits}f} / {rivals:.{digits}f} ms"
 
 
 def _in_mb(ours: list[float], theirs: list[float]) -> str:

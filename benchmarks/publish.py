@@ -17,7 +17,8 @@ from measure import table
 from lmzoo.edge import run
 from lmzoo.errors import UserError
 
-SECTIONS = ("scan", "fuse", "words", "ranking")
+GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
+SECTIONS = ("scan", "fuse", "words", "ranking", "trials", "sweep", *GPU)
 
 
 def main(

@@ -222,14 +222,15 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
     A named `init` (functional/initialisers.py) then draws every matrix again, from the
     stream of its own name. The global generator is left as it was found.
     """
+    draws = torch.default_generator  # `torch.manual_seed` formats a stack for every other device
     with torch.random.fork_rng(devices=[]):
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if reset is not None:
-                torch.manual_seed(stream(seed, name))
+                draws.manual_seed(stream(seed, name))
                 reset()
         for name, parameter in model.named_parameters() if init != "default" else ():
-            torch.manual_seed(stream(seed, "init", name))
+            draws.manual_seed(stream(seed, "init", name))
             redraw(name, parameter, init)
 
 

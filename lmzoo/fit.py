@@ -11,6 +11,7 @@ had never stopped (on one machine, with the same number of threads).
 """
 
 import math
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,8 +20,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.capture import Stepper
 from lmzoo.contract import LanguageModel, stream
-from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.batches import epoch_batches, served
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import beside, device_of
 from lmzoo.evaluate import Losses, evaluate
@@ -36,6 +38,9 @@ class Training:
         self.epoch = 0
         self.steps = 0
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
+        self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
+        self.company: Any = None
+        """What last trained it together with others (`lmzoo/fuse`), where that is replayed."""
         self.best_loss, self.best_epoch = math.inf, 0
         self.best_weights: dict[str, Tensor] = {}
         self.record: Record = {}
@@ -79,11 +84,10 @@ class Training:
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
 
-    @property
-    def rate(self) -> float:
-        """The learning rate at the current step."""
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, the first being 1."""
         warmup = self.recipe.warmup
-        return self.recipe.lr * min(1.0, self.steps / warmup) if warmup else self.recipe.lr
+        return self.recipe.lr * min(1.0, step / warmup) if warmup else self.recipe.lr
 
     @property
     def diverged(self) -> bool:
@@ -114,23 +118,58 @@ def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
 
 def _epoch(state: Training, data: Sequences) -> float:
     """One pass over the data; the mean loss per token while it went, of what is trained."""
-    model, recipe, optimiser = state.model, state.recipe, state.optimiser
-    assert optimiser is not None
+    model, recipe, step = state.model, state.recipe, state.step
+    assert step is not None
     model.train()
-    optimiser.zero_grad()
-    device = device_of(model)
-    data = data.to(device)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    step.begin()
+    order = epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch)
+    batches = served(
+        data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.multiple
+    )
+    rates = [state.rate_at(state.steps + i + 1) for i in range(len(order))]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(state.seed, "noise", state.epoch))
-        for rows in epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch):
-            batch = gather(data, rows, trim=not model.leaks)
-            with beside(model):
-                raised = model.objective(batch.tokens, batch.lengths, *batch.given)
-                loss_of(raised, batch.lengths, recipe.loss).backward()
-            total += raised.detach().double().sum()
-            _step(state)
-    return float(-total / data.scored)
+        step.stepper.epoch(step, rates, ((one.tokens, one.lengths, *one.given) for one in batches))
+    state.steps += len(order)
+    for group in step.optimiser.param_groups:
+        group["lr"] = rates[-1]
+    return float(-step.total / data.scored)
+
+
+class Step:
+    """What is done for a batch: forward, loss, backward, clip, optimiser."""
+
+    def __init__(
+        self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
+    ) -> None:
+        self.model, self.recipe, self.optimiser = model, recipe, optimiser
+        device = device_of(model)
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        """What is raised, summed over the epoch."""
+        self._piles = recipe.accumulate is Accumulate.EPOCH
+        self.stepper = Stepper(optimiser, device, model.name, piling=self._piles)
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self.total.zero_()
+        # What piles up while steps are replayed does so in one place.
+        self.optimiser.zero_grad(set_to_none=not (self._piles and self.stepper.replays))
+
+    def __call__(
+        self, rate: float | Tensor, tokens: Tensor, lengths: Tensor, *given: Tensor
+    ) -> None:
+        """One step at this learning rate."""
+        if not self._piles:
+            self.optimiser.zero_grad()
+        with beside(self.model):
+            raised = self.model.objective(tokens, lengths, *given)
+            loss_of(raised, lengths, self.recipe.loss).backward()
+        self.total += raised.detach().double().sum()
+        if self.recipe.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
 
 
 def loss_of(
@@ -141,20 +180,6 @@ def loss_of(
     if weighting is Weighting.TOKEN:
         return nll.sum(-1) / n.sum(-1)
     return (nll / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
-
-
-def _step(state: Training) -> None:
-    recipe, optimiser = state.recipe, state.optimiser
-    assert optimiser is not None
-    state.steps += 1
-    if recipe.clip is not None:
-        torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.clip)
-    if recipe.warmup:
-        for group in optimiser.param_groups:
-            group["lr"] = state.rate
-    optimiser.step()
-    if recipe.accumulate is Accumulate.STEP:
-        optimiser.zero_grad()
 
 
 def epoch_record(
@@ -171,4 +196,5 @@ def epoch_record(
         "valid_sentence": valid.sentence if valid else None,
         "seconds": round(seconds, 4),
         "tokens_per_second": round(tokens / seconds),
+        "host": socket.gethostname(),
     }

@@ -13,7 +13,8 @@ A run's identity is the hash of what decides its result, so running it twice is 
 no-op. RUNS is a folder or a prefix of a bucket (`lmzoo/place.py`). Events, each with
 `event` and `epoch`:
 
-    epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second
+    epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second,
+            host: the machine that trained it, which need not be the one that wrote the config
     test    token, sentence, tokens, sequences, best_epoch     the test split, read once per budget
     end     status: finished | pruned | diverged | failed      and `reason`
     note    `reason`: something a reader should know, as that a checkpoint was damaged

@@ -6,12 +6,15 @@ shuffled, sorted by length within pools of several batches, cut into batches, an
 batches shuffled. Padding then costs little, and no metric depends on it.
 """
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from lmzoo.contract import stream
 from lmzoo.data.corpus import Sequences
+from lmzoo.device import CPU
 
 POOL = 16
 """Batches per pool: enough to cut padding, few enough to keep batches varied."""
@@ -29,6 +32,51 @@ def epoch_batches(
     return [
         batches[i] for i in torch.randperm(len(batches), generator=generator, device="cpu").tolist()
     ]
+
+
+def served(
+    part: Sequences,
+    order: Sequence[Int[Tensor, "_"]],
+    device: torch.device,
+    *,
+    trim: bool = True,
+    multiple: int = 1,
+) -> Iterator[Sequences]:
+    """The batches of this order on the device, each as long as its longest sequence needs.
+
+    That is, up to the next `multiple`. How long they are is read off beforehand, on the
+    CPU, so that no batch waits for the device.
+    """
+    here, rows = part.to(device), torch.cat(list(order)).to(device)
+    widths = [
+        [_width(column, one, least, trim=trim, multiple=multiple) for one in order]
+        for column, least in zip(_columns(part, CPU), (2, 0), strict=False)
+    ]
+    for chosen, *width in zip(rows.split([len(one) for one in order]), *widths, strict=True):
+        columns = zip(_columns(here, device), width, strict=True)
+        kept, *given = (
+            (tokens[:, :w][chosen], lengths[chosen]) for (tokens, lengths), w in columns
+        )
+        yield Sequences(*kept, *given)
+
+
+def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """What is padded and the lengths of it: the sequences, and their sources if there are."""
+    pairs = [(part.tokens, part.lengths)]
+    if part.given:
+        source, lengths = part.given
+        pairs.append((source, lengths))
+    return [(tokens, lengths.to(device)) for tokens, lengths in pairs]
+
+
+def _width(
+    column: tuple[Tensor, Tensor], rows: Tensor, least: int, *, trim: bool, multiple: int
+) -> int:
+    tokens, lengths = column
+    if not trim:
+        return tokens.shape[1]
+    longest = max(least, int(lengths[rows].max()))
+    return min(tokens.shape[1], -(-longest // multiple) * multiple)
 
 
 def gather(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:

@@ -5,6 +5,7 @@ follow `contract.PAD, START, END, UNKNOWN`; every sequence begins with `<start>`
 """
 
 import dataclasses
+import functools
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Corpus:
             source_length=source_length,
         )
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of vocabulary and all tokens: two corpora of one name are not one corpus."""
         digest = hashlib.sha256("\n".join(self.vocabulary.tokens).encode())

@@ -189,7 +189,7 @@ class _Questions:
         given = (source, torch.full((rows,), TASK.source_length)) if self.model.conditional else ()
         self.model.train(training)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             return self.model.log_prob(tokens, lengths, *given)
 
 

@@ -6,5 +6,6 @@ rate, a cut path) do them together:
 
     shape.py      which members fit together, and which models may
     rows.py       one row of numbers per member: weights, gradients, optimiser state
+    memory.py     arrays of many members, freed and asked for again at every step
     together.py   an epoch of training and its evaluation, for P members at once
 """

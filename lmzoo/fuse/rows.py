@@ -62,9 +62,8 @@ class Rows:
         self.values = torch.zeros(len(trainings), self.layout.length)
         self.gradients = torch.zeros_like(self.values)
         self.moved = torch.zeros_like(self.values)
-        for row, moved, training in zip(self.values, self.moved, trainings, strict=True):
-            for name, parameter in training.model.named_parameters():
-                self.layout.at(row, name).copy_(parameter.detach())
+        for moved, training in zip(self.moved, trainings, strict=True):
+            for name, _ in training.model.named_parameters():
                 self.layout.at(moved, name).fill_(1)
         self.all_move = bool((self.moved == _present(self.layout)).all())
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
@@ -75,6 +74,14 @@ class Rows:
             for row, t in zip(self._rows, trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
+        self.read()
+
+    @torch.no_grad()
+    def read(self) -> None:
+        """Take in weights and optimiser state of the trainings, into the same memory."""
+        for row, training in zip(self.values, self.trainings, strict=True):
+            for name, parameter in training.model.named_parameters():
+                self.layout.at(row, name).copy_(parameter)
         self._read_states()
 
     def write_back(self) -> None:
@@ -103,7 +110,9 @@ class Rows:
                 if parameter in training.optimiser.state
             }
             if states:
-                self.optimiser.state[row] = self._row_state(states)
+                held = self.optimiser.state[row]
+                for key, value in self._row_state(states).items():
+                    held[key] = held[key].copy_(value) if key in held else value
 
     def _row_state(self, states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

@@ -19,12 +19,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
+from lmzoo.capture import Stepper
 from lmzoo.contract import LanguageModel
-from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.batches import epoch_batches, gather, served
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import beside, device_of
 from lmzoo.evaluate import Losses, losses
 from lmzoo.fit import Training, epoch_record, loss_of
+from lmzoo.fuse.memory import keep_freed
 from lmzoo.fuse.rows import Rows
 from lmzoo.fuse.shape import as_function, host_of, shape
 from lmzoo.recipe import Accumulate
@@ -50,15 +52,14 @@ def train_together(trainings: Sequence[Training], corpus: Corpus) -> list[Record
     """One epoch of each member, and its record; all are of one shape and none has diverged."""
     shapes = {shape(t.model.config, t.recipe) for t in trainings}
     assert len(shapes) == 1, f"members of {len(shapes)} shapes"
+    keep_freed()
     start = time.perf_counter()
-    device = device_of(trainings[0].model)
     with beside(trainings[0].model):
-        host = host_of(trainings[0].model)
-        rows = Rows(trainings, host)
-        means = _train(rows, host, corpus.train.to(device))
-        rows.write_back()
+        company = Company.of(trainings)
+        means = company.train(corpus.train)
+        company.rows.write_back()
         seconds = (time.perf_counter() - start) / len(trainings)
-        valid = _evaluate(rows, host, corpus.valid.to(device))
+        valid = _evaluate(company.rows, company.host, corpus.valid.to(company.device))
     for training, mean, one in zip(trainings, means, valid, strict=True):
         training.epoch += 1
         kept = one if math.isfinite(mean) else None
@@ -66,64 +67,115 @@ def train_together(trainings: Sequence[Training], corpus: Corpus) -> list[Record
     return [t.record for t in trainings]
 
 
-def _train(rows: Rows, host: LanguageModel, data: Sequences) -> list[float]:
-    """One pass over the data; each member's mean loss per token while it went."""
-    trainings, recipe = rows.trainings, rows.trainings[0].recipe
-    objective = vmap(as_function(host.train()))
-    clips = torch.tensor([math.inf if t.recipe.clip is None else t.recipe.clip for t in trainings])
-    total = torch.zeros(len(trainings), dtype=torch.float64)
-    rows.gradients.zero_()
-    orders = [
-        epoch_batches(data.lengths, recipe.batch, seed=t.seed, epoch=t.epoch) for t in trainings
-    ]
-    for chosen in zip(*orders, strict=True):
-        filled, kept = _of_one_size(chosen)
-        batch = gather(data, filled.flatten(), trim=not host.leaks)
-        tokens, lengths, *given = (
-            column.unflatten(0, filled.shape)
-            for column in (batch.tokens, batch.lengths, *batch.given)
-        )
+class Company:
+    """Members that are trained as one program, and the step that moves them all."""
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self.device = device_of(trainings[0].model)
+        self.host = host_of(trainings[0].model)
+        self.rows = Rows(trainings, self.host)
+        self.recipe = trainings[0].recipe
+        self.total = torch.zeros(len(trainings), dtype=torch.float64)
+        self._clips = torch.tensor([t.recipe.clip or math.inf for t in trainings])
+        self._objective = vmap(as_function(self.host))
+        what = f"{len(trainings)} members of {self.host.name}"
+        self.stepper = Stepper(self.rows.optimiser, self.device, what)
+
+    @staticmethod
+    def of(trainings: Sequence[Training]) -> "Company":
+        """The company that they were in before, where steps are replayed; else a new one."""
+        known = trainings[0].company
+        if isinstance(known, Company) and known.rows.trainings == list(trainings):
+            known.rows.read()
+            return known
+        found = Company(list(trainings))
+        if found.stepper.replays:
+            trainings[0].company = found
+        return found
+
+    def train(self, data: Sequences) -> list[float]:
+        """One pass over the data; each member's mean loss per token while it went."""
+        self.host.train()
+        self.total.zero_()
+        self.rows.gradients.zero_()
+        trainings = self.rows.trainings
+        orders = [
+            epoch_batches(data.lengths, self.recipe.batch, seed=t.seed, epoch=t.epoch)
+            for t in trainings
+        ]
+        sides = [_of_one_size(chosen) for chosen in zip(*orders, strict=True)]
+        rates = [[t.rate_at(t.steps + i + 1) for t in trainings] for i in range(len(sides))]
+        self.stepper.epoch(self.step, rates, self._batches(data, sides))
+        for training, group, rate in zip(
+            trainings, self.rows.optimiser.param_groups, rates[-1], strict=True
+        ):
+            training.steps += len(sides)
+            group["lr"] = rate
+        return (-self.total / data.scored).tolist()
+
+    def _batches(
+        self, data: Sequences, sides: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> Iterator[tuple[Tensor | None, ...]]:
+        trim, multiple = not self.host.leaks, self.stepper.multiple
+        kept = [None if one is None else one.to(self.device) for _, one in sides]
+        order = [filled.flatten() for filled, _ in sides]
+        batches = served(data, order, self.device, trim=trim, multiple=multiple)
+        for batch, (filled, _), one in zip(batches, sides, kept, strict=True):
+            columns = (batch.tokens, batch.lengths, *batch.given)
+            yield one, *(column.unflatten(0, filled.shape) for column in columns)
+
+    def step(
+        self,
+        rates: Sequence[float] | Float[Tensor, "P"],
+        kept: Bool[Tensor, "P B"] | None,
+        tokens: Int[Tensor, "P B T"],
+        lengths: Int[Tensor, "P B"],
+        *given: Tensor,
+    ) -> None:
+        """Move every member, each by its own batch; what is not `kept` fills a batch up."""
+        rows = self.rows
         values = rows.values.detach().requires_grad_()
-        raised = objective(rows.layout.stacked(values), tokens, lengths, *given)
-        if not kept.all():
+        with beside(self.host):
+            raised = self._objective(rows.layout.stacked(values), tokens, lengths, *given)
+        if kept is not None:
             raised, lengths = raised.where(kept[..., None], 0.0), lengths.where(kept, 1)
-        loss_of(raised, lengths, recipe.loss).sum().backward()
-        total += raised.detach().double().sum((1, 2))
+        loss_of(raised, lengths, self.recipe.loss).sum().backward()
+        self.total += raised.detach().double().sum((1, 2))
         assert values.grad is not None
-        _step(rows, values.grad, clips, keep=recipe.accumulate is Accumulate.EPOCH)
-    return (-total / data.scored).tolist()
+        self._move(rates, values.grad)
+
+    def _move(
+        self, rates: Sequence[float] | Float[Tensor, "P"], fresh: Float[Tensor, "P N"]
+    ) -> None:
+        """Clip and move every member; gradients pile up where the recipe says so."""
+        rows = self.rows
+        if not rows.all_move:
+            fresh *= rows.moved
+        if self.recipe.accumulate is Accumulate.EPOCH:
+            rows.gradients += fresh
+        else:
+            rows.gradients.copy_(fresh)
+        norms = torch.linalg.vector_norm(rows.gradients, dim=1)
+        rows.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        for rate, group in zip(rates, rows.optimiser.param_groups, strict=True):
+            group["lr"] = rate
+        rows.optimiser.step()
 
 
 def _of_one_size(
     chosen: Sequence[Int[Tensor, "_"]],
-) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"]]:
+) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
     """The members' batches side by side: an epoch's one short batch comes at other times.
 
-    It is filled up with its own first sequence, and what is kept says what is no filling.
+    It is filled up with its own first sequence, and what is kept says what is no filling;
+    None where there is none.
     """
-    most = max(map(len, chosen))
-    filled = [torch.cat([one, one[:1].expand(most - len(one))]) for one in chosen]
-    sizes = torch.tensor([len(one) for one in chosen])
-    return torch.stack(filled), torch.arange(most) < sizes[:, None]
-
-
-def _step(
-    rows: Rows, fresh: Float[Tensor, "P N"], clips: Float[Tensor, "P"], *, keep: bool
-) -> None:
-    """Clip and move every member; gradients pile up where the recipe says so."""
-    gradients = rows.gradients
-    if not rows.all_move:
-        fresh *= rows.moved
-    if keep:
-        gradients += fresh
-    else:
-        gradients.copy_(fresh)
-    norms = torch.linalg.vector_norm(gradients, dim=1)
-    gradients *= (clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
-    for training, group in zip(rows.trainings, rows.optimiser.param_groups, strict=True):
-        training.steps += 1
-        group["lr"] = training.rate
-    rows.optimiser.step()
+    sizes = [len(one) for one in chosen]
+    if min(sizes) == max(sizes):
+        return torch.stack(list(chosen)), None
+    filled = [torch.cat([one, one[:1].expand(max(sizes) - len(one))]) for one in chosen]
+    ends = torch.tensor(sizes, device="cpu")[:, None]
+    return torch.stack(filled), torch.arange(max(sizes), device="cpu") < ends
 
 
 @torch.no_grad()

@@ -1,3 +1,3 @@
 """Sixty short sequences with something to learn."""
 
-from tests.training.conftest import corpus  # noqa: F401
+from tests.training.conftest import corpus, taping  # noqa: F401

@@ -1,12 +1,15 @@
 """A corpus of sixty short sequences with something to learn."""
 
+import sys
+
 import pytest
 import torch
 
-from lmzoo import zoo
+from lmzoo import capture, zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from tests.training.tape import Taping
 
 
 def _sequences(count: int, seed: int) -> Sequences:
@@ -30,3 +33,14 @@ def corpus() -> Corpus:
 def model(corpus: Corpus) -> LanguageModel:
     config = zoo.config("DLM46", width=4, emission={"components": 3})
     return zoo.build(config, corpus.task)
+
+
+@pytest.fixture
+def taping(monkeypatch: pytest.MonkeyPatch) -> Taping:
+    """Trainings made from here on are replayed, as on CUDA."""
+    found = Taping()
+    monkeypatch.setattr(capture, "recorder", lambda device: found)
+    # As on CUDA, where RMSprop reads a learning rate that is a tensor without waiting.
+    rmsprop = sys.modules["torch.optim.rmsprop"]
+    monkeypatch.setattr(rmsprop, "_get_capturable_supported_devices", lambda: ["cpu"])
+    return found

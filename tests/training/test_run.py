@@ -51,6 +51,16 @@ def test_a_record_that_the_checkpoint_has_and_the_file_lost_is_put_back(folder, 
     assert _plain(folder) == whole
 
 
+def test_each_epoch_names_the_machine_that_trained_it(folder, config, corpus, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "first")
+    _train(folder, config, corpus, 2)
+    lines = (folder.path / "records.ndjson").read_text().splitlines(keepends=True)
+    (folder.path / "records.ndjson").write_text(lines[0])  # its last record was not yet written
+    monkeypatch.setattr("socket.gethostname", lambda: "second")
+    _train(folder, config, corpus, 3)
+    assert [r["host"] for r in folder.records()] == ["first", "first", "second"]
+
+
 @pytest.mark.parametrize("keep", [1, 9, 30])
 def test_a_torn_last_line_is_mended(folder, config, corpus, keep):
     _train(folder, config, corpus, 2)

@@ -1,0 +1,94 @@
+"""S0's word table trained at once: 22 rows x 3 seeds x 20 epochs, fused where they fit.
+
+Members of one shape are one program; those that draw noise (the autoencoder's row) train
+alone. The published recipe and sizes, but for the normaliser, which is the sound one.
+Without data, random tokens in the numbers and lengths of Multi30k's captions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lmzoo import zoo
+from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.fit import Training, fit
+from lmzoo.fuse.shape import fusible, shape
+from lmzoo.fuse.together import fit_together
+from lmzoo.recipe import RECIPES, Recipe
+
+MGU = ((), (0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (0, 4, 5), (0, 2, 4, 5), (2, 3, 4, 5))
+MGRU = ((4,), (5,), (4, 6), (4, 6, 7), (4, 6, 8), (4, 6, 9), (4, 6, 10), (4, 6, 11))
+ROWS = (
+    *(("DLM46", {"cell": {"cuts": list(cuts)}}) for cuts in MGU),
+    *(("DLM47", {"cell": {"mutations": list(switches)}}) for switches in MGRU),
+    ("DLM51", {"cell": {"name": "mgu", "cuts": [0, 4, 5]}}),
+    ("DLM29", {}),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """How large the table is."""
+
+    width: int = 128
+    components: int = 400
+    seeds: int = 3
+    epochs: int = 20
+    vocab: int = 14_450
+    train: int = 29_000
+    valid: int = 1_014
+    length: int = 20
+    recipe: Recipe = RECIPES["published"]
+
+    def __str__(self) -> str:
+        rows = f"{len(ROWS)} rows x {self.seeds} seeds x {self.epochs} epochs"
+        return f"{rows}, E={self.width}, K={self.components}, B={self.recipe.batch}"
+
+
+def random_captions(table: Table) -> Corpus:
+    """Random words in sequences about as long as captions are."""
+    generator = torch.Generator().manual_seed(0)
+    words = tuple(str(i) for i in range(len(SPECIALS), table.vocab))
+
+    def part(count: int) -> Sequences:
+        size = (count, table.length)
+        tokens = torch.randint(len(SPECIALS), table.vocab, size, generator=generator)
+        lengths = torch.randint(8, table.length + 1, (count,), generator=generator)
+        tokens[:, 0] = 1
+        tokens[torch.arange(table.length) >= lengths[:, None]] = 0
+        return Sequences(tokens, lengths)
+
+    parts = (part(table.train), part(table.valid), part(1))
+    return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
+
+
+def members(table: Table, corpus: Corpus, device: torch.device) -> list[Training]:
+    """Every row with every seed."""
+    found = []
+    for name, fields in ROWS:
+        sizes = {"width": table.width, "emission": {"components": table.components}}
+        config = zoo.config(name, **zoo.overlay(fields, sizes))
+        for seed in range(table.seeds):
+            model = zoo.build(config, corpus.task, seed).to(device)
+            found.append(Training(model, table.recipe, seed))
+    return found
+
+
+def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int:
+    """Train every member; how many programs it took."""
+    groups: dict[str, list[Training]] = {}
+    for training in trainings:
+        groups.setdefault(shape(training.model.config, training.recipe), []).append(training)
+    programs = 0
+    for group in groups.values():
+        if fusible(group[0].model):
+            programs += len(group)
+            for one in group:
+                list(fit(one, corpus, epochs))
+        else:
+            programs += 1
+            list(fit_together(group, corpus, epochs))
+    assert all(one.epoch == epochs or one.diverged for one in trainings)
+    return programs

@@ -1,0 +1,115 @@
+"""The GPU's benchmark where there is none: its parts run, its floors and rows are what they say."""
+
+import csv
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmzoo import zoo
+from lmzoo.cells.base import Cell
+from lmzoo.contract import Task
+from lmzoo.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a script of `benchmarks/`."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def test_the_floors_count_weights_and_products_exactly(bench, monkeypatch):
+    shape = bench("fuse").Shape(P=3, V=23, E=6, K=5, B=4, T=7)
+    task = Task(vocab=shape.V, length=shape.T)
+    fields = {"width": shape.E, "emission": {"components": shape.K}}
+    model = zoo.build(zoo.config("DLM46", **fields), task)
+    floors = bench("floors")
+    assert floors.weights_of(shape) == sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr(Cell, "scan", Cell.naive_scan)  # whose products are all counted
+    with FlopCounterMode(display=False) as counted:
+        model.log_prob(torch.ones(shape.B, shape.T, dtype=torch.int64), torch.full((4,), 7))
+    rates = floors.Rates(flops=1.0, bytes=1.0)
+    assert floors.matrix_floor(shape, rates) == 3 * 3 * counted.get_total_flops()
+
+
+def test_the_rows_are_those_of_the_printed_table(bench):
+    with (ROOT / "analysis/seed_tables/multi30k_word.csv").open() as file:
+        printed = {(r["model"], r["mutated_positions"]) for r in csv.DictReader(file)}
+    ours = set()
+    for name, fields in bench("word_table").ROWS:
+        cell = fields.get("cell", {})
+        positions = cell.get("cuts", cell.get("mutations", []))
+        ours.add((name, ";".join(map(str, positions)) or "-1"))
+    assert {(m, frozenset(p.split(";"))) for m, p in printed} == {
+        (m, frozenset(p.split(";"))) for m, p in ours
+    }
+    assert len(ours) == 22
+
+
+def test_scans_and_growth_are_written_as_rows(bench, tmp_path, capsys):
+    gpu = bench("gpu")
+    gpu.main("scan,growth", "cpu", rounds=2, data_dir=None, tiny=True, out=tmp_path)
+    scan, growth = (
+        json.loads((tmp_path / f"gpu-{n}.json").read_text()) for n in ("scan", "growth")
+    )
+    assert {row["rival"] for row in scan} == {"torch.nn.GRU", "published loop"}
+    assert [row["at"][0] for row in growth] == ["1"] * 3 + ["2"] * 3
+    assert all(0 < row["low"] <= row["median"] <= row["high"] for row in scan + growth)
+    assert growth[0]["median"] == 1
+    # No goal is met or missed at sizes that say nothing.
+    assert all(row["holds"] is None for row in scan + growth)
+    assert "MGU forward + backward, replayed" in capsys.readouterr().out
+
+
+def test_bad_options_are_one_line(bench, tmp_path):
+    gpu = bench("gpu")
+    rest = {"rounds": 1, "data_dir": None, "tiny": True, "out": tmp_path}
+    with pytest.raises(UserError, match="no part 'fuesd'; there are scan, fused, growth, table"):
+        gpu.main("scan,fuesd", "cpu", **rest)
+    with pytest.raises(UserError, match="--device 'tpu' is neither cuda nor cpu"):
+        gpu.main("scan", "tpu", **rest)
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="torch sees no GPU"):
+            gpu.main("scan", "cuda", **rest)
+
+
+def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
+    gpu, done = bench("gpu"), []
+
+    class Recorder:
+        def run(self, work):
+            done.append("run")
+            return ""
+
+        def record(self, work):
+            done.append("record")
+            return lambda: done.append("replay")
+
+    monkeypatch.setattr(gpu.capture, "recorder", lambda device: Recorder())
+    gpu._replayed(lambda: None, torch.device("cpu"))()
+    assert done == ["run", "run", "record", "replay"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_whole_script_runs_without_ray(tmp_path):
+    absent = "import sys; sys.modules.update(dict.fromkeys(('ray', 'optuna', 'polars')));"
+    script = f"{absent} sys.argv[0] = 'gpu.py'; import runpy; sys.path.insert(0, 'benchmarks');"
+    script += "runpy.run_path('benchmarks/gpu.py', run_name='__main__')"
+    # A process that `spawn` starts has to find the script again, so that part runs as a file.
+    options = ["--device", "cpu", "--tiny", "--rounds", "1", "--out", str(tmp_path)]
+    for command in (
+        [sys.executable, "-c", script, *options, "--parts", "scan,growth,table"],
+        [sys.executable, "benchmarks/gpu.py", *options, "--parts", "fused"],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)
+    names = {file.stem for file in tmp_path.glob("*.json")}
+    assert names == {"gpu-scan", "gpu-fused", "gpu-growth", "gpu-table"}

@@ -1,0 +1,91 @@
+"""What the benchmarks of whole sweeps count: CPU of processes that come and go, and ratios."""
+
+import importlib
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUSY = """
+import sys, time
+while time.process_time() < 0.5:
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a script of `benchmarks/`."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def test_a_process_below_counts_while_it_lives_and_after_it_has_ended(bench):
+    family = bench("watch").Family(os.getpid())
+    before = family.seconds()
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        living = family.seconds()
+    assert living >= before + 0.4
+    assert family.seconds() >= living
+
+
+def test_a_stranger_does_not_count(bench):
+    watch = bench("watch")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        below = watch.Family(child.pid)
+        whole = watch.Family(os.getpid()).seconds()
+        assert below.seconds() < whole
+        child.communicate(b"\n")
+
+
+def test_each_tenth_after_the_first_is_a_round(bench):
+    watch = bench("watch")
+    clock = watch.Clock(total=40)
+    for _ in range(40):
+        clock.tick()
+    assert [mark["done"] for mark in clock.marks] == list(range(4, 41, 4))
+    marks = [{"done": 4 * i, "seconds": 8.0 * i * i} for i in range(1, 4)]
+    assert watch.each(marks, "seconds") == [6.0, 10.0]
+
+
+def test_a_sweep_is_held_against_its_training_over_the_cores(bench):
+    sweep = bench("sweep")
+    auto = sweep.Spent(wall=60.0, cpu=110.0, training=100.0, runs=9)
+    off = sweep.Spent(wall=200.0, cpu=420.0, training=300.0, runs=9)
+    rows = {(r.what, r.rival): asdict(r) for r in sweep.compare(auto, off, 2, "captions")}
+    wall = rows["sweep, --fuse auto: wall", "its training / cores"]
+    assert (wall["median"], wall["holds"], wall["absolute"]) == (1.2, True, "60 / 50 s")
+    alone = rows["sweep, --fuse off: wall", "its training / cores"]
+    assert (alone["holds"], alone["absolute"]) == (False, "200 / 150 s")
+    assert rows["sweep, --fuse off: CPU, all", "its training"]["median"] == pytest.approx(1.4)
+    saved = rows["sweep, --fuse auto: wall", "--fuse off"]
+    assert (saved["median"], saved["holds"]) == (pytest.approx(10 / 3), True)
+    with pytest.raises(AssertionError, match="8 runs and 9"):
+        sweep.compare(sweep.Spent(1.0, 1.0, 1.0, 8), off, 2, "captions")
+
+
+def test_trials_are_held_against_the_rivals_tenth_by_tenth(bench):
+    trials = bench("trials")
+
+    def marks(seconds: float, grown: float) -> list[dict[str, float]]:
+        return [
+            {"done": 100 * i, "seconds": seconds * 100 * i, "driver": i, "all": i,
+             "megabytes": 50 + grown * i}
+            for i in range(1, 11)
+        ]  # fmt: skip
+
+    rows = trials.compare("off", 1000, marks(0.3, 0.5), marks(0.4, 4.0))
+    by_name = {row.what.partition(": ")[2]: row for row in rows}
+    assert by_name["clock"].median == pytest.approx(0.75)
+    assert by_name["clock"].holds
+    assert not trials.compare("off", 1000, marks(0.5, 1.0), marks(0.4, 1.0))[0].holds
+    assert by_name["driver's growth per 1,000"].absolute == "5 / 40 MB"

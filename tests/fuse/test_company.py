@@ -1,0 +1,103 @@
+"""Members whose common step is recorded and replayed end where each would have ended alone."""
+
+import dataclasses
+
+import pytest
+
+from lmzoo import capture, zoo
+from lmzoo.fit import Training, fit
+from lmzoo.fuse.together import fit_together, train_together
+from lmzoo.recipe import RECIPES, Recipe
+from tests.laws.fusing import agree
+
+FIRST = Recipe(batch=16, lr=0.05, clip=0.1, warmup=9)
+KINDS = [
+    FIRST,
+    Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
+    dataclasses.replace(RECIPES["published"], batch=16),
+]
+
+
+def _members(corpus, recipe=FIRST):
+    recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0), recipe]
+    found = []
+    for seed, (one, cuts) in enumerate(zip(recipes, ([], [4], [1]), strict=True)):
+        fields = {"width": 4, "emission": {"components": 3}, "cell": {"name": "mgu", "cuts": cuts}}
+        model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
+        found.append(Training(model, one, seed))
+        for group in found[-1].optimiser.param_groups if recipe.optimiser == "rmsprop" else ():
+            group["foreach"] = True
+    return found
+
+
+def _alone(monkeypatch, corpus, epochs, recipe=FIRST):
+    with monkeypatch.context() as other:
+        other.setattr(capture, "recorder", lambda device: None)
+        found = _members(corpus, recipe)
+    for training, count in zip(found, epochs, strict=True):
+        assert list(fit(training, corpus, count))
+    return found
+
+
+@pytest.mark.parametrize("recipe", KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
+def test_replayed_together_as_alone(monkeypatch, corpus, taping, recipe):
+    expected = _alone(monkeypatch, corpus, [4, 4, 4], recipe)
+    fused = _members(corpus, recipe)
+    _like_cuda(monkeypatch)
+    list(fit_together(fused, corpus, 4))
+    for one, other in zip(expected, fused, strict=True):
+        agree(one, other)
+        rates = [t.optimiser.param_groups[0]["lr"] for t in (one, other)]
+        assert rates[0] == rates[1]
+        assert type(rates[1]) is float
+    assert taping.replays > 4
+
+
+def test_recordings_outlast_an_epoch_and_a_member_that_trains_alone_between(
+    monkeypatch, corpus, taping
+):
+    expected = _alone(monkeypatch, corpus, [7, 8, 7])
+    fused = _members(corpus)
+    for _ in range(4):
+        train_together(fused, corpus)
+    before = taping.recordings
+    assert before > 0
+    next(fit(fused[1], corpus, 5))
+    for _ in range(3):
+        train_together(fused, corpus)
+    # Its own steps alone are too few to be recorded, and the company's are known.
+    assert taping.recordings <= before + 1
+    for one, other in zip(expected, fused, strict=True):
+        agree(one, other)
+
+
+def test_a_member_leaves_and_the_others_are_recorded_anew(monkeypatch, corpus, taping):
+    expected = _alone(monkeypatch, corpus, [6, 3, 6])
+    fused = _members(corpus)
+    list(fit_together(fused, corpus, 3))
+    before = taping.recordings
+    list(fit_together([fused[0], fused[2]], corpus, 6))
+    assert taping.recordings > before
+    for one, other in zip(expected, fused, strict=True):
+        agree(one, other)
+
+
+def test_on_a_cpu_no_company_is_kept(corpus):
+    fused = _members(corpus)
+    train_together(fused, corpus)
+    assert all(training.company is None for training in fused)
+
+
+def _like_cuda(monkeypatch):
+    """Optimisers of rows walk over lists of tensors, as they do on CUDA."""
+    from lmzoo.fuse import rows
+
+    made = rows.make_optimiser
+
+    def make(recipe, groups):
+        optimiser = made(recipe, groups)
+        for group in optimiser.param_groups if recipe.optimiser == "rmsprop" else ():
+            group["foreach"] = True
+        return optimiser
+
+    monkeypatch.setattr(rows, "make_optimiser", make)
