@@ -51,7 +51,7 @@ class Agenda:
 
     def issue(self, job: Job) -> Job:
         """Start a ready job."""
-        point = next(point for point in self.points if job in point.ready)
+        point = next(point for point in self.points if point.jobs.get(job.run) is job)
         self._by_run[job.run] = point
         return point.issue(job)
 
@@ -70,8 +70,11 @@ class Agenda:
 
     def end(self, run: str, *, failed: str = "") -> Job:
         """A job has ended, by itself, by `report`, or by failing."""
-        job = self._by_run[run].end(run, failed=failed)
-        self.write()
+        point = self._by_run[run]
+        before = point.chosen
+        job = point.end(run, failed=failed)
+        if point.chosen is not before:
+            self.write()
         return job
 
     def write_failures(self) -> None:

@@ -9,6 +9,7 @@ run that died in company is tried once more alone, so that it can spoil nobody.
 Whether a run is fused at all depends on its model and size only, never on the company.
 """
 
+import json
 import math
 from typing import Any
 
@@ -79,9 +80,10 @@ class Packer:
         return bool(kind) and self._fusible[kind]
 
     def _shape(self, job: Job) -> str:
-        if job.run not in self._shapes:
-            self._shapes[job.run] = shape(*_parts(job))
-        return self._shapes[job.run]
+        parts = json.dumps([job.config["model"], job.config["recipe"]])
+        if parts not in self._shapes:
+            self._shapes[parts] = shape(*_parts(job))
+        return self._shapes[parts]
 
 
 def _parts(job: Job) -> tuple[Any, Recipe]:

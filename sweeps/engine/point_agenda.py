@@ -6,8 +6,8 @@ from typing import Any
 
 from lmzoo.contract import stream
 from lmzoo.data.corpus import Corpus
-from lmzoo.record import ended, epochs
-from lmzoo.run import owed
+from lmzoo.record import Record, ended, epochs
+from lmzoo.run import measured, owes
 from lmzoo.space import Choice, on_edge
 from sweeps.engine.resolve import Resolved
 from sweeps.engine.schedule import goes_on, rungs
@@ -16,7 +16,7 @@ from sweeps.engine.store import Store
 from sweeps.engine.study import Study
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A run to be trained, or one that has been."""
 
@@ -27,6 +27,7 @@ class Job:
     index: int
     """Sample number, or seed."""
     config: dict[str, Any]
+    """What decides it, and its labels; what is measured of its model joins them in the folder."""
     budget: int
     curve: dict[int, float] = field(default_factory=dict)
     """Epoch -> lowest validation loss so far."""
@@ -65,7 +66,9 @@ class PointAgenda:
     def issue(self, job: Job) -> Job:
         """Hand out a ready job; its folder and config exist from now on."""
         self.ready.remove(job)
-        self.store.run(job.run).create(job.config)
+        folder = self.store.run(job.run)
+        if folder.config is None:
+            folder.create(measured(job.config, self.corpus.task))
         self.running[job.run] = job
         self.issued += 1
         return job
@@ -85,7 +88,7 @@ class PointAgenda:
         if failed:
             job.status, job.reason = "failed", failed
         else:
-            self._read_end(job)
+            self._read_end(job, self.store.run(job.run).records())
         self._advance()
         return job
 
@@ -131,9 +134,9 @@ class PointAgenda:
         size = min(self.study.generation, self.samples - start)
         known = self.store.settings(self.point.id)
         if any(start + i not in known for i in range(size)):
-            for i, setting in enumerate(self._suggest(start, size)):
-                if start + i not in known:
-                    self.store.add_setting(self.point.id, start + i, setting)
+            suggested = enumerate(self._suggest(start, size), start)
+            new = {index: setting for index, setting in suggested if index not in known}
+            self.store.add_settings(self.point.id, new)
             known = self.store.settings(self.point.id)
         for index in range(start, start + size):
             self.tuned.append(self._job("tune", index, known[index], self.study.tune_seed))
@@ -176,10 +179,10 @@ class PointAgenda:
             return self.jobs[run]
         job = Job(run, self.point.label, stage, index, {**config, **labels}, self.study.epochs)
         self.jobs[run] = job
-        folder = self.store.run(job.run)
-        self._read_curve(job)
-        if not owed(folder, self.study.epochs, test=stage == "confirm"):
-            self._read_end(job)
+        records = self.store.run(job.run).records()
+        self._read_curve(job, records)
+        if not owes(records, self.study.epochs, test=stage == "confirm"):
+            self._read_end(job, records)
         elif not self._was_cut_at_rung(job):
             self.ready.append(job)
         return job
@@ -204,15 +207,14 @@ class PointAgenda:
         self.store.run(job.run).append(record)
         self.store.run(job.run).drop_checkpoints()
 
-    def _read_end(self, job: Job) -> None:
-        records = self.store.run(job.run).records()
+    def _read_end(self, job: Job, records: list[Record]) -> None:
         end = ended(records, self.study.epochs)
         job.status = end["status"] if end else "failed"
-        self._read_curve(job)
+        self._read_curve(job, records)
 
-    def _read_curve(self, job: Job) -> None:
+    def _read_curve(self, job: Job, records: list[Record]) -> None:
         """The epochs on disk, those of a larger budget left out: all points have the same."""
-        for record in epochs(self.store.run(job.run).records()):
+        for record in epochs(records):
             if record["epoch"] <= self.study.epochs:
                 job.take(record["epoch"], record["valid_token"])
 

@@ -12,7 +12,7 @@ from typing import Any
 from lmzoo.errors import UserError
 from lmzoo.place import Place
 from lmzoo.places import place
-from lmzoo.record import SCHEMA, STUDY, RunFolder, json_bytes, parsed
+from lmzoo.record import RECORDS, SCHEMA, STUDY, RunFolder, json_bytes, parsed
 
 SETTINGS = "settings.ndjson"
 
@@ -25,6 +25,7 @@ class Store:
         self.path = self.place.path
         self._refuse_other_schema()
         self._lock = self.place.hold(".driver")
+        self.place.recall(RECORDS)
         self._settings = self._read_settings()
         self._study: dict[str, Any] | None = None
 
@@ -36,11 +37,14 @@ class Store:
         """Sample number -> setting, of what was suggested for a point so far."""
         return dict(self._settings.get(point, {}))
 
-    def add_setting(self, point: str, index: int, setting: Mapping[str, Any]) -> None:
-        """Write a suggestion down before anything is trained on it."""
-        line = json.dumps({"point": point, "index": index, "setting": dict(setting)})
-        self.place.append(SETTINGS, line)
-        self._settings.setdefault(point, {})[index] = dict(setting)
+    def add_settings(self, point: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
+        """Write suggestions down, a line each, before anything is trained on them."""
+        known = self._settings.setdefault(point, {})
+        lines = []
+        for index, setting in settings.items():
+            known[index] = dict(setting)
+            lines.append(json.dumps({"point": point, "index": index, "setting": known[index]}))
+        self.place.append(SETTINGS, "\n".join(lines))
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Replace the study's description, if it says anything new."""

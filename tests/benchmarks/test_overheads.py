@@ -1,6 +1,7 @@
 """What the benchmarks of whole sweeps count: CPU of processes that come and go, and ratios."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.errors import UserError
+
 ROOT = Path(__file__).parents[2]
 BUSY = """
 import sys, time
@@ -16,6 +19,15 @@ while time.process_time() < 0.5:
     pass
 print("done", flush=True)
 sys.stdin.read()
+"""
+SIDE = """
+import json, sys
+told = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if told["--side"] == FAILS:
+    sys.exit(3)
+cost = {"off": 1.0, "auto": 0.5, "rays": 2.0}[told["--side"]]
+marks = [dict.fromkeys(("seconds", "driver", "all", "megabytes"), cost * i) for i in range(1, 11)]
+json.dump([{"done": 4 * i, **m} for i, m in enumerate(marks, 1)], open(told["--out"], "w"))
 """
 
 
@@ -89,3 +101,17 @@ def test_trials_are_held_against_the_rivals_tenth_by_tenth(bench):
     assert by_name["clock"].holds
     assert not trials.compare("off", 1000, marks(0.5, 1.0), marks(0.4, 1.0))[0].holds
     assert by_name["driver's growth per 1,000"].absolute == "5 / 40 MB"
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_every_side_runs_in_a_process_of_its_own(bench, monkeypatch, tmp_path, together):
+    trials, script = bench("trials"), tmp_path / "side.py"
+    monkeypatch.setattr(trials, "__file__", str(script))
+    script.write_text(f"FAILS = ''\n{SIDE}")
+    trials.main(40, tmp_path / "out.json", together=together)
+    rows = json.loads((tmp_path / "out.json").read_text())
+    clocks = [row["median"] for row in rows if row["what"].endswith("clock")]
+    assert clocks == [0.5, 0.25]
+    script.write_text(f"FAILS = 'rays'\n{SIDE}")
+    with pytest.raises(UserError, match="side rays ended with code 3"):
+        trials.main(40, tmp_path / "out.json", together=together)

@@ -55,7 +55,7 @@ def _step(agenda, job, run) -> bool:
 
 
 def outcome(path: Path) -> dict:
-    """Run -> everything of its records that does not depend on the clock."""
+    """Run -> everything of its records that depends on neither clock nor machine."""
     found = {}
     for config in path.glob(f"*/{CONFIG}"):
         folder = RunFolder(config.parent)
@@ -63,7 +63,8 @@ def outcome(path: Path) -> dict:
         records = sorted(folder.records(), key=lambda r: (r["event"], r["epoch"]))
         assert len(lines) == len(records), f"{folder.path} has a record twice"
         for record in records:
-            record.pop("seconds", None), record.pop("tokens_per_second", None)
+            for key in ("seconds", "tokens_per_second", "host"):
+                record.pop(key, None)
         found[folder.path.name] = records
     return found
 

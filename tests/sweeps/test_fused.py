@@ -84,8 +84,10 @@ def test_neither_company_nor_deaths_change_it(study, corpus, corpus_fields, tmp_
 
 @pytest.fixture
 def agenda(study, corpus, corpus_fields, tmp_path):
+    points = resolve(study, corpus, corpus_fields)
+    tuned = [point for point in points if not point.floor]
     with closing(Store(tmp_path)) as store:
-        yield Agenda(study, resolve(study, corpus, corpus_fields), corpus, store)
+        yield Agenda(study, points, corpus, store, tuned)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""How much of a sweep is overhead, and what training its runs together saves.
+
+    python benchmarks/sweep.py --out runs/bench/sweep.json
+
+The main sweep (`sweeps/gru_ablation.py`, embedded captions) from nothing to its table, as a
+user starts it, with `--fuse auto` and then with `--fuse off`, each into a store of its own.
+
+    wall    by the clock, from the command to its exit: Ray's start and the ranking are in it
+    bound   Σ `seconds` of all epochs of all its runs / cores
+
+`seconds` is what a trial's clock showed while it trained an epoch (a fused member's share of
+it), without validation, test and files: on a machine left alone, with one thread a trial,
+its CPU time. On a busy one it grows with the wall, and the first ratio flatters. So the CPU of
+all processes is put beside the same sum as well.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from measure import Ratio, faster, save, slower, table
+from watch import Family
+
+from lmzoo.edge import run
+from lmzoo.record import RECORDS, RunFolder, epochs
+
+ROOT = Path(__file__).parents[1]
+POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a sweep took, in seconds."""
+
+    wall: float
+    cpu: float
+    """Of all its processes; what each used in its last `POLL` seconds may be missing."""
+    training: float
+    runs: int
+
+
+def main(
+    cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
+    epochs: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
+    seeds: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
+    points: Annotated[str, typer.Option(help="LABEL,LABEL; all if empty.")] = "",
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/sweep.json"),
+) -> None:
+    """Both sweeps, one after the other."""
+    asked = ["--max-concurrent", str(cores)]
+    for name, value in (("--epochs", epochs), ("--seeds", seeds), ("--points", points)):
+        asked += [name, str(value)] if value else []
+    auto, off = (sweep([*asked, "--fuse", fuse]) for fuse in ("auto", "off"))
+    smaller = " ".join(asked[2:]).replace("--", "")
+    rows = compare(auto, off, cores, f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}")
+    save(rows, out)
+    typer.echo(table([vars(row) for row in rows]))
+
+
+def sweep(asked: list[str]) -> Spent:
+    """The sweep in a process of its own, into a store that is thrown away."""
+    with tempfile.TemporaryDirectory() as storage:
+        command = [sys.executable, "sweeps/gru_ablation.py", "--storage", storage, *asked]
+        own = {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local", "PYTHONPATH": str(ROOT)}
+        begin, cpu = time.monotonic(), 0.0
+        with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}) as process:
+            family = Family(process.pid)
+            while process.poll() is None:
+                cpu = family.seconds()
+                time.sleep(POLL)
+        wall = time.monotonic() - begin
+        if process.returncode:
+            raise SystemExit(process.returncode)
+        folders = [RunFolder(path.parent) for path in Path(storage).glob(f"*/*/{RECORDS}")]
+        trained = [record["seconds"] for f in folders for record in epochs(f.records())]
+    return Spent(wall, cpu, sum(trained), len(folders))
+
+
+def compare(auto: Spent, off: Spent, cores: int, at: str) -> list[Ratio]:
+    """The rows; both sweeps must have trained the same runs."""
+    assert auto.runs == off.runs, f"{auto.runs} runs and {off.runs}"
+    at = f"{at}, {auto.runs} runs"
+    rows = []
+    for fuse, spent in (("auto", auto), ("off", off)):
+        what, bound = f"sweep, --fuse {fuse}", spent.training / cores
+        wall = slower(f"{what}: wall", at, "its training / cores", [spent.wall], [bound], goal=1.25)
+        cpu = slower(f"{what}: CPU, all", at, "its training", [spent.cpu], [spent.training])
+        rows += [
+            replace(wall, absolute=f"{spent.wall:.0f} / {bound:.0f} s"),
+            replace(cpu, absolute=f"{spent.cpu:.0f} / {spent.training:.0f} s"),
+        ]
+    saved = faster("sweep, --fuse auto: wall", at, "--fuse off", [auto.wall], [off.wall], goal=3)
+    return [*rows, replace(saved, absolute=f"{auto.wall:.0f} / {off.wall:.0f} s")]
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    run(app)
