@@ -4,7 +4,8 @@ r"""K fixed distributions over words: what a latent component says.
     P(v | z) = softmax_v( F_z )                        FreeComponents
 
 Neither depends on the context, so a batch computes the K log-normalisers once and
-gathers its targets: nothing of shape (B, T, V) exists. Whoever owns the components
+gathers its targets, or the whole K x V table once where that has fewer rows and fits
+in the cache: nothing of shape (B, T, V) exists. Whoever owns the components
 decides P(z | context): the mixture emission by a gate, a latent Markov model otherwise.
 
 S0; zoo.md 1.4, DLM21.
@@ -15,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
-from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.log_normaliser import PLAIN, log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.types import Embeddings
 
@@ -51,6 +52,9 @@ class Components(nn.Module):
     def word_scores(self, targets: Int[Tensor, "B T"], table: Embeddings) -> Float[Tensor, "B T K"]:
         """Log P(target | z) for every z."""
         vectors = self.vectors()
+        if len(table) <= targets.numel() and len(table) * len(vectors) <= PLAIN:
+            scores = torch.log_softmax(table @ vectors.T, dim=0)  # fewer words than targets
+            return nn.functional.embedding(targets, scores)
         words = nn.functional.embedding(targets, table)
         return nn.functional.linear(words, vectors, -log_normalisers(vectors, table))
 

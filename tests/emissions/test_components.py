@@ -1,14 +1,19 @@
 """K distributions over words, without anything that chooses among them."""
 
+import copy
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import nn
 
+from lmzoo.emissions import components
 from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.emissions.mixture import MixtureEmission
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 from tests.laws.ask import same
-from tests.tiny import CLOSE
+from tests.tiny import CLOSE, FINE
 
 K, V, E = 4, 7, 3
 KINDS: dict[str, nn.Module] = {
@@ -25,6 +30,24 @@ def test_scores_are_gathered_from_rows_that_sum_to_one(kind: str) -> None:
     rows = words.word_table(table).detach()
     same(rows.exp().sum(1), torch.ones(K), CLOSE, "P(v | z)")
     same(words.word_scores(targets, table).detach(), rows.T[targets], CLOSE, "scores")
+
+
+@pytest.mark.parametrize("kind", ["plain", "scaled"])
+def test_scores_by_word_and_by_target_are_the_same(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, targets = copy.deepcopy(KINDS[kind]).double(), torch.randint(V, (2, 5))
+    table = torch.randn(V, E, dtype=torch.float64, requires_grad=True)
+    found = {}
+    for plain in (components.PLAIN, 0):
+        monkeypatch.setattr(components, "PLAIN", plain)
+        with patch.object(components, "log_normalisers", wraps=log_normalisers) as asked:
+            scores = words.word_scores(targets, table)
+        assert asked.called == (plain == 0)
+        slopes = torch.autograd.grad(scores.square().sum(), (table, *words.parameters()))
+        found[plain] = (scores.detach(), *slopes)
+    for one, other in zip(*found.values(), strict=True):
+        same(one, other, FINE, kind)
 
 
 def test_a_scale_multiplies_its_own_component() -> None:

@@ -25,6 +25,7 @@ from lmzoo.functional.scan.products import (
     before,
     bias_gradient,
     input_gradient,
+    product,
     project,
     state_gradient,
     transposed,
@@ -89,7 +90,7 @@ class GRUScan(Recurrence):
             written, kept_share = (delta.sub_(u), u) if self.z_keeps else (u, delta.sub_(u))
             through_tanh(written, n, dn)
             if self.reset_before:
-                torch.matmul(dn, back_hidden, out=v)
+                product(dn, back_hidden, v)
                 delta = torch.addcmul(kept_share, v, r, out=written)
                 u = kept_share
                 through_sigmoid(v.mul_(h), r, dr)

@@ -22,6 +22,7 @@ from lmzoo.functional.scan.products import (
     before,
     bias_gradient,
     input_gradient,
+    product,
     project,
     state_gradient,
     transposed,
@@ -95,7 +96,7 @@ class LSTMScan(Recurrence):
                 gamma.mul_(f)
             elif self.forget == "coupled":
                 gamma.addcmul_(gamma, i, value=-1)
-            torch.matmul(da[t], back, out=delta)
+            product(da[t], back, delta)
         gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(first_h, states, da)]
         input_gradient([(da, into)], dx)
         return torch.cat([delta, gamma], dim=-1), gradients

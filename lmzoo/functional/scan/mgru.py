@@ -23,6 +23,7 @@ from lmzoo.functional.scan.products import (
     accumulate,
     before,
     input_gradient,
+    product,
     project,
     state_gradient,
     transposed,
@@ -62,7 +63,7 @@ class MGRUScan(Recurrence):
         h = start
         for f_t, g_t, q, next_h in zip(f, g, reads[0] if reads else f, states, strict=True):
             if hf is not None:
-                torch.matmul(self._reads(h, q), hf, out=f_t).sigmoid_()
+                product(self._reads(h, q), hf, f_t).sigmoid_()
             h = self._blend(h, f_t, g_t, next_h)
 
     def reverse(
@@ -100,7 +101,7 @@ class MGRUScan(Recurrence):
                 delta.zero_()
             if df is not None and back_f is not None:
                 if self.read == "logit":
-                    delta.addcmul_(torch.matmul(df[t], back_f, out=u), _logit_slope(h))
+                    delta.addcmul_(product(df[t], back_f, u), _logit_slope(h))
                 else:
                     accumulate(delta, df[t], back_f)
         through = through_sigmoid if self.sigmoid else through_tanh

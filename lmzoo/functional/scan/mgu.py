@@ -22,6 +22,7 @@ from lmzoo.functional.scan.products import (
     before,
     bias_gradient,
     input_gradient,
+    product,
     project,
     state_gradient,
     transposed,
@@ -52,8 +53,8 @@ class MGUScan(Recurrence):
             c = project(x, xh, bh, candidate[0])
             if hh is None:
                 c.tanh_()
-        h = start
-        for t, f_t in enumerate(f):
+        h, states, *candidate = start, states.unbind(0), *(part.unbind(0) for part in candidate)
+        for t, f_t in enumerate(f.unbind(0)):
             if hf is not None:
                 accumulate(f_t, h, hf).sigmoid_()
             if not self.write:
@@ -82,25 +83,28 @@ class MGUScan(Recurrence):
         delta, s, u = (torch.zeros_like(start) for _ in range(3))
         back_f = None if hf is None else transposed(hf)
         back_h = None if hh is None else transposed(hh)
+        # Taken apart once: an index costs as much as a product of a small step.
+        f_at, df_at, upstream_at = f.unbind(0), df.unbind(0), upstream.unbind(0)
+        c_at, dc_at = ((), ()) if dc is None else (candidate[0].unbind(0), dc.unbind(0))
         starts = before(start, states)
         for t in reversed(range(len(f))):
-            f_t, h = f[t], starts[t]
-            delta.add_(upstream[t])
+            f_t, h = f_at[t], starts[t]
+            delta.add_(upstream_at[t])
             if dc is not None:
-                c_t = candidate[0][t]
-                through_tanh(torch.mul(delta, f_t, out=u), c_t, dc[t])
+                c_t = c_at[t]
+                through_tanh(torch.mul(delta, f_t, out=u), c_t, dc_at[t])
                 torch.mul(delta, c_t, out=u)
             if self.carry:
                 u.addcmul_(delta, h, value=-1) if dc is not None else torch.mul(delta, -h, out=u)
             if back_h is not None and dc is not None:
-                u.addcmul_(torch.matmul(dc[t], back_h, out=s), h)
-            through_sigmoid(u, f_t, df[t])
+                u.addcmul_(product(dc_at[t], back_h, s), h)
+            through_sigmoid(u, f_t, df_at[t])
             if self.carry:
                 delta.lerp_(s, f_t)  # s stays zero where h ⊙ f is not read
             else:
                 torch.mul(s, f_t, out=delta)
             if back_f is not None:
-                accumulate(delta, df[t], back_f)
+                accumulate(delta, df_at[t], back_f)
         input_gradient([(df, xf)] + ([] if dc is None else [(dc, xh)]), dx)
         gradients = [
             None if xf is None else weight_gradient(x, df),

@@ -1,6 +1,7 @@
 """The products of a recurrence, with or without a member axis before the batch.
 
 project          x_t W + b for every t, by one product
+product          a W, into its place
 accumulate       out + a W, in place
 weight_gradient  Σ_t a_tᵀ g_t, by one product
 """
@@ -23,19 +24,19 @@ def project(
         return out.zero_() if bias is None else out.copy_(bias.unsqueeze(-2).expand_as(out))
     if weight.dim() == 2:
         rows, flat = x.flatten(0, -2), out.view(-1, out.shape[-1])
-        _ = (
-            torch.mm(rows, weight, out=flat)
-            if bias is None
-            else torch.addmm(bias, rows, weight, out=flat)
-        )
+        _ = product(rows, weight, flat) if bias is None else _onto(bias, rows, weight, flat)
         return out
     # Member by member it would be one product, and a copy of x and of out.
-    for x_t, out_t in zip(x, out, strict=True):
-        if bias is None:
-            torch.bmm(x_t, weight, out=out_t)
-        else:
-            torch.baddbmm(bias.unsqueeze(-2), x_t, weight, out=out_t)
+    for x_t, out_t in zip(x.unbind(0), out.unbind(0), strict=True):
+        _ = product(x_t, weight, out_t) if bias is None else _onto(bias, x_t, weight, out_t)
     return out
+
+
+def product(
+    a: Float[Tensor, "*P B H"], weight: Float[Tensor, "*P H G"], out: Float[Tensor, "*P B G"]
+) -> Float[Tensor, "*P B G"]:
+    """Out = a W; with members at half the cost of `torch.matmul` into a place."""
+    return (torch.mm if out.dim() == 2 else torch.bmm)(a, weight, out=out)
 
 
 def accumulate(
@@ -51,8 +52,9 @@ def weight_gradient(
     """Σ_t inputs_tᵀ gradients_t."""
     if inputs.dim() == 3:
         return inputs.flatten(0, 1).mT @ gradients.flatten(0, 1)
-    total = torch.bmm(inputs[0].mT, gradients[0])
-    for a, g in zip(inputs[1:], gradients[1:], strict=True):
+    (a, *inputs_t), (g, *gradients_t) = inputs.unbind(0), gradients.unbind(0)
+    total = torch.bmm(a.mT, g)
+    for a, g in zip(inputs_t, gradients_t, strict=True):
         total.baddbmm_(a.mT, g)
     return total
 
@@ -69,7 +71,7 @@ def state_gradient(
 
 def bias_gradient(gradients: Float[Tensor, "T *P B G"]) -> Float[Tensor, "*P G"]:
     """Σ over steps and sequences."""
-    return gradients.sum((0, -2))
+    return gradients.sum(-2).sum(0)  # over both at once takes several times as long
 
 
 def input_gradient(
@@ -77,7 +79,7 @@ def input_gradient(
     out: Float[Tensor, "T *P B E"],
 ) -> None:
     """Out = Σ gradients Wᵀ over the products that read the inputs."""
-    terms = [(gradients, weight.mT) for gradients, weight in through if weight is not None]
+    terms = [(gradients, transposed(weight)) for gradients, weight in through if weight is not None]
     if not terms:
         out.zero_()
     for k, (gradients, weight) in enumerate(terms):
@@ -86,7 +88,7 @@ def input_gradient(
         elif weight.dim() == 2:
             out.view(-1, out.shape[-1]).addmm_(gradients.flatten(0, -2), weight)
         else:
-            for gradient, out_t in zip(gradients, out, strict=True):
+            for gradient, out_t in zip(gradients.unbind(0), out.unbind(0), strict=True):
                 out_t.baddbmm_(gradient, weight)
 
 
@@ -100,3 +102,8 @@ def before(
 ) -> list[Float[Tensor, "*P B H"]]:
     """The state that each step starts from."""
     return [start, *states.unbind(0)[:-1]]
+
+
+def _onto(bias: Tensor, a: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+    """Out = b + a W: faster than the library's product with a bias."""
+    return accumulate(out.copy_(bias.unsqueeze(-2).expand_as(out)), a, weight)

@@ -17,6 +17,7 @@ from lmzoo.functional.scan.products import (
     accumulate,
     bias_gradient,
     input_gradient,
+    product,
     project,
     state_gradient,
     transposed,
@@ -59,7 +60,7 @@ class RNNScan(Recurrence):
         da, delta = torch.empty_like(states), torch.zeros_like(start)
         for t in reversed(range(len(states))):
             self._through(delta.add_(upstream[t]), states[t], da[t])
-            torch.matmul(da[t], back, out=delta)
+            product(da[t], back, delta)
         gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(start, states, da)]
         input_gradient([(da, into)], dx)
         return delta, gradients

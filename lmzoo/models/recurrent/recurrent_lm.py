@@ -175,7 +175,7 @@ class RecurrentLM(LanguageModel):
 
     def _outputs(self, tokens: Tensor) -> Float[Tensor, "W B t E"]:
         """N(h) after each token, from each initial state."""
-        x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        x = self._inputs(tokens)
         start = self._start_vectors()
         count, batch = len(start), len(tokens)
         start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
@@ -185,6 +185,13 @@ class RecurrentLM(LanguageModel):
         for layer, begin in zip(self.upper, upper, strict=True):
             h = cast("Cell", layer).scan(h, begin)
         return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
+
+    def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        """N(e(s)): normalised word by word, or position by position if those are fewer."""
+        norm = self.config.norm
+        if norm.over_time or tokens.numel() <= self.task.vocab:
+            return normalise_sequence(self.embedding(tokens), norm)
+        return nn.functional.embedding(tokens, normalise_vectors(self.embedding.weight, norm))
 
     @property
     def _cells(self) -> list[Cell]:

@@ -1,0 +1,35 @@
+"""Inputs normalised word by word are those normalised position by position."""
+
+import pytest
+import torch
+
+from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.models.recurrent import recurrent_lm
+from tests.laws.ask import same
+from tests.tiny import FINE, tiny
+
+FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
+
+
+@pytest.mark.parametrize("norm", Norm)
+@pytest.mark.parametrize("tokens", [FEW, MANY], ids=["few", "many"])
+def test_values_and_gradients(norm: Norm, tokens: torch.Tensor) -> None:
+    model = tiny("recurrent_lm", vocab=4, norm=norm.value).double()
+    assert (tokens.numel() > model.task.vocab) == (tokens is MANY)
+    weight = model.embedding.weight
+    ours, plain = model._inputs(tokens), normalise_sequence(model.embedding(tokens), norm)
+    same(ours.detach(), plain.detach(), FINE, "inputs")
+    upstream = torch.randn(plain.shape, dtype=torch.float64)
+    one, other = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
+    same(one, other, FINE, "gradient")
+
+
+def test_many_positions_are_not_normalised_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = tiny("recurrent_lm", vocab=4, norm="rms"), []
+    monkeypatch.setattr(
+        recurrent_lm, "normalise_sequence", lambda x, norm: seen.append(x.shape) or x
+    )
+    model._inputs(MANY)
+    assert not seen
+    model._inputs(FEW)
+    assert seen == [(1, 2, model.config.width)]
