@@ -38,6 +38,6 @@ def site():
 @pytest.fixture(scope="session")
 def undisturbed(site) -> Path:
     """The store of the sweep that nobody disturbed, run on the head."""
-    run = site.head.run(f"cd lmzoo && PYTHONPATH=. {site.sweep('undisturbed')}", seconds=900)
+    run = site.head.run(f"cd lmzoo && PYTHONPATH=. {site.sweep('undisturbed')}", seconds=1800)
     assert run.returncode == 0, run.stdout + run.stderr
     return site.store("undisturbed")

@@ -29,7 +29,7 @@ LOG = logging.getLogger("lmzoo.drills")
 KINDS = ("trial", "raylet", "driver", "readonly", "full", "truncate")
 AWAY = (2.0, 6.0)
 """Seconds that the store is away, at least and at most."""
-QUIET = 240.0
+QUIET = 900.0
 """Seconds without a new epoch after which a script that lives is taken for stuck."""
 
 

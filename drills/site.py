@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from drills.hosts import ROOT, Host
+from lmzoo.record import RunFolder, epochs
 
 T = TypeVar("T")
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
@@ -29,7 +30,7 @@ class Site:
         """`ray up`, and wait until all workers have joined."""
         done = self._ray("up -y /mnt/cluster.yaml")
         assert "Ray runtime started" in done, done
-        wait_until(lambda: self.nodes() == 1 + len(self.workers), 300)
+        wait_until(lambda: self.nodes() == 1 + len(self.workers), 900)
 
     def down(self) -> None:
         """`ray down`; no Ray process is left on the head."""
@@ -59,7 +60,8 @@ class Site:
 
     def trained_on(self, name: str) -> set[str]:
         """The hosts that took part in a sweep."""
-        return set[str]().union(*(self.hosts_of(run) for run in self.store(name).iterdir()))
+        runs = [records.parent for records in self.store(name).glob("*/records.ndjson")]
+        return set[str]().union(*(self.hosts_of(run) for run in runs))
 
     def run_of(self, name: str, host: Host) -> Path | None:
         """A run that the host is in the middle of: at least an epoch, all there, and no end."""
@@ -70,8 +72,8 @@ class Site:
         return None
 
     def hosts_of(self, run: Path) -> set[str]:
-        """The hosts that trained a part of it, as its event files tell."""
-        return {file.name.split(".")[4] for file in run.glob("events.out.tfevents.*")}
+        """The hosts that trained a part of it, as its records tell."""
+        return {record["host"] for record in epochs(RunFolder(run).records())}
 
     def _ray(self, command: str) -> str:
         ray = f"cd {ROOT} && {ROOT}/.venv/bin/ray {command} 2>&1"

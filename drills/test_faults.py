@@ -84,7 +84,7 @@ def disk(tmp_path):
         pytest.skip(f"{error}; the drill needs root")
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(14400)
 @pytest.mark.parametrize("faults", [len(KINDS), 30])
 def test_faults_change_no_digit(faults, script, disk, study, corpus, corpus_fields, tmp_path):
     changes = long(study, epochs=faults, samples=faults // 5 + 3)

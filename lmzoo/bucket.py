@@ -34,6 +34,8 @@ class BucketPlace(Place):
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix = bucket, prefix
         self._lease: Lease | None = None
+        self._recalled: dict[str, bytes] = {}
+        """Key -> what was there, of objects that were read beforehand and not yet asked for."""
         super().__init__(Path(tempfile.gettempdir()) / "lmzoo-scratch" / bucket / prefix)
 
     @classmethod
@@ -45,7 +47,9 @@ class BucketPlace(Place):
         return cls(bucket, prefix.strip("/"))
 
     def __truediv__(self, name: str) -> "BucketPlace":
-        return BucketPlace(self.bucket, f"{self.prefix}/{name}".strip("/"))
+        below = BucketPlace(self.bucket, f"{self.prefix}/{name}".strip("/"))
+        below._recalled = self._recalled
+        return below
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
@@ -54,6 +58,16 @@ class BucketPlace(Place):
     def address(self) -> str:
         """Its URL."""
         return str(self)
+
+    def read(self, name: str) -> bytes | None:
+        """See `Place.read`; what was recalled is given once."""
+        recalled = self._recalled.pop(self._key(name), None)
+        return super().read(name) if recalled is None else recalled
+
+    def recall(self, name: str) -> None:
+        """Read the object of this name in every folder below now, many at a time."""
+        found = {self._key(key): data for key, data in self._read_all((name,))}
+        self._recalled.update(found)
 
     def delete(self, *names: str) -> None:
         """Delete objects, whether they exist or not."""
@@ -76,19 +90,11 @@ class BucketPlace(Place):
 
     def fetch(self, names: Iterable[str]) -> Path:
         """A local copy of the objects below whose last name is one of `names` (globs)."""
-        wanted, target = tuple(names), Path(tempfile.mkdtemp(prefix="lmzoo-fetched-"))
+        target = Path(tempfile.mkdtemp(prefix="lmzoo-fetched-"))
         atexit.register(shutil.rmtree, target, ignore_errors=True)
-
-        def bring(key: str) -> None:
-            data = self.read(key)
-            if data is not None:
-                (target / key).parent.mkdir(parents=True, exist_ok=True)
-                (target / key).write_bytes(data)
-
-        keys = persistently(lambda: list(self.keys()), str(self))
-        with ThreadPoolExecutor(THREADS) as pool:
-            found = [key for key in keys if any(fnmatch(Path(key).name, name) for name in wanted)]
-            list(pool.map(bring, found))
+        for key, data in self._read_all(tuple(names)):
+            (target / key).parent.mkdir(parents=True, exist_ok=True)
+            (target / key).write_bytes(data)
         return target
 
     def keys(self) -> Iterator[str]:
@@ -102,6 +108,15 @@ class BucketPlace(Place):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
+    def _read_all(self, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+        """The objects below whose last name is one of `names` (globs), read many at a time."""
+        keys = persistently(lambda: list(self.keys()), str(self))
+        found = [key for key in keys if any(fnmatch(Path(key).name, name) for name in names)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            for key, data in zip(found, pool.map(self.read, found), strict=True):
+                if data is not None:
+                    yield key, data
+
     def _read(self, name: str) -> bytes | None:
         answer = self._call("get_object", name)
         return None if answer is None else answer["Body"]
@@ -109,6 +124,7 @@ class BucketPlace(Place):
     def _write(self, name: str, data: bytes, keep: str) -> None:
         if self._lease:
             self._lease.check()
+        self._recalled.pop(self._key(name), None)
         if keep:
             source = {"Bucket": self.bucket, "Key": self._key(name)}
             self._call("copy_object", keep, CopySource=source)

@@ -1,7 +1,9 @@
 """Where files of a store lie: a folder here, or (`lmzoo/bucket.py`) a prefix of a bucket.
 
 A file is written whole or not at all; a line is appended whole or not at all; and one
-process at a time holds a place. Every call waits for a store that is away for a while
+process at a time holds a place. A file server may give a lock to another while its holder
+stands still, so who writes to a place that it holds looks first whose name is in the lock.
+Every call waits for a store that is away for a while
 (`lmzoo/persist.py`). Standard library only.
 """
 
@@ -30,6 +32,8 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._held: tuple[str, str] | None = None
+        """The lock by which this process holds the place, and what it wrote into it."""
 
     def __truediv__(self, name: str) -> "Place":
         return Place(self.path / name)
@@ -45,6 +49,9 @@ class Place:
     def read(self, name: str) -> bytes | None:
         """The file's bytes; None if there is no such file."""
         return persistently(lambda: self._read(name), f"{self}/{name}")
+
+    def recall(self, name: str) -> None:
+        """Make ready to read the file of this name in every folder below: here they are near."""
 
     def write(self, name: str, data: bytes, keep: str = "") -> None:
         """Replace the file; a reader sees the old or the new, which is kept as `keep`, if given."""
@@ -83,6 +90,7 @@ class Place:
                     file.truncate(0)
                     file.write(myself())
                     file.flush()
+                    self._held = name, myself()
                 return file
 
     def share(self, pattern: str) -> None:
@@ -92,6 +100,14 @@ class Place:
         """A local folder with the files below whose names are `names` (globs): this one."""
         return self.path
 
+    def _check(self) -> None:
+        if self._held is None:
+            return
+        name, holder = self._held
+        found = (self._read(name) or b"").decode(errors="replace")
+        if found not in ("", holder):
+            raise UserError(f"{self} is no longer held: {found} has its lock")
+
     def _read(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()
@@ -99,6 +115,7 @@ class Place:
             return None
 
     def _write(self, name: str, data: bytes, keep: str) -> None:
+        self._check()
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
         partial = path.with_name(f".{name}.{os.getpid()}")
@@ -113,6 +130,7 @@ class Place:
         partial.replace(path)
 
     def _append(self, name: str, line: bytes) -> None:
+        self._check()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / name).open("a+b", buffering=0) as file:
             size = _cut_torn_line(file)

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from sweeps.engine.source import runtime_env
 
 ADDRESS = os.environ.get("RAY_ADDRESS", "").removeprefix("local")
 """The cluster to join; '' is one of our own."""
+STARTS = 5
+"""How often starting Ray is tried."""
+LOG = logging.getLogger("lmzoo.sweep")
 JOIN = 180.0
 """Seconds that a machine of the cluster may take to join it."""
 
@@ -64,14 +68,28 @@ def cluster() -> Iterator[None]:
     if ADDRESS:
         _join(quiet)
     else:
-        ray.init(address="local", include_dashboard=False, **quiet)
+        _start(quiet)
     # Ray installs a handler of its own; SIGTERM should stop as gracefully as Ctrl-C does.
     before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes that died
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
         ray.shutdown()
+
+
+def _start(quiet: Mapping[str, Any]) -> None:
+    """Start Ray; on a busy machine its parts give each other up, and are started again."""
+    for more in reversed(range(STARTS)):
+        try:
+            ray.init(address="local", include_dashboard=False, **quiet)
+        except Exception as error:  # Ray's own kind is none in particular
+            if not more:
+                raise
+            LOG.warning("Ray did not start (%s); trying again", str(error).partition(".")[0])
+        else:
+            return
 
 
 def refuse_impossible(resources: Resources) -> None:

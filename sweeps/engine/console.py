@@ -27,7 +27,7 @@ class Console:
 
     def __init__(self, agenda: Agenda, *, as_json: bool) -> None:
         self.agenda, self.as_json = agenda, as_json
-        self.rich = Rich(stderr=True)
+        self.rich, self._out = Rich(stderr=True), sys.stdout
         self.began = time.monotonic()
         self.finished = 0
         self.epochs = 0
@@ -54,8 +54,8 @@ class Console:
         self.finished += 1
         self.epochs += 1
         if self.as_json:
-            sys.stdout.write(json.dumps(_line(job)) + "\n")
-            sys.stdout.flush()
+            self._out.write(json.dumps(_line(job)) + "\n")
+            self._out.flush()
         elif self._live is None:
             loss = f"{job.value:.4f}" if job.value is not None else "—"
             self.rich.print(

@@ -4,13 +4,16 @@ A trial trains one run, or a pack of runs as one program (`fused.py`). It owns n
 that Tune would have to save: it opens the runs' folders, goes on from their checkpoints,
 and after each epoch the folders have all there is; a trial that dies is simply started
 again. One that hears no more of its sweep, because the network between them is cut, lets
-go of its runs, so that its successor elsewhere can go on with them.
+go of its runs, so that its successor elsewhere can go on with them; one of which its
+sweep hears no more is killed (`pulse.py`).
 """
 
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
+
+from sweeps.engine.pulse import beat
 
 if TYPE_CHECKING:
     from sweeps.engine.open_run import OpenRun, Report
@@ -26,6 +29,7 @@ class Trial(tune.Trainable):
 
     def setup(self, config: dict[str, Any], corpus: Any = None, threads: int = 1) -> None:
         """Make ready; torch is imported here and never in the driver's Tune code."""
+        beat()
         import torch
 
         from lmzoo.device import best_device

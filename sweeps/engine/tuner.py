@@ -1,13 +1,16 @@
-"""Ray Tune as the scheduler: it places trials and restarts the dead; the agenda decides.
+"""Ray Tune as the scheduler: it places trials and tells of their death; the agenda decides.
 
 Tune's own search state, scheduler state and result files are not used for anything:
-they live in a temporary folder and go with it.
+they live in a temporary folder and go with it. Nor is its way to start a trial again:
+of a trial that dies between two runs it takes note twice, and gives it up.
 """
 
+import logging
 import os
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.engine.cluster import Resources, cluster, places, refuse_impossible
@@ -26,6 +29,7 @@ from lmzoo.data.corpus import Corpus
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console
 from sweeps.engine.fused import Packer
+from sweeps.engine.pulse import Pulses
 from sweeps.engine.trial import Trial
 
 if TYPE_CHECKING:
@@ -36,6 +40,19 @@ MAX_FAILURES = 3
 START = 60.0
 """Seconds that an actor may take to start."""
 
+# It would list all trials that died, though they were started again.
+logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)
+
+
+@dataclass
+class _Pack:
+    """What a trial was given."""
+
+    config: dict[str, Any]
+    going: set[str]
+    """Its runs that have not ended."""
+    deaths: int = 0
+
 
 class _Jobs(Searcher):
     """Hands the agenda's jobs to Tune, packed."""
@@ -44,20 +61,25 @@ class _Jobs(Searcher):
         super().__init__(metric="loss", mode="min")
         self.packer, self.agenda, self.console = packer, packer.agenda, console
         self.places = places
-        self.runs: dict[str, set[str]] = {}
+        self.runs: dict[str, _Pack] = {}
+        self._lost: list[_Pack] = []
 
     def suggest(self, trial_id: str) -> Any:
+        if self._lost:
+            self.runs[trial_id] = self._lost.pop(0)
+            return self.runs[trial_id].config
         pack = self.packer.next(idle=max(1, self.places - len(self.runs)))
         if not pack:
             return Searcher.FINISHED if self.agenda.done else None
-        self.runs[trial_id] = {job.run for job in pack}
         folders = [self.agenda.store.run(job.run).place.address for job in pack]
         fused = self.packer.fused(pack[0])
-        return {"folders": folders, "budget": pack[0].budget, "fused": fused}
+        config = {"folders": folders, "budget": pack[0].budget, "fused": fused}
+        self.runs[trial_id] = _Pack(config, {job.run for job in pack})
+        return config
 
     def take(self, trial_id: str, reports: "Iterable[Report]") -> bool:
         """Take in what a trial tells of its runs; whether any of them goes on."""
-        going = self.runs.get(trial_id, set())
+        going = self.runs[trial_id].going if trial_id in self.runs else set[str]()
         for run, epoch, loss, ended in reports:
             if run in going and (ended or not self.agenda.report(run, epoch, loss)):
                 going.remove(run)
@@ -74,9 +96,15 @@ class _Jobs(Searcher):
     ) -> None:
         if result and not error:
             self.take(trial_id, result["runs"])
-        left = self.runs.pop(trial_id, set())
-        for run in sorted(left):
-            if len(left) > 1:
+        pack = self.runs.pop(trial_id, None)
+        if pack is None:
+            return
+        pack.deaths += error
+        if error and pack.going and pack.deaths <= MAX_FAILURES:
+            self._lost.append(pack)
+            return
+        for run in sorted(pack.going):
+            if len(pack.going) > 1:
                 self.packer.again(run)
             else:
                 failed = f"died {MAX_FAILURES + 1} times" if error else ""
@@ -104,7 +132,9 @@ class _Judge(FIFOScheduler):
         on another node: where runs are shorter than that takes, no second node ever came
         to work. The newest has none yet; the oldest goes first when it has waited long.
         """
-        pending = [t for t in tune_controller.get_trials() if t.status == TuneTrial.PENDING]
+        live = {t.trial_id: t for t in tune_controller.get_live_trials()}  # not all that ever were
+        waiting = (live[name] for name in self.jobs.runs if name in live)
+        pending = [trial for trial in waiting if trial.status == TuneTrial.PENDING]
         if not pending:
             return None
         since = self.waiting.setdefault(pending[0].trial_id, time.monotonic())
@@ -118,6 +148,13 @@ class _Judge(FIFOScheduler):
         goes_on = self.jobs.take(trial.trial_id, result["runs"])
         return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
 
+    def on_trial_complete(
+        self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]
+    ) -> None:
+        """Forget Tune's moving averages of a trial that is over: 17 kB each, kept to the end."""
+        trial.run_metadata.metric_analysis.clear()
+        trial.run_metadata.metric_n_steps.clear()
+
 
 def train(
     agenda: Agenda, corpus: Corpus, resources: Resources, console: Console, fuse: int | None = None
@@ -129,7 +166,8 @@ def train(
     Raises:
         UserError: no node of the cluster can ever hold a trial.
     """
-    with cluster(), tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+    scratch_folder = tempfile.TemporaryDirectory(prefix="sweep-")
+    with cluster(), scratch_folder as scratch, Pulses() as pulses:
         refuse_impossible(resources)
         side_by_side = places(resources)
         jobs = _Jobs(Packer(agenda, corpus, most=fuse), console, side_by_side)
@@ -145,7 +183,7 @@ def train(
             max_concurrent_trials=side_by_side,
             storage_path=scratch,
             reuse_actors=True,
-            max_failures=MAX_FAILURES,
+            callbacks=[pulses],
             raise_on_failed_trial=False,
             verbose=0,
             trial_dirname_creator=lambda trial: str(trial.trial_id),

@@ -129,3 +129,24 @@ def test_errors_name_the_place_and_the_cause(bucket, monkeypatch):
     bucket_module._client.cache_clear()
     with pytest.raises(UserError, match="S3 does not answer"):
         place(f"{bucket}/x").read("a")
+
+
+def test_what_is_recalled_is_read_at_once_and_given_once(there, monkeypatch):
+    for i in range(4):
+        (there / f"run{i}").write("records", b"old%d\n" % i)
+    met, read = threading.Barrier(4, timeout=60), bucket_module.BucketPlace._read
+
+    def together(self, name):
+        met.wait()
+        return read(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_module.BucketPlace, "_read", together)
+        there.recall("records")
+    elsewhere = place(str(there))
+    (elsewhere / "run0").write("records", b"new")
+    assert (there / "run0").read("records") == b"old0\n", "it was not recalled"
+    assert (there / "run0").read("records") == b"new"
+    (there / "run1").append("records", "more")
+    assert (there / "run1").read("records") == b"old1\nmore\n"
+    assert (there / "run9").read("records") is None

@@ -1,6 +1,7 @@
 """A folder that is full, away or half written: nothing is lost, nothing is written by half."""
 
 import errno
+import fcntl
 import logging
 import os
 import subprocess
@@ -145,3 +146,22 @@ def test_a_holder_that_is_killed_lets_go_and_one_that_lives_is_named(here):
     process.kill()
     process.communicate()
     here.hold(".lock", patience=5.0).close()
+
+
+def test_who_was_forgotten_while_it_stood_still_does_not_write(here, monkeypatch):
+    """A file server has taken the lock back, and given it to a process elsewhere."""
+    lock = here.hold(".lock")
+    here.append("records", "one")
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    other = Place(here.path)
+    monkeypatch.setattr("lmzoo.place.myself", lambda: "process 7 on elsewhere")
+    held = other.hold(".lock")
+    other.append("records", "two")
+    for write in (lambda: here.append("records", "three"), lambda: here.write("state", b"")):
+        with pytest.raises(UserError, match="no longer held: process 7 on elsewhere has its lock"):
+            write()
+    other.append("records", "four")
+    assert here.read("records") == b"one\ntwo\nfour\n"
+    assert here.read("state") is None
+    held.close()
+    lock.close()

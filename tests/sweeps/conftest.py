@@ -1,11 +1,15 @@
 """A corpus of a few sentences, and a study small enough to run by hand."""
 
+import dataclasses
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lmzoo.data.open import open_corpus
 from sweeps.engine import Point, Study
+
+from .processes import ROOT, end, start
 
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 
@@ -33,6 +37,42 @@ def corpus(corpus_fields: dict):
 @pytest.fixture
 def study(sentences: Path) -> Study:
     return _study(sentences)
+
+
+@pytest.fixture
+def script(tmp_path, sentences, monkeypatch) -> Path:
+    """The study as a script, which also a process outside this folder can run."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    path = tmp_path / "toy.py"
+    path.write_text(
+        "from pathlib import Path\n"
+        "from sweeps.engine import main\n"
+        "from tests.sweeps.conftest import _study\n"
+        "if __name__ == '__main__':\n"
+        f"    main(_study(Path({str(sentences)!r})))\n"
+    )
+    return path
+
+
+@pytest.fixture
+def sweeping(script, tmp_path):
+    """Start the script with more options; its records go below `runs`, its console to pipes."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, storage: str = "") -> subprocess.Popen[str]:
+        where = storage or str(tmp_path / "runs")
+        started.append(start(script, "--storage", where, "--json", "--fuse", "off", *options))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        end(process)
+
+
+def small_study(sentences: Path) -> Study:
+    """Two points of it, and fewer settings."""
+    whole = _study(sentences)
+    return dataclasses.replace(whole, points=whole.points[:2], samples=2)
 
 
 def _study(sentences: Path) -> Study:

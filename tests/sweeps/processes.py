@@ -1,5 +1,6 @@
 """Real sweeps as real processes: started, looked into, killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,12 +15,22 @@ ROOT = Path(__file__).parents[2]
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
     """The study script in a process of its own; what it says goes to pipes, or to `out`."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "300"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "60"}
     env.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         [sys.executable, str(script), *options],
         stdout=out or subprocess.PIPE, stderr=out or subprocess.PIPE, text=True, cwd=ROOT, env=env,
     )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing of it behind, however the test that started it went."""
+    below = descendants(process.pid) if process.poll() is None else {}
+    process.kill()
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str, str]:
@@ -53,6 +64,12 @@ def descendants(pid: int) -> dict[int, str]:
         fresh = {child for child, parent in parents.items() if parent in fresh}
         found.update({child: names[child] for child in fresh})
     return found
+
+
+def training(driver: int) -> list[int]:
+    """The processes that train an epoch just now."""
+    below = descendants(driver).items()
+    return [pid for pid, name in below if name.startswith("ray::") and ".train" in name]
 
 
 def kill_a_trial(driver: int) -> bool:

@@ -9,7 +9,6 @@ from lmzoo.record import STUDY
 
 from .byhand import agree, outcome, sweep
 from .processes import (
-    ROOT,
     descendants,
     epochs_on_disk,
     finish,
@@ -24,25 +23,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.xdist_group
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
-@pytest.fixture
-def script(tmp_path, sentences):
-    path = tmp_path / "toy.py"
-    path.write_text(
-        "from pathlib import Path\n"
-        "from sweeps.engine import main\n"
-        "from tests.sweeps.conftest import _study\n"
-        "if __name__ == '__main__':\n"
-        f"    main(_study(Path({str(sentences)!r})))\n"
-    )
-    return path
-
-
 @pytest.mark.parametrize("fuse", ["off", "auto"])
 def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
-    script, tmp_path, study, corpus, corpus_fields, monkeypatch, fuse
+    script, tmp_path, study, corpus, corpus_fields, fuse
 ):
     """To the bit where nothing is fused; else as near as another order of summing leaves."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     store = tmp_path / "runs" / "toy-text"
     options = ("--storage", str(tmp_path / "runs"), "--json", "--fuse", fuse)
 
