@@ -13,6 +13,7 @@ every Ray process that it can see.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -25,6 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BRIDGE = "lmzoo-br"
 GATEWAY = "10.77.0.1"
+LOCK = Path("/var/tmp/lmzoo-drill.lock")
+"""Held by a running drill: the names of hosts and bridge are the machine's."""
 
 
 def sh(*command: str | Path) -> str:
@@ -32,6 +35,19 @@ def sh(*command: str | Path) -> str:
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+def clear() -> None:
+    """Remove what a drill left that was itself killed: hosts, their processes, the bridge."""
+    for name in [line.split()[0] for line in sh("ip", "netns", "list").splitlines()]:
+        if name.startswith("lmzoo-"):
+            for process in sh("ip", "netns", "pids", name).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
+            sh("ip", "netns", "del", name)
+    for link in Path("/sys/class/net").glob("lmzoo-*"):
+        # One end of a cable goes with the other, in its own time.
+        subprocess.run(["ip", "link", "del", link.name], check=False, capture_output=True)
 
 
 class Host:
@@ -154,6 +170,12 @@ class Network:
         self.hosts: list[Host] = []
 
     def __enter__(self) -> "Network":
+        self._lock = LOCK.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"another drill is running on this machine ({LOCK})") from None
+        clear()
         self.shared.mkdir(parents=True)
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key")
         sh("ip", "link", "add", BRIDGE, "type", "bridge")
@@ -165,6 +187,7 @@ class Network:
         for host in self.hosts:
             host.remove()
         sh("ip", "link", "del", BRIDGE)
+        self._lock.close()
 
     def host(self, name: str, last: int, *, checkout: bool = False) -> Host:
         """Add a host; with `checkout` it sees this repository, as a developer's laptop does."""
