@@ -27,7 +27,8 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
     low, high = 2, WIDEST + 1
     if count(_wide(model, low), task) > parameters:
         raise UserError(
-            f"{MODELS.name_of(model)} has more than {parameters:,} parameters at width 2"
+            f"{MODELS.name_of(model)} has more than {parameters:,} parameters at width 2; "
+            "raise --parameters, or leave the point out with --points"
         )
     while high - low > 1:
         middle = (low + high) // 2
