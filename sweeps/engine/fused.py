@@ -4,7 +4,8 @@ A pack is one trial for Tune and many runs for everybody else: each has its own 
 curves and records, is judged by itself and leaves when it ends. Nobody waits for a pack
 to fill: whatever is ready and fits goes together, shared out evenly over the places that
 are idle. Members of one seed come first, as their batches are equally long. A
-run that died in company is tried once more alone, so that it can spoil nobody.
+pack that dies is started again as it was; what it died with for good is tried alone, each
+run by itself, so that one can spoil nobody.
 
 Whether a run is fused at all depends on its model and size only, never on the company.
 """

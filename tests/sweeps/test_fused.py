@@ -12,7 +12,7 @@ from sweeps.engine.fused import Packer, read_fuse
 from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
 from sweeps.engine.trial import Trial
-from sweeps.engine.tuner import _Jobs
+from sweeps.engine.tuner import MAX_FAILURES, _Jobs
 from tests.sweeps.byhand import agree, outcome
 from tests.sweeps.byhand import sweep as one_by_one
 
@@ -103,16 +103,25 @@ def test_what_is_ready_is_shared_out_evenly(agenda, corpus, most, places, sizes)
     assert found == sizes
 
 
+def die(jobs, trial):
+    """Let the trial die as often as it is started again; the folders that it had each time."""
+    had = []
+    for i in range(MAX_FAILURES + 1):
+        had.append((jobs.runs[trial].config if i == 0 else jobs.suggest(trial))["folders"])
+        jobs.on_trial_complete(trial, error=True)
+    return had
+
+
 def test_what_a_pack_died_with_is_tried_alone(agenda, corpus):
     jobs = _Jobs(Packer(agenda, corpus, most=None), _Silent(), places=2)
     died = jobs.suggest("first")["folders"]
-    jobs.on_trial_complete("first", error=True)
+    assert die(jobs, "first") == [died] * (MAX_FAILURES + 1)
     packs = {}
     while pack := jobs.suggest(name := str(len(packs))):
         packs[name] = pack["folders"]
     again = {name: pack for name, pack in packs.items() if set(pack) & set(died)}
     assert sorted(again.values()) == [[folder] for folder in sorted(died)]
-    jobs.on_trial_complete(next(iter(again)), error=True)
+    die(jobs, next(iter(again)))
     failed = [j for p in agenda.points for j in p.jobs.values() if j.status == "failed"]
     assert [job.reason for job in failed] == ["died 4 times"]
 
