@@ -45,7 +45,8 @@ def weights_of(shape: Shape) -> int:
 def matrix_floor(shape: Shape, rates: Rates) -> float:
     """Seconds of a step of all members if nothing but their products took time."""
     n, E, K = shape.B * (shape.T - 1), shape.E, shape.K
-    forward = 2 * (n * (4 * E * E + 2 * E * K) + K * shape.V * E)
+    scored = shape.V if n >= shape.V else shape.V + n  # words, and targets where those are fewer
+    forward = 2 * (n * (4 * E * E + E * K) + K * scored * E)
     return shape.P * 3 * forward / rates.flops
 
 
