@@ -1,5 +1,6 @@
 """A sweep under Ray, killed in every way, ends as one that nobody disturbed."""
 
+import dataclasses
 import json
 import signal
 
@@ -23,13 +24,17 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.xdist_group
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
-@pytest.mark.parametrize("fuse", ["off", "auto"])
+@pytest.mark.parametrize(
+    ("fuse", "epochs"), [("off", 4), pytest.param("auto", 12, marks=pytest.mark.slow)]
+)
 def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
-    script, tmp_path, study, corpus, corpus_fields, fuse
+    script, tmp_path, study, corpus, corpus_fields, fuse, epochs
 ):
     """To the bit where nothing is fused; else as near as another order of summing leaves."""
     store = tmp_path / "runs" / "toy-text"
-    options = ("--storage", str(tmp_path / "runs"), "--json", "--fuse", fuse)
+    study = dataclasses.replace(study, epochs=epochs)  # fused, four are over before they are struck
+    where = ("--storage", str(tmp_path / "runs"))
+    options = (*where, "--json", "--fuse", fuse, "--epochs", str(epochs))
 
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= 5)
@@ -43,7 +48,7 @@ def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
     before = epochs_on_disk(store)
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= before + 5)
-    assert kill_a_trial(driver.pid)
+    wait_until(lambda: kill_a_trial(driver.pid))
     wait_until(lambda: epochs_on_disk(store) >= before + 12)
     driver.send_signal(signal.SIGTERM)
     code, _, err = finish(driver)
