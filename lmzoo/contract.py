@@ -56,6 +56,8 @@ class Task:
     vocab: int = Field(ge=2)
     length: int = Field(ge=2)
     """Padded length T, `<start>` included."""
+    ends: bool = False
+    """Whether a sequence that is whole has `<end>` as its last token."""
     source_vocab: int = Field(0, ge=0)
     """Tokens a source is made of; 0 if nothing is given beside a sequence."""
     source_length: int = Field(0, ge=0)
@@ -229,9 +231,9 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
             if reset is not None:
                 draws.manual_seed(stream(seed, name))
                 reset()
-        for name, parameter in model.named_parameters() if init != "default" else ():
+        for name, _ in model.named_parameters() if init != "default" else ():
             draws.manual_seed(stream(seed, "init", name))
-            redraw(name, parameter, init)
+            redraw(model, name, init)
 
 
 def stream(seed: int, *names: object) -> int:

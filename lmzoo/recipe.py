@@ -57,7 +57,8 @@ class Recipe:
     accumulate: Accumulate = Accumulate.STEP
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
-    """How all matrices of the model are drawn, biases then 0; `default` is each part's own."""
+    """How all matrices of the model are drawn, biases then 0; `default` is each part's own. What a
+    field asks for by itself (a spectral radius, a forget bias) holds under every scheme."""
 
     @field_validator("init")
     @classmethod

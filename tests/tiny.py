@@ -46,13 +46,13 @@ def rows() -> list[str]:
     return [name for name in zoo.names() if zoo.row(name).model is not None]
 
 
-def shrink(fields: Mapping[str, Any]) -> dict[str, Any]:
+def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY) -> dict[str, Any]:
     """The fields with every size made tiny; a size that is off (None or 0) stays off."""
     return {
-        key: shrink(value)
+        key: shrink(value, sizes)
         if isinstance(value, Mapping)
-        else TINY[key]
-        if key in TINY and value
+        else sizes[key]
+        if key in sizes and value
         else value
         for key, value in fields.items()
     }

@@ -136,7 +136,7 @@ class Attention(nn.Module):
             seen = None if see is None else see.unsqueeze(-3)
             taken = nn.functional.scaled_dot_product_attention(q, k, v, seen, dropout, scale=1.0)
         else:
-            taken = nn.functional.dropout(self._picked(_compare(q, k, see)), dropout) @ v
+            taken = nn.functional.dropout(self.weigh(_compare(q, k, see)), dropout) @ v
         return self.output(taken.transpose(-3, -2).flatten(-2))
 
     def logits(
@@ -145,7 +145,7 @@ class Attention(nn.Module):
         memory: Float[Tensor, "*N M E"],
         see: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
-        """τ q · k of every head, -∞ where a query may not look; their softmax is α."""
+        """τ q · k of every head, -∞ where a query may not look."""
         return self.compare(x, self._keys(memory), see)
 
     def compare(
@@ -156,6 +156,12 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "*N heads Q M"]:
         """The logits over a memory whose keys are known."""
         return _compare(self._queries(x), keys, see)
+
+    def weigh(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
+        """α as it is used: the softmax, or the one-hot of what is picked."""
+        return (
+            torch.softmax(logits, dim=-1) if self.config.pick is Pick.MEAN else self._picked(logits)
+        )
 
     def directions(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         """q by head, normalised as asked: what is compared, but for τ."""

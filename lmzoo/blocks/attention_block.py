@@ -12,7 +12,6 @@ Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745).
 from collections.abc import Callable
 from enum import StrEnum
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -83,9 +82,9 @@ class AttentionBlock(nn.Module):
     def weights(
         self, x: Float[Tensor, "*N T E"], see: Bool[Tensor, "*S T T"] | None = None
     ) -> Float[Tensor, "*N heads T T"]:
-        """α: how much each position of x looks at each other, by head."""
+        """α as it is used: how much each position of x looks at each other, by head."""
         looked = self.attention_norm(x) if self.place is NormPlace.PRE else x
-        return torch.softmax(self.attention.logits(looked, looked, see), dim=-1)
+        return self.attention.weigh(self.attention.logits(looked, looked, see))
 
     def _residual(self, x: Tensor, part: Callable[[Tensor], Tensor], norm: nn.LayerNorm) -> Tensor:
         if self.place is NormPlace.PRE:

@@ -1,9 +1,10 @@
-r"""A sequence as one vector: its last state when read from its end to its beginning.
+r"""A sequence as one vector: the last output when it is read from its end to its beginning.
 
-    h_enc = state of the cell after x_{n-1}, x_{n-2}, .., x_0
+    h_enc = output of the cell after x_{n-1}, x_{n-2}, .., x_0
 
-Reversed within each length, so that the pads come last and the state after n steps has
-seen none of them (the published code reversed the padded sequence and read them first).
+Reversed within each length, so that the pads come last and the output after n steps has
+seen none of them (the published code reversed the padded sequence and read them first). The
+output is the state h unless the cell says otherwise (an MGRU with output=centred: h − ½).
 
 Sutskever, Vinyals & Le 2014 (arXiv:1409.3215) for reversing; S0 DLM50-54; zoo.md 2.4.
 """

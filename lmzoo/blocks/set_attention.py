@@ -23,26 +23,36 @@ from lmzoo.blocks.feed_forward import Activation, FeedForward
 class Points(nn.Module):
     """Learned vectors that ask: inducing points, or the seeds of a pool."""
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, count: int, width: int, spread: float | None = None) -> None:
         super().__init__()
+        self._spread = spread
         self.vectors = nn.Parameter(torch.empty(count, width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform, as published."""
-        nn.init.xavier_uniform_(self.vectors)
+        """N(0, spread²); where spread is None, Glorot's uniform, as published."""
+        if self._spread is None:
+            nn.init.xavier_uniform_(self.vectors)
+        else:
+            nn.init.normal_(self.vectors, std=self._spread)
 
 
 class InducedAttention(nn.Module):
     """ISAB: every member reads m summaries of the set, or of its own prefix."""
 
     def __init__(
-        self, width: int, points: int, attention: Attention.Config, *, dropout: float = 0.0
+        self,
+        width: int,
+        points: int,
+        attention: Attention.Config,
+        *,
+        dropout: float = 0.0,
+        spread: float | None = None,
     ) -> None:
         super().__init__()
-        self.points = Points(points, width)
-        self.gather = AttentionBlock(width, attention, dropout=dropout)
-        self.spread = AttentionBlock(width, attention, dropout=dropout)
+        self.points = Points(points, width, spread)
+        self.gather = AttentionBlock(width, attention, dropout=dropout, spread=spread)
+        self.spread = AttentionBlock(width, attention, dropout=dropout, spread=spread)
 
     def forward(self, x: Float[Tensor, "B T E"], *, causal: bool) -> Float[Tensor, "B T E"]:
         if causal:

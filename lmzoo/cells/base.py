@@ -6,7 +6,7 @@ by the loop over `step`, or by a sweep derived by hand where the cell offers one
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import Draw, fill
 from lmzoo.registry import Registry
 
 State = tuple[Tensor, ...]
@@ -51,6 +52,10 @@ class Cell(nn.Module, ABC):
     def initial(self, start: Float[Tensor, "B S"]) -> State:
         """The state that `start` (`parts` vectors of width H, concatenated) stands for."""
         return start.chunk(self.parts, dim=-1)
+
+    def as_start(self, vectors: Float[Tensor, "*N S"]) -> Float[Tensor, "*N S"]:
+        """Vectors that may be anything as what `initial` may be told: themselves, as a rule."""
+        return vectors
 
     def scan(
         self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
@@ -107,7 +112,8 @@ class Weights(nn.Module):
 
     A variant without some weights therefore starts from the very values that the full
     cell has for the others. A cut weight is None: not allocated, not counted. `adjust`
-    may rescale what was drawn, or keep a part of it only.
+    may rescale what was drawn, or keep a part of it only, whichever scheme drew it. What is
+    called bias.. or is among `biases` is a bias to such a scheme.
     """
 
     def __init__(
@@ -116,9 +122,11 @@ class Weights(nn.Module):
         cut: set[str],
         fan_in: int,
         adjust: Adjust = as_drawn,
+        biases: Collection[str] = (),
     ) -> None:
         super().__init__()
         self._shapes, self._fan_in, self._adjust = shapes, fan_in, adjust
+        self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
         for name, shape in shapes.items():
             drawn = adjust(name, uniform(shape, fan_in))
             self.register_parameter(name, None if name in cut else nn.Parameter(drawn))
@@ -135,6 +143,14 @@ class Weights(nn.Module):
                 weight = getattr(self, name)
                 if weight is not None:
                     weight.copy_(drawn)
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """By a named scheme: as wide as the full cell has it, then adjusted like any draw."""
+        weight = getattr(self, name)
+        drawn = weight.new_zeros(self._shapes[name])
+        if name not in self._biases:
+            fill(drawn, draw)
+        weight.copy_(self._adjust(name, drawn))
 
 
 def stacked(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:

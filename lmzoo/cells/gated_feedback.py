@@ -64,7 +64,7 @@ class GatedFeedback(Cell):
             "gates_bias": (d, gates * h),
         }
         cut = set() if gates else {"gates_below", "gates_before", "gates_bias"}
-        self.w = Weights(shapes, cut, fan_in=h)
+        self.w = Weights(shapes, cut, fan_in=h, biases={"b", "gates_bias"})
 
     def project(self, x: Tensor) -> Tensor:
         return x

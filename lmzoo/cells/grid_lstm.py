@@ -136,4 +136,5 @@ def _block(width: int, *, memory: bool) -> Weights:
         "depth": (4 * width if memory else width, 2 * width),
         "depth_bias": (4 * width,),
     }
-    return Weights(shapes, cut=set() if memory else {"depth_bias"}, fan_in=2 * width)
+    cut, biases = set() if memory else {"depth_bias"}, {"time_bias", "depth_bias"}
+    return Weights(shapes, cut, fan_in=2 * width, biases=biases)

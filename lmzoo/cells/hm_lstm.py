@@ -48,7 +48,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         """a, or what it grows from."""
         anneal: int = Field(0, ge=0)
         """Training scans (steps of the optimiser) after which the slope is 5; published: those
-        of 100 epochs. 0 leaves it. Seq2seq models step their cells one by one: no scan counts."""
+        of 100 epochs. 0, as the row has it, leaves it: runs that count are not trained together."""
 
         @model_validator(mode="after")
         def _it_grows(self) -> Any:

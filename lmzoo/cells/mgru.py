@@ -90,6 +90,10 @@ class MGRU(Cell):
             (start,) if self.attend is None else (start, start.new_zeros(len(start), 0, self.width))
         )
 
+    def as_start(self, vectors: Tensor) -> Tensor:
+        """A vector of Bernoulli parameters has to begin as one."""
+        return torch.sigmoid(vectors) if self.config.squash is Squash.SIGMOID else vectors
+
     def project(self, x: Tensor) -> Tensor:
         act = torch.tanh if self.config.squash is Squash.TANH else torch.sigmoid
         return act(torch.zeros_like(x) if self.w.xh is None else x @ self.w.xh)

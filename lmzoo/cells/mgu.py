@@ -104,7 +104,7 @@ class MGU(Cell):
         cut = {name for name, path in zip(shapes, Cut, strict=False) if path in self.cuts}
         if Cut.WRITE in self.cuts:
             cut |= {"xh", "hh", "bh"}
-        self.w = Weights(shapes, cut, fan_in=h)
+        self.w = Weights(shapes, cut, fan_in=h, biases={"bf", "bh"})
 
     @property
     def input_blind(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lmzoo.contract import Task
+from lmzoo.contract import END, Task
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.registry import Registry
 
@@ -87,12 +87,14 @@ class Corpus:
     def task(self) -> Task:
         """The sizes a model needs."""
         vocab, length = len(self.vocabulary), self.train.tokens.shape[1]
+        ends = bool((self.train.tokens == END).any())
         if self.source_vocabulary is None:
-            return Task(vocab=vocab, length=length)
+            return Task(vocab=vocab, length=length, ends=ends)
         source_length = self.train.given[0].shape[1]
         return Task(
             vocab=vocab,
             length=length,
+            ends=ends,
             source_vocab=len(self.source_vocabulary),
             source_length=source_length,
         )

@@ -1,7 +1,7 @@
 r"""What a model's attentions look at: how widely, from how far out, and along how many edges.
 
-    H_i      = −Σ_j α_ij log α_ij        0 where one j takes all, log |{j seen by i}| where all
-                                         are alike
+    H_i      = −Σ_j α_ij log α_ij        0 where one j takes all, as one always does where it
+                                         is picked; log |{j seen by i}| where all are alike
     entropy, widest    the means of H_i and of that bound over sequences and queries i
     ‖q‖, ‖k‖           as they are compared, τ left out: 1 where they are normed
     edges              heads × queries × memory, seen or not, of one sequence: summed over
@@ -72,9 +72,9 @@ def _logits(attention: Attention, look: Look) -> Tensor:
 
 def _told(attention: Attention, look: Look) -> tuple[Tensor, ...]:
     """(heads, n) of each: entropy, its bound, ‖q‖ and ‖k‖."""
-    log_weights = torch.log_softmax(_logits(attention, look), dim=-1)
-    visible = log_weights > -torch.inf
-    entropy = -(log_weights.exp() * log_weights.where(visible, 0.0)).sum(-1)
+    logits = _logits(attention, look)
+    entropy = torch.special.entr(attention.weigh(logits)).sum(-1)
+    visible = logits > -torch.inf
     q, k = attention.directions(look.x), look.remembered[0]
     every = (entropy, visible.sum(-1).log(), q.norm(dim=-1), k.norm(dim=-1))
     # (*N, heads, n) as (heads, all of them)

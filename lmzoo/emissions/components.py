@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import Draw, fill
 from lmzoo.functional.log_normaliser import PLAIN, log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.types import Embeddings
@@ -43,6 +44,11 @@ class Components(nn.Module):
             self.means.copy_(uniform(tuple(self.means.shape), fan_in))
             if self.log_scale is not None:
                 self.log_scale.copy_(uniform(tuple(self.log_scale.shape), fan_in))
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """By a named scheme: g, a column of scales, is no matrix."""
+        if name == "means":
+            fill(self.means, draw)
 
     def vectors(self) -> Float[Tensor, "K E"]:
         """exp(g_z) N(k_z)."""

@@ -10,9 +10,13 @@ r"""Hamming emission: a word is a code of M small vectors, and mismatches are co
 
 M − Σ_m σ(a_vm) is a soft count of the groups in which word and context disagree: one
 disagreement costs at most β and no agreement elsewhere can buy it back, as it can in an
-inner product (`sum`, whose logits have rank at most M d). Every word is compared at
+inner product (`sum`, whose logits have rank at most min(E, M d)). Every word is compared at
 every position: (B, T, V, M) numbers. `code_l1` is a distance: codes of zeros and ones have their
 Hamming distance, and no context tells two words further apart than their codes are.
+
+A departure: S1 gives each word a free code, V M d numbers. Here codes are read off the tied
+embeddings and lie in a space of E dimensions; beyond M d = E, more groups are more readings
+of the same E numbers.
 
 S1; zoo.md 4.1.
 """

@@ -98,6 +98,12 @@ def test_sharp_attention_has_no_entropy_and_any_has_less_than_the_widest() -> No
     assert all(0 < head.entropy < head.widest for head in heads(plain, watch(plain)[0]))
 
 
+def test_attention_that_picks_one_value_has_no_entropy() -> None:
+    model = tiny("hard_attention")
+    for head in heads(model, watch(model)[0]):
+        assert head.entropy == 0 < head.widest
+
+
 def test_entropy_is_that_of_the_weights() -> None:
     model = tiny("gpt")
     for attention in (m for m in model.modules() if isinstance(m, Attention)):

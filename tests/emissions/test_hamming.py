@@ -108,6 +108,17 @@ def test_only_the_sum_is_bound_by_its_rank(aggregate: Aggregate) -> None:
     assert rank == 2 if aggregate is Aggregate.SUM else rank > 6
 
 
+@pytest.mark.parametrize(("groups", "size", "rank"), [(1, 2, 2), (2, 2, 4), (4, 3, WIDTH)])
+def test_a_sum_has_no_more_ranks_than_the_embeddings_have(
+    groups: int, size: int, rank: int
+) -> None:
+    """Codes are read off the embeddings: min(E, M d)."""
+    one = head("sum", groups=groups, size=size)
+    generator = torch.Generator().manual_seed(5)
+    y, table = (torch.randn(n, WIDTH, generator=generator).double() for n in (50, 4 * VOCAB))
+    assert int(torch.linalg.matrix_rank(one.logits(y, table), rtol=1e-6)) == rank
+
+
 def test_the_worst_group_decides_alone() -> None:
     one = head("min")
     y, _, table = contexts()

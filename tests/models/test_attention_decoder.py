@@ -70,7 +70,7 @@ def test_gpt_has_a_head_of_its_own_without_a_bias() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["gpt", "transformer_decoder"])
+@pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "hard_attention"])
 def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
     """The second layer's map times its values is what that layer adds."""
     model = wide(name, spread=0.3).eval()

@@ -113,3 +113,16 @@ def test_one_layer_without_positions_reads_a_bag_and_the_last_token(points: int)
     prefix = every_sequence(model.task)[0][:, :-1]
     moved = reorder(prefix, torch.tensor([1, 0]), at=1)
     same(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "another order")
+
+
+@pytest.mark.parametrize("points", [0, 3])
+def test_a_spread_asked_for_reaches_every_weight_of_the_set(points: int) -> None:
+    model = tiny("set_transformer_causal", width=64, points=points, spread=0.02)
+    default = tiny("set_transformer_causal", width=64, points=points)
+    drawn = [(name, w) for name, w in model.blocks.named_parameters() if w.dim() == 2]
+    assert len(drawn) >= 2 * 6
+    for name, weight in drawn:
+        assert weight.std().item() == pytest.approx(0.02, rel=0.15), name
+        assert default.blocks.get_parameter(name).std() > 0.03
+    for name, bias in model.blocks.named_parameters():
+        assert "norm" in name or bias.dim() == 2 or not bias.any(), name

@@ -1,5 +1,7 @@
 """Flat autoencoders: affine, of low rank, seeing everything, noisy only where asked."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -73,6 +75,25 @@ def test_evaluation_averages_the_scores_over_the_shared_noise() -> None:
         for e, table in zip(eps, [model.embedding.weight] * 6, strict=True)
     ]
     same(model.score_tokens(tokens, lengths), torch.stack(each).mean(0), CLOSE, "scores")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fields", [{"noise_std": 0.8}, {"gaussian": True}], ids=str)
+def test_what_comes_next_is_asked_under_the_same_noise(fields: dict[str, Any]) -> None:
+    """The mean of the probabilities, so that they still are a distribution."""
+    model = row("linear_autoencoder", samples=6, **fields).eval()
+    prefix = batch(model.task)[0][:, :3]
+    z = model.encode(prefix, torch.full((len(prefix),), 3))
+    eps = noise.normal(noise.shared_uniforms((6, 1, z.shape[1]), z))
+    spread = fields.get("noise_std") or model.code.log_beta.neg().exp()
+    each = [
+        model.emission.dense(model.decode((z + spread * e)[None])[0, :, 2], model.embedding.weight)
+        for e in eps
+    ]
+    found = model.next_log_prob(prefix)
+    same(found.exp(), torch.stack(each).exp().mean(0), CLOSE, "probabilities")
+    assert (found - each[0]).abs().max() > 1e-3
+    law_next_is_a_distribution(model)
 
 
 @pytest.mark.parametrize("name", NAMES)

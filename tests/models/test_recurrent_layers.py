@@ -40,7 +40,7 @@ def test_the_first_layer_starts_as_the_only_one_would() -> None:
 def test_each_layer_has_a_start_and_a_state_of_its_own() -> None:
     model = tiny("lstm_lm", num_layers=3, starts=2)
     assert model.starts.vectors.shape == (2, 3 * 2 * 4)
-    assert model.state_size == 3 * 2 * 4
+    assert model.state_size == 2 * (3 * 2 * 4) + 2  # from each start, and its evidence
     seen = model.next_log_prob(torch.zeros(1, 1, dtype=torch.int64) + 1)
     gradient = torch.autograd.grad(seen[0, 0], model.starts.vectors)[0]
     assert (gradient.unflatten(1, (6, 4)).abs().amax(2) > 0).all()

@@ -100,6 +100,13 @@ def test_a_cell_whose_state_grows_is_refused(name: str) -> None:
         tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
 
 
+@pytest.mark.parametrize("name", BOTH)
+def test_a_slope_that_would_never_grow_is_refused(name: str) -> None:
+    with refused("cell.anneal=5", "a decoder steps", "drop cell.anneal"):
+        tiny(name, cell={"name": "hm_lstm", "anneal": 5})
+    assert tiny(name, cell={"name": "hm_lstm", "slope": 2.0}).decoder.slope == 2.0
+
+
 @pytest.mark.parametrize("name", [*BOTH, "transformer_encdec"])
 def test_a_corpus_without_sources_is_refused(name: str) -> None:
     with refused(name, "no source is given", "copy, reverse"):

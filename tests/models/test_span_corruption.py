@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.models.seq2seq.spans import corrupt, hidden, spans
+from lmzoo.models.seq2seq.spans import corrupt, hidden, spans, spans_around
 from tests.data.refused import refused
 from tests.laws.ask import log_prob, next_log_prob, same
 from tests.laws.density import law_next_is_a_distribution
@@ -43,6 +43,24 @@ def test_spans_are_counted_within_binomial_bounds(density: float, mean: float) -
     assert within(inside.double().mean().item(), 1 - 1 / mean, len(inside)), "length of spans"
     begins = density / (mean * (1 - density))
     assert within(outside.double().mean().item(), begins, len(outside)), "beginnings"
+
+
+@pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
+def test_spans_around_a_token_are_those_that_happen_to_cover_it(
+    density: float, mean: float
+) -> None:
+    masked, u = (
+        drawn(density, mean, 6),
+        torch.rand(N, 6, generator=torch.Generator().manual_seed(1)),
+    )
+    for at in range(6):
+        around = spans_around(at, u, density, mean)
+        assert around[:, at].all()
+        covering = masked[masked[:, at]]
+        for t in {*range(6)} - {at}:
+            wanted = covering[:, t].double().mean().item()
+            # Both are estimates: twice the variance of the smaller sample is enough.
+            assert within(around[:, t].double().mean().item(), wanted, len(covering) // 2), (at, t)
 
 
 def test_what_is_read_and_what_is_said() -> None:
@@ -98,7 +116,8 @@ def test_a_hidden_token_sees_the_rest_and_the_hidden_ones_before_it(model: Langu
 
 
 @torch.no_grad()
-def test_evaluation_is_the_mean_over_draws_and_training_draws_afresh(model: LanguageModel) -> None:
+def test_evaluation_hides_every_token_in_spans_all_share_and_training_draws_afresh() -> None:
+    model = row("span_corruption", samples=3)
     tokens, lengths = batch(model.task)
     seen: list[Tensor] = []
     score_hidden = model.score_hidden
@@ -109,19 +128,35 @@ def test_evaluation_is_the_mean_over_draws_and_training_draws_afresh(model: Lang
 
     model.score_hidden = noted
     found = log_prob(model, tokens, lengths)
-    assert len(seen) == model.config.samples
-    assert not any(masked[:, 0].any() for masked in seen), "<start> is hidden"
-    shares = torch.stack([masked[0, 1:].double().mean() for masked in seen])
-    assert shares.min() < shares.max()
-    each = torch.stack([score_hidden(tokens, lengths, masked) for masked in seen])
-    same(found[:, 1:], each.mean(0), CLOSE, "mean over the draws")
     real = torch.arange(tokens.shape[1]) < lengths[:, None]
     assert all(masked.equal(masked[0] & real) for masked in seen), "sequences draw for themselves"
+    assert not any(masked[:, 0].any() for masked in seen), "<start> is hidden"
+    for t in range(1, tokens.shape[1]):
+        drawn = seen[3 * t - 3 : 3 * t]
+        assert all(masked[0, t] for masked in drawn), f"token {t} is not hidden"
+        each = torch.stack([score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn])
+        same(found[:, t], each.mean(0), CLOSE, f"mean over the draws at {t}")
+    assert len(seen) == 3 * (tokens.shape[1] - 1)
     seen.clear()
     for noise in (0, 1):
         log_prob(model, tokens, lengths, training=True, noise=noise)
     assert len(seen) == 2
     assert not seen[0].equal(seen[1])
+
+
+@torch.no_grad()
+def test_a_score_is_in_nats_per_hidden_token_in_evaluation_and_in_training() -> None:
+    """Where nothing is told apart, each hidden token costs log V, however much is hidden."""
+    for density in (0.15, 0.5):
+        model = row("span_corruption", density=density)
+        model.embedding.weight.zero_()
+        tokens, lengths = batch(model.task, count=4000)
+        uniform = -math.log(model.task.vocab)
+        scored = torch.arange(1, tokens.shape[1]) < lengths[:, None]
+        found = log_prob(model, tokens, lengths)[:, 1:][scored]
+        same(found, torch.full_like(found, uniform), CLOSE, "a hidden token")
+        raised = log_prob(model, tokens, lengths, training=True)[:, 1:][scored]
+        assert raised.mean().item() == pytest.approx(uniform, rel=0.1)
 
 
 @torch.no_grad()

@@ -86,3 +86,20 @@ def test_a_normaliser_that_sees_the_future_is_named() -> None:
 def test_the_seed_s_numbers_name_the_rows() -> None:
     assert config("DLM50") == config("rnn_vae")
     assert config("DLM51").cell == CELLS.read("gru")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["gru_vae", "gru_ternary_vae", "gru_autoencoder"])
+@pytest.mark.parametrize("mutations", [[4], [4, 6]], ids=str)
+def test_bernoulli_states_are_probabilities_from_the_first(name: str, mutations: list[int]) -> None:
+    """The latent may be any vector; h - ½ is what a centred cell puts out (S0, zoo.md 2.3)."""
+    model = tiny(name, norm="none", cell={"name": "mgru", "mutations": mutations}).eval()
+    tokens, _ = batch(model.task)
+    for z in (-3.0, 0.0, 1.0, 3.0):
+        h = model.outputs(tokens, torch.full((1, len(tokens), 4), z))
+        h = h + 0.5 if 6 in mutations else h
+        assert h.min() >= 0
+        assert h.max() <= 1
+    with_memory = tiny(name, norm="none", cell="gru").eval()
+    start = torch.full((1, len(tokens), 4), 3.0)
+    assert with_memory.outputs(tokens, start).max() > 1  # other states may be anything

@@ -40,7 +40,8 @@ class AttentionConfig:
     dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
     """On token vectors, attention weights and residuals."""
     spread: float | None = Field(None, gt=0)
-    """Standard deviation of all initial weights; None is 1/√E for tables, torch's for maps."""
+    """Standard deviation of the initial weights of tables, attention and feed-forward; None is
+    1/√E for tables, torch's for maps. An emission draws its own."""
 
 
 class AttentionModel(LanguageModel):

@@ -1,6 +1,7 @@
 """Rows that are a Transformer decoder with some fields set. zoo.md 2, 4.1, 4.3.
 
-GPT is pre-LN with learned positions, tanh-GELU and an untied head, all weights N(0, 0.02²).
+GPT is pre-LN with learned positions, tanh-GELU and an untied head, weights N(0, 0.02²), those that
+write into the residual stream less; the mixture emission of DLM41 keeps its own U(K).
 The published code drew the token table anew with 1e-5; that is not repeated.
 """
 

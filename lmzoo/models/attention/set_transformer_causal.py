@@ -58,7 +58,9 @@ class SetTransformerCausal(AttentionModel):
         return advance_layers((cast("Layer", block) for block in self.blocks), x, before)
 
     def _block(self) -> nn.Module:
-        width, attention, dropout = self.config.width, self.config.attention, self.config.dropout
-        if self.config.points:
-            return InducedAttention(width, self.config.points, attention, dropout=dropout)
-        return AttentionBlock(width, attention, dropout=dropout)
+        how = self.config
+        if how.points:
+            return InducedAttention(
+                how.width, how.points, how.attention, dropout=how.dropout, spread=how.spread
+            )
+        return AttentionBlock(how.width, how.attention, dropout=how.dropout, spread=how.spread)

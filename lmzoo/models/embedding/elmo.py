@@ -1,16 +1,21 @@
 r"""ELMo: two language models, one from each side, whose states say what a word means here.
 
     h→^l_t = cell(h→^{l-1}_t, h→^l_{t-1})      reads <start>, s_1, .., s_t        h→^0 = e→(s)
-    h←^l_t = cell(h←^{l-1}_t, h←^l_{t+1})      reads <start>, s_{n-1}, .., s_t    h←^0 = e←(s)
+    h←^l_t = cell(h←^{l-1}_t, h←^l_{t+1})      reads <start>, s_m, .., s_t        h←^0 = e←(s)
     P(s_t | s_<t) = softmax_v( Emb→ h→^L_{t-1} )         what is scored
     P(s_t | s_>t) = softmax_v( Emb← h←^L_{t+1} )         trained beside it, reported apart
 
     represent(t) = h→^L_t ⊕ h←^L_t ⊕ e→(s_t)                              E + 2H numbers
                  | γ Σ_l softmax(a)_l [h→^l_t ; h←^l_t]                   with a LayerMix
 
+m is n−1; where sequences end in `<end>` it is n−2, and the last token is foretold last, as from
+left to right (`functional/turning.py`): its own h← has read `<start>` alone.
+
 The two share no parameter and what is raised is the sum of their log-likelihoods: each is
-trained as if alone (but for a clip of the joint gradient, `recipe.clip=none` to be exact). A
-state h←_t has read s_t and all that follows, so it never meets a next-token head.
+trained as if alone (but for a clip of the joint gradient, `recipe.clip=none` to be exact).
+What is kept are the weights of the forward model's best epoch: the backward model's report
+is of that epoch, not of its own best. A state h←_t has read s_t and all that follows, so it
+never meets a next-token head.
 
 Peters et al. 2018 (arXiv:1802.05365); S3; zoo.md 4.3.
 """
@@ -29,6 +34,7 @@ from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored, scored
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.turning import turned
 from lmzoo.space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
@@ -131,10 +137,10 @@ class Elmo(LanguageModel):
         return self.log_prob(tokens, lengths) + self.backward_log_prob(tokens, lengths)
 
     def backward_log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
-        """Log P(s_t | s_t+1, .., s_{n-1}), of the backward model."""
-        turned = _turned(tokens, lengths)
-        scores = self.backward_lm.scores(tokens.gather(1, turned))
-        return only_scored(tokens, lengths, scores.gather(1, turned[:, 1:] - 1))
+        """Log P(s_t | s_>t), of the backward model; of an `<end>` given all before it."""
+        order = self._order(tokens, lengths)
+        scores = self.backward_lm.scores(tokens.gather(1, order))
+        return only_scored(tokens, lengths, scores.gather(1, order[:, 1:] - 1))
 
     def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
         """Nats per token of each direction: one's log-perplexity says nothing of the other's."""
@@ -150,16 +156,16 @@ class Elmo(LanguageModel):
 
         R is E + 2H, or 2H with a `mix` over the layers. At pads they mean nothing.
         """
-        turned = _turned(tokens, lengths)
+        order = self._order(tokens, lengths)
         rightward = self.forward_lm.layers(tokens)
-        leftward = self.backward_lm.layers(tokens.gather(1, turned))
-        leftward = leftward.gather(2, turned[None, ..., None].expand_as(leftward))
+        leftward = self.backward_lm.layers(tokens.gather(1, order))
+        if self.task.ends:  # nothing stands to the right of the last token
+            t = torch.arange(tokens.shape[1], device=tokens.device)
+            order = order.masked_fill(t == lengths[:, None] - 1, 0)
+        leftward = leftward.gather(2, order[None, ..., None].expand_as(leftward))
         if mix is not None:
             return mix(torch.cat([rightward, leftward], dim=-1))
         return torch.cat([rightward[-1], leftward[-1], rightward[0]], dim=-1)
 
-
-def _turned(tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
-    """Where to read from the end: 1..n-1 turned round, all else in place; its own inverse."""
-    t = torch.arange(tokens.shape[1], device=tokens.device)
-    return torch.where((t >= 1) & (t < lengths[:, None]), lengths[:, None] - t, t)
+    def _order(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
+        return turned(lengths, tokens.shape[1], ends=self.task.ends)

@@ -5,7 +5,8 @@ r"""What the recurrent VAEs and autoencoders share: read a sentence into z, rete
     P(s_t | s_<t, z) = emission(N(h_t))
 
 Parts and names are those of the recurrent language model: with any fixed z it is one. A
-cell whose state is several vectors (an LSTM) starts with z in each.
+cell whose state is several vectors (an LSTM) starts with z in each, one whose states are
+Bernoulli parameters (MGRU, squash=sigmoid) with σ(z).
 
 S0 DLM50-54; zoo.md 2.4.
 """
@@ -70,7 +71,7 @@ class SentenceDecoder(LanguageModel):
     def outputs(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t E"]:
         """N(h) after each token, from each z."""
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
-        start = z.flatten(0, 1).repeat(1, self.cell.parts)
+        start = self.cell.as_start(z.flatten(0, 1)).repeat(1, self.cell.parts)
         h = self.cell.scan(x.repeat(len(z), 1, 1), start)
         return normalise_vectors(h.unflatten(0, z.shape[:2]), self.config.norm)
 

@@ -12,11 +12,12 @@ Every y_t depends on every token: this is a reconstruction and no language model
 evaluation averages the scores over `samples` draws that all sequences share, and asks
 for one pass only where there is none. The score is the reconstruction in all three; with
 `gaussian` the objective is a bound on log P(s). `next_log_prob` codes the prefix and reads
-off the position after it.
+off the position after it; under noise it is the mean of the probabilities, a distribution.
 
 S0 DLM55, DLM56; zoo.md 2.4.
 """
 
+import math
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -118,8 +119,9 @@ class FlatAutoencoder(LanguageModel):
                 f"{prefix.shape[1]}; use a longer task.length"
             )
         lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
-        y = self.decode(self.encode(prefix, lengths)[None])[0, :, prefix.shape[1] - 1]
-        return self.emission.dense(y, self.embedding.weight)
+        y = self.decode(self.noisy(self.encode(prefix, lengths)))[:, :, prefix.shape[1] - 1]
+        dense = self.emission.dense(y, self.embedding.weight)  # S B V
+        return torch.logsumexp(dense, dim=0) - math.log(len(dense))
 
     def noisy(self, z: Float[Tensor, "B E"]) -> Float[Tensor, "S B E"]:
         """z and its noise, one draw in training, `samples` in evaluation."""

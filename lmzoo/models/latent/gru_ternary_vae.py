@@ -26,6 +26,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model, scored
 from lmzoo.functional.divergence import categorical_kl
 from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import Draw, fill
 from lmzoo.functional.noise import gumbel
 from lmzoo.models.latent.vae import VAE, VAEConfig, share
 
@@ -53,6 +54,10 @@ class TernaryLatent(nn.Module):
         with torch.no_grad():
             self.to_logits.copy_(uniform(tuple(self.to_logits.shape), len(self.to_logits)))
             self.prior_logits.copy_(uniform(tuple(self.prior_logits.shape), len(VALUES)))
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """By a named scheme; M is written the other way round, its rows are what comes in."""
+        fill(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
 
 
 @model("gru_ternary_vae", ids=("DLM52",), family="vae", seed="S0", source="S0 (code)")

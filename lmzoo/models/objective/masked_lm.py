@@ -1,6 +1,7 @@
 r"""The masked language model: an encoder that guesses words from both sides (BERT).
 
-    x_t = √E e(s_t) + PE(t)        e(mask) in place of e(s_t) where the word is hidden
+    x_t = e(s_t) + P_t        e(mask) in place of e(s_t) where the word is hidden
+        √E e(s_t) + PE(t) with positions=add
     y   = D layers of attention over all tokens of the sentence, pads apart
     P(s_t | the rest) = emission(y_t)
 
@@ -11,8 +12,9 @@ word and 10 % stay as they are. What is raised is the mean over the selected,
 
 which in expectation weighs every word once. `log_prob` draws nothing: it hides one word
 after the other, log P(s_t | s_1..s_{t-1}, mask, s_{t+1}..). The sum of that over a sentence is a
-pseudo-log-likelihood, no probability of the sentence: the number is a reconstruction and
-comparable with no left-to-right model's. `next_log_prob` hides the word after the prefix.
+pseudo-log-likelihood, no probability of the sentence: the number is a reconstruction, in nats
+per hidden word as that of `span_corruption`, and comparable with no left-to-right model's.
+`next_log_prob` hides the word after the prefix.
 
 Devlin et al. 2019 (arXiv:1810.04805); Salazar et al. 2020 (arXiv:1910.14659) for the score; S3;
 zoo.md 4.3.
@@ -60,7 +62,8 @@ class MaskedLM(LanguageModel):
         emission: Annotated[Any, EMISSIONS] = "vector"
         dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
         spread: float | None = Field(None, gt=0)
-        """Standard deviation of all initial matrices; None is 1/√E for tables, U(fan-in) else."""
+        """Standard deviation of the initial weights of tables, attention and feed-forward; None is
+        1/√E for tables, U(fan-in) for maps. An emission draws its own."""
         select: Annotated[float, FloatRange(0.05, 0.5)] = Field(0.15, gt=0, le=1)
         """Share of the words that are guessed."""
         hide: float = Field(0.8, ge=0, le=1)

@@ -32,6 +32,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored, scored
 from lmzoo.functional.contrast import contrast
+from lmzoo.functional.initialisers import Draw
 from lmzoo.space import Choice, IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
@@ -84,6 +85,9 @@ class NoiseContrastive(LanguageModel):
         nn.init.constant_(self.bias, 0.0 if self.config.learned_log_z else -apart)
         if self.log_z is not None:
             nn.init.constant_(self.log_z, apart)
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """By no named scheme: b and log Z are where Σ_v e^c is about 1."""
 
     @property
     def state_size(self) -> int | None:

@@ -1,25 +1,27 @@
 r"""A language model that reads and predicts from right to left.
 
     P(s_1 .. s_{n-1} | n) = Π_t P(s_t | s_{t+1} .. s_{n-1})
+    P(s_1 .. s_{n-1})     = Π_t P(s_t | s_{t+1} .. s_{n-2}) · P(s_{n-1} | s_1 .. s_{n-2})
 
-Any causal model can be the `reader`: it is given `<start>`, s_{n-1}, .., s_1, pads last,
-and each score is put back where its token stands. The result is a density over all
-sequences of a given length, not of a length too: where lengths vary and an end token
-marks them, it is told what a left-to-right model must predict, so compare the two on
-sequences of one length. A prefix is what has been read: `<start>`, then the sequence
-from its end.
+Any causal model can be the `reader`: it is given the sequence turned round (see
+`functional/turning.py`), pads last, and each score is put back where its token stands. The
+first line is for a corpus whose sequences do not tell their end, where no model pays for it.
+The second is for one with `<end>` (`task.ends`): the last token is read last, so that a stop
+is paid for once, the probabilities of all sequences of all lengths sum to one, and the score
+is one of the same strings as a left-to-right model's. A prefix is what has been read:
+`<start>`, then the sequence from its end.
 
 S4; zoo.md 4.4.
 """
 
 from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from lmzoo.config import config
 from lmzoo.contract import MODELS, LanguageModel, Task, model
 from lmzoo.errors import UserError
+from lmzoo.functional.turning import turned
 
 
 @model("backward_lm", family="recurrent", seed="S4", source="S4")
@@ -53,11 +55,9 @@ class BackwardLM(LanguageModel):
         return self.reader.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        t = torch.arange(tokens.shape[1], device=tokens.device)
-        # Its own inverse: 1..n-1 turned round, `<start>` and the pads left in place.
-        turned = torch.where((t >= 1) & (t < lengths[:, None]), lengths[:, None] - t, t)
-        scores = self.reader.score_tokens(tokens.gather(1, turned), lengths)
-        return scores.gather(1, turned[:, 1:] - 1)
+        order = turned(lengths, tokens.shape[1], ends=self.task.ends)
+        scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
+        return scores.gather(1, order[:, 1:] - 1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.reader.next_log_prob(prefix)

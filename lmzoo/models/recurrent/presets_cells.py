@@ -58,7 +58,8 @@ _row(
 )  # fmt: skip
 _row(
     "hm_lstm", "S2", "Chung et al. 2017 (arXiv:1609.01704)",
-    "Stacked LSTMs that find the boundaries of their segments.", {"name": "hm_lstm"},
+    "Stacked LSTMs that find the boundaries of their segments, at a constant slope.",
+    {"name": "hm_lstm"},
 )  # fmt: skip
 _row(
     "grid_lstm", "S2", "Kalchbrenner et al. 2016 (arXiv:1507.01526)",

@@ -19,8 +19,6 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.starts import Starts
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.cells.mgru import MGRU
-from lmzoo.cells.mgru_switches import Squash
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
@@ -94,10 +92,6 @@ class RecurrentLM(LanguageModel):
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.latent = self.emission.latent
         self.starts = Starts(config.starts, self._start_size) if config.starts else None
-        # Bernoulli states live in [0, 1]; a learned start must begin there too.
-        self._bernoulli = (
-            isinstance(config.cell, MGRU.Config) and config.cell.squash is Squash.SIGMOID
-        )
 
     @property
     def leaks(self) -> str:
@@ -108,8 +102,13 @@ class RecurrentLM(LanguageModel):
     @property
     def state_size(self) -> int | None:
         # Whether a cell's state grows is a matter of its config, which all layers share.
-        one = self.cell.state_size
-        return None if one is None else one * self.config.num_layers
+        one, norm, starts = self.cell.state_size, self.config.norm, self.config.starts
+        if one is None or norm is Norm.TIME_STD:
+            return None
+        # One state and its evidence for each start; of a single start the evidence says nothing.
+        carried = max(1, starts) * one * self.config.num_layers + (starts if starts > 1 else 0)
+        # Mean and squares of the inputs so far. How many there were is no float: all have read it.
+        return carried + (2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0)
 
     @property
     def _start_size(self) -> int:
@@ -200,5 +199,4 @@ class RecurrentLM(LanguageModel):
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:
             return self.embedding.weight.new_ones(1, self._start_size)
-        vectors = self.starts.vectors
-        return torch.sigmoid(vectors) if self._bernoulli else vectors
+        return self.cell.as_start(self.starts.vectors)

@@ -28,13 +28,13 @@ technique(
     "init_schemes",
     seed="S2",
     source="Glorot & Bengio 2010; He et al. 2015 (arXiv:1502.01852)",
-    summary="All matrices of any row drawn by one named scheme, biases 0 (recipe.init).",
+    summary="All matrices drawn by one scheme, biases 0 but where a field sets one (recipe.init).",
 )
 technique(
     "bidirectional",
     seed="S4",
     source="Schuster & Paliwal 1997",
-    summary="A second reader from the end; for encoders (seq2seq), refused in a language model.",
+    summary="A second reader from the end; for encoders (seq2seq_dot_attention), not for an LM.",
 )
 technique(
     "num_layers",

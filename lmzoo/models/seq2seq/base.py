@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.cells.base import CELLS
+from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Score, Task, needs_source
 from lmzoo.emissions.base import EMISSIONS
@@ -58,6 +59,11 @@ class RecurrentSeq2Seq(LanguageModel):
         self.encoder = CELLS.build(config.cell, width, task.source_length)
         self.decoder = CELLS.build(config.cell, width, task.length)
         self.emission = EMISSIONS.build(config.emission, width, Norm.NONE)
+        if isinstance(self.decoder, HierarchicalMultiscaleLSTM) and self.decoder.config.anneal:
+            raise UserError(
+                f"cell.anneal={self.decoder.config.anneal}: the slope grows as a cell scans and "
+                "a decoder steps; set cell.slope and drop cell.anneal"
+            )
         if self.decoder.state_size is None:
             cell = CELLS.name_of(config.cell)
             raise UserError(

@@ -8,8 +8,10 @@ An encoder reads x, a decoder says y. Sentinels are fed and not scored, so what 
 to one over all fillings of the spans (T5 also predicts where a span ends). What is read and
 what is said are of one vocabulary, and share a table.
 
-Training hides afresh in every batch. Evaluation averages over `samples` draws of u that all
-sequences share. The mean is over all tokens: divide it by `density` for nats per hidden one.
+Training hides afresh in every batch and raises m_t / p · log P(s_t | x, y_<t), which in
+expectation weighs every token once. Evaluation hides one token after the other, each in
+`samples` spans drawn given m_t = 1, the same for all sequences: the mean of log P(s_t | x, y_<t)
+is in nats per hidden token, as that of `masked_lm`, which is told what stands beside it.
 `next_log_prob` asks for one span behind the prefix.
 
 Raffel et al. 2020 (arXiv:1910.10683); S3; zoo.md 4.3.
@@ -18,7 +20,7 @@ Raffel et al. 2020 (arXiv:1910.10683); S3; zoo.md 4.3.
 from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -30,7 +32,7 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.seq2seq.spans import Ids, corrupt, hidden, spans
+from lmzoo.models.seq2seq.spans import Ids, corrupt, hidden, spans, spans_around
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
 from lmzoo.space import FloatRange
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
@@ -57,8 +59,8 @@ class SpanCorruption(LanguageModel):
         """p, the share of tokens hidden."""
         span: Annotated[float, FloatRange(1.0, 10.0)] = Field(3.0, ge=1)
         """μ, the mean length of a span."""
-        samples: int = Field(8, ge=1)
-        """Draws of the spans per evaluation."""
+        samples: int = Field(1, ge=1)
+        """Draws of the spans around each token, per evaluation."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -72,15 +74,23 @@ class SpanCorruption(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         self._require_room(tokens.shape[1])
+        how, weight, count = self.config, self.embedding.weight, tokens.shape[1] - 1
         if self.training:
-            count = (len(tokens), tokens.shape[1] - 1)
-            drawn = [self._masked(fresh_uniforms(count, self.embedding.weight), tokens, lengths)]
-        else:
-            shape = (self.config.samples, self.task.length - 1)
-            u = shared_uniforms(shape, self.embedding.weight)[:, : tokens.shape[1] - 1]
-            drawn = [self._masked(row.expand(len(tokens), -1), tokens, lengths) for row in u]
-        scores = [self.score_hidden(tokens, lengths, masked) for masked in drawn]
-        return torch.stack(scores).mean(0)
+            u = fresh_uniforms((len(tokens), count), weight)
+            masked = self._real(spans(u, how.density, how.span), lengths)
+            return self.score_hidden(tokens, lengths, masked) / how.density
+        # As many numbers as the longest sequence needs, so that padding draws no others.
+        u = shared_uniforms((how.samples, self.task.length - 1, self.task.length - 1), weight)
+        scores = []
+        for at in range(count):
+            each = [
+                self.score_hidden(
+                    tokens, lengths, self._real(drawn.expand(len(tokens), -1), lengths)
+                )
+                for drawn in spans_around(at, u[:, at, :count], how.density, how.span)
+            ]
+            scores.append(torch.stack(each)[:, :, at].mean(0))
+        return torch.stack(scores, dim=1)
 
     def score_hidden(
         self, tokens: Tokens, lengths: Lengths, masked: Mask
@@ -102,9 +112,10 @@ class SpanCorruption(LanguageModel):
         y = self._outputs(source[:, -1:], source, lengths)
         return self.emission.dense(y[:, -1], self.embedding.weight)
 
-    def _masked(self, u: Float[Tensor, "B t"], tokens: Tokens, lengths: Lengths) -> Mask:
-        masked = nn.functional.pad(spans(u, self.config.density, self.config.span), (1, 0))
-        t = torch.arange(tokens.shape[1], device=tokens.device)
+    def _real(self, drawn: Bool[Tensor, "B t"], lengths: Lengths) -> Mask:
+        """What is hidden of each sequence: no `<start>` and no pad."""
+        masked = nn.functional.pad(drawn, (1, 0))
+        t = torch.arange(masked.shape[1], device=lengths.device)
         return masked & (t < lengths[:, None])
 
     def _outputs(self, said: Prefix, source: Ids, lengths: Lengths) -> Float[Tensor, "B t E"]:

@@ -27,11 +27,33 @@ Ids = Int[Tensor, "B N"]
 
 def spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
     """m of positions 1..t from their uniform numbers."""
+    first = u[..., 0] < density
+    return torch.stack([first, *_onward(first, u[..., 1:], density, mean)], dim=-1)
+
+
+def spans_around(
+    at: int, u: Float[Tensor, "*N t"], density: float, mean: float
+) -> Bool[Tensor, "*N t"]:
+    """m of positions 1..t where that of the number u[at] is hidden.
+
+    A chain of two states reads the same backwards: both ways it goes on by the same numbers.
+    """
+    here = torch.ones_like(u[..., at], dtype=torch.bool)
+    before = _onward(here, u[..., :at].flip(-1), density, mean)
+    after = _onward(here, u[..., at + 1 :], density, mean)
+    return torch.stack([*reversed(before), here, *after], dim=-1)
+
+
+def _onward(
+    masked: Bool[Tensor, "*N"], u: Float[Tensor, "*N k"], density: float, mean: float
+) -> list[Bool[Tensor, "*N"]]:
+    """What follows `masked` in the chain."""
     begin, go_on = density / (mean * (1 - density)), 1 - 1 / mean
-    masked = [u[..., 0] < density]
-    for now in u.unbind(-1)[1:]:
-        masked.append(now < torch.where(masked[-1], go_on, begin))
-    return torch.stack(masked, dim=-1)
+    found = []
+    for now in u.unbind(-1):
+        masked = now < torch.where(masked, go_on, begin)
+        found.append(masked)
+    return found
 
 
 def firsts(masked: Mask) -> Mask:
