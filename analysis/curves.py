@@ -23,6 +23,7 @@ from analysis.frames.curve_data import (
     survival,
 )
 from analysis.frames.load import Folder, load
+from analysis.frames.output import output
 from analysis.frames.pictures import cost_chart, learning_chart, setting_chart, survival_chart
 from analysis.frames.ranking import ranking
 from lmzoo.errors import UserError
@@ -60,7 +61,7 @@ def curves(folder: Folder, ranked: pl.DataFrame, metric: str = "token") -> dict[
 def main(
     study: Annotated[Path, typer.Argument(help="The folder of a study.")],
     out: Annotated[
-        Path | None, typer.Option(help="Where the pictures go; the study's folder if not given.")
+        Path | None, typer.Option(help="Where the pictures go; STUDY/.curves if not given.")
     ] = None,
     format: Annotated[str, typer.Option(help="png, svg or html.")] = "png",
     metric: Annotated[str, typer.Option(help="token or sentence.")] = "token",
@@ -69,12 +70,12 @@ def main(
     try:
         if format not in FORMATS:
             raise UserError(f"no format {format!r}; known: {', '.join(FORMATS)}")
+        place = output(study, out, ".curves")
         folder = load(study)
         ranked = ranking(folder.runs, folder.events, folder.study, metric=metric)
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    place = out or study / ".curves"
     place.mkdir(parents=True, exist_ok=True)
     for stem, chart in curves(folder, ranked, metric).items():
         path = place / f"{stem}.{format}"

@@ -19,7 +19,8 @@ from analysis.frames.fanova import shares
 from analysis.frames.load import load
 from analysis.frames.optuna_file import export as write_optuna
 from analysis.frames.render import Report, Sheet, known_format, render
-from analysis.frames.tuning import between_points, read_tuning
+from analysis.frames.searched import ranges
+from analysis.frames.tuning import between_points, read_tuning, settings
 from analysis.frames.words import NONE, number
 from lmzoo.errors import UserError
 
@@ -52,7 +53,8 @@ def render_importance(
     folder = load(Path(path))
     tuning = read_tuning(folder, at, point)
     written = None if export is None else write_optuna(folder, tuning, export)
-    frame = shares(tuning, folder.study["search"])
+    labels = set(tuning.runs["label"])
+    frame = shares(tuning, ranges(folder.study, settings(tuning), labels))
     status = tuning.runs["status"]
     counts = [f"{(status == s).sum()} {s}" for s in ("finished", "pruned", "diverged", "failed")]
     rows = [

@@ -4,19 +4,23 @@
     python analysis/published.py runs/gru_ablation-multi30k_en --format md --table multi30k_word
     python analysis/published.py runs/gru_ablation-captions --any-corpus
 
-Runs are found by their config in whatever study folders are given; a row that none of them
-holds is shown as not run. To fill a table, run its study both ways:
+Runs are found by their config in whatever study folders are given, each once; of several
+folders, those that are no study are named and left out. A row that none of them holds is
+shown as not run. To fill a table, run its study both ways, into two stores, as a store keeps
+what was asked of a study last:
 
     python sweeps/gru_ablation.py --corpus multi30k_en --set corpus.split=seed --epochs 20
     python sweeps/gru_ablation.py --corpus multi30k_en --set corpus.split=seed --epochs 20 \
-        --recipe published --set model.norm=time_std --search-space recipe.lr=off
+        --recipe published --set model.norm=time_std --search-space recipe.lr=off \
+        --storage runs/published
+    python analysis/published.py runs/*multi30k_en runs/published/*
 
 frames/reproduction.py says what is compared, frames/seed_rows.py which run is which row.
 """
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +32,7 @@ from analysis.frames.reproduction import reproduction
 from analysis.frames.seed_rows import TABLES
 from analysis.frames.verdicts import verdicts
 from lmzoo.errors import UserError
+from lmzoo.record import STUDY
 
 
 def render_published(
@@ -66,13 +71,26 @@ def main(
     width = max(shutil.get_terminal_size((120, 40)).columns, 100)
     colour = sys.stdout.isatty()
     try:
+        paths = list(_studies(studies or []))
         text = render_published(
-            studies or [], format, table=table, any_corpus=any_corpus, width=width, colour=colour
+            paths, format, table=table, any_corpus=any_corpus, width=width, colour=colour
         )
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     typer.echo(text)
+
+
+def _studies(paths: Sequence[Path]) -> Iterator[Path]:
+    """The paths, without those that hold no study where others do: what `runs/*` means."""
+    others = [path for path in paths if path.exists() and not (path / STUDY).exists()]
+    if len(others) == len(paths):  # what is wrong with the first is said
+        others = []
+    for path in paths:
+        if path in others:
+            typer.echo(f"left out, as it holds no {STUDY}: {path}", err=True)
+        else:
+            yield path
 
 
 if __name__ == "__main__":

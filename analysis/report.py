@@ -22,6 +22,7 @@ from analysis.frames.audited import audited
 from analysis.frames.commands import reproduce
 from analysis.frames.comparing import comparison
 from analysis.frames.load import Folder, load
+from analysis.frames.output import output
 from analysis.frames.page import Section, figure, listing, page, table, words
 from analysis.frames.ranking import TABLE, ranking
 from analysis.frames.standings import standings
@@ -137,11 +138,12 @@ def main(
 ) -> None:
     """Write a study's page."""
     try:
+        place = output(study, out, "report.html")
         text = render_report(study, metric=metric, ask=ask, data_dir=data_dir)
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    place = out or study / "report.html"
+    place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text, encoding="utf-8")
     typer.echo(place)
 

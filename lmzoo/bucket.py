@@ -10,6 +10,7 @@ Credentials, region and endpoint are boto3's: environment, profile or the machin
 
 import atexit
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -29,14 +30,14 @@ THREADS = 16
 
 
 class BucketPlace(Place):
-    """A prefix of a bucket; `path` is a scratch folder of this machine."""
+    """A prefix of a bucket; `path` is a scratch folder of this process."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix = bucket, prefix
         self._lease: Lease | None = None
         self._recalled: dict[str, bytes] = {}
         """Key -> what was there, of objects that were read beforehand and not yet asked for."""
-        super().__init__(Path(tempfile.gettempdir()) / "lmzoo-scratch" / bucket / prefix)
+        super().__init__(_scratch(os.getpid()) / bucket / prefix)
 
     @classmethod
     def at(cls, where: str) -> "BucketPlace":
@@ -81,17 +82,17 @@ class BucketPlace(Place):
         return self._lease.taken(patience)
 
     def share(self, pattern: str) -> None:
-        """Put them there; they are curves, so that nothing is lost for good if that fails."""
+        """Put them there, and here away; curves, so that nothing is lost for good if that fails."""
         for file in self.path.glob(pattern):
             try:
                 self._call("put_object", file.name, Body=file.read_bytes())
+                file.unlink()
             except (OSError, UserError) as error:
                 LOG.warning("%s/%s is not there: %s", self, file.name, error)
 
     def fetch(self, names: Iterable[str]) -> Path:
         """A local copy of the objects below whose last name is one of `names` (globs)."""
-        target = Path(tempfile.mkdtemp(prefix="lmzoo-fetched-"))
-        atexit.register(shutil.rmtree, target, ignore_errors=True)
+        target = _own_folder("lmzoo-fetched-")
         for key, data in self._read_all(tuple(names)):
             (target / key).parent.mkdir(parents=True, exist_ok=True)
             (target / key).write_bytes(data)
@@ -163,6 +164,24 @@ def _asked(method: str, where: str, **given: Any) -> Any:
         raise OSError(errno.EHOSTUNREACH, f"S3 does not answer ({error})", where) from None
     except BotoCoreError as error:
         raise UserError(f"{where}: {error}") from None
+
+
+@cache
+def _scratch(process: int) -> Path:
+    """The scratch folder of this process; one that it was forked from has its own."""
+    return _own_folder("lmzoo-scratch-")
+
+
+def _own_folder(prefix: str) -> Path:
+    """A new folder that no other account can look into, gone when this process ends."""
+    folder, mine = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == mine:  # a forked process ends too, and this is not its own
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 @cache

@@ -15,7 +15,8 @@ CPU = torch.device("cpu")
 def best_device() -> torch.device:
     """The GPU that this process may see, else the CPU.
 
-    A trial that was given no GPU, or a share of one, sees none, or that one, as number 0.
+    A trial that was given a share of a GPU sees that one, as number 0. One that was given none
+    may see them all, as Ray hides nothing from it: it must not ask.
     """
     return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
 

@@ -23,7 +23,7 @@ PASSING = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN,
 }  # fmt: skip
-"""What a store may recover from; any other error is raised at once."""
+"""What a store may recover from; any other error ends the waiting at once."""
 LOG = logging.getLogger("lmzoo.store")
 
 
@@ -35,15 +35,19 @@ def persistently(action: Callable[[], Value], what: str) -> Value:
         what: the file, for the log and the error.
 
     Raises:
-        UserError: it still failed after `PATIENCE` seconds.
+        UserError: it still failed after `PATIENCE` seconds, or for a reason that does not pass.
+        FileExistsError, FileNotFoundError: answers, not failures.
     """
     deadline, pause = time.monotonic() + PATIENCE, 0.25
     while True:
         try:
             return action()
+        except (FileExistsError, FileNotFoundError):
+            raise
         except OSError as error:
             if error.errno not in PASSING:
-                raise
+                why = error.strerror or str(error)
+                raise UserError(f"{what}: {why}; mend that, or give another store") from error
             left = deadline - time.monotonic()
             if left <= 0:
                 raise UserError(

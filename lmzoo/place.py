@@ -9,6 +9,7 @@ Every call waits for a store that is away for a while
 
 import contextlib
 import fcntl
+import functools
 import os
 import socket
 import time
@@ -63,8 +64,8 @@ class Place:
 
     def delete(self, *names: str) -> None:
         """Delete files, whether they exist or not."""
-        for name in names:
-            (self.path / name).unlink(missing_ok=True)
+        for path in (self.path / name for name in names):
+            persistently(functools.partial(path.unlink, missing_ok=True), str(path))
 
     def hold(self, name: str, patience: float = 0.0) -> Held:
         """Hold the place by the lock `name`, until closed or the process ends, however it ends.

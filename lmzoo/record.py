@@ -1,6 +1,6 @@
 """What is written down of a run: its identity, its folder, its lines. Standard library only.
 
-    RUNS/<study>/study.json           the question, the points, what was chosen
+    RUNS/<study>/study.json           the question, what was asked, the points, what was chosen
     RUNS/<study>/<identity>/          one run
         config.json                   everything that decides its result, and its labels
         records.ndjson                one line per event, appended and flushed
@@ -18,6 +18,8 @@ no-op. RUNS is a folder or a prefix of a bucket (`lmzoo/place.py`). Events, each
     test    token, sentence, tokens, sequences, best_epoch     the test split, read once per budget
     end     status: finished | pruned | diverged | failed      and `reason`
     note    `reason`: something a reader should know, as that a checkpoint was damaged
+    gates   gates, states, heads: facts of the weights as they stood after this epoch, 0 before the
+            first (`lmzoo/diagnostics/curve.py`); only where `train --gates` asked for them
 
 Numbers are finite or null, never NaN: a file of records is valid JSON, line by line.
 """
@@ -29,6 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lmzoo.errors import UserError
 from lmzoo.place import Place
 from lmzoo.places import place
 
@@ -127,18 +130,47 @@ def epochs(records: list[Record]) -> list[Record]:
 def ended(records: list[Record], budget: int) -> Record | None:
     """The event that ended the run for a budget of so many epochs, or None if it is owed.
 
-    A pruned or diverged run has ended for every budget; a finished one for the epochs
-    it has done; a failed one for none, as the cause may be gone.
+    What came behind the budget is no part of it: a run that was pruned or diverged only
+    there has finished here. A failed one is still owed, as the cause may be gone.
     """
-    ends = [r for r in records if r["event"] == "end"]
+    ends = [r for r in records if r["event"] == "end" and r["status"] != "failed"]
     for end in sorted(ends, key=lambda r: r["epoch"], reverse=True):
-        if end["status"] in ("pruned", "diverged"):
-            return end
-        if end["status"] == "finished" and end["epoch"] >= budget:
+        # Nothing is pruned at the end of its budget: that was a rung of a larger one.
+        at_the_end = end["epoch"] == budget and end["status"] != "diverged"
+        if end["epoch"] > budget or at_the_end:
+            return {**end, "status": "finished"}
+        if end["status"] != "finished":
             return end
     return None
 
 
+def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
+    """Whether anything of this run is still to be done for the budget; raises as `owes` does."""
+    return owes(folder.records(), budget, test=test)
+
+
+def owes(records: list[Record], budget: int, *, test: bool) -> bool:
+    """`owed`, of records that have been read.
+
+    Raises:
+        UserError: a test is owed, and the weights to be tested are behind the budget.
+    """
+    end = ended(records, budget)
+    tested = any(r["event"] == "test" and r["epoch"] == budget for r in records)
+    untested = test and not tested and (end is None or end["status"] == "finished")
+    done = max((r["epoch"] for r in epochs(records)), default=0)
+    if untested and done > budget:
+        raise UserError(
+            f"a run was trained for {done} epochs and not tested at {budget}, which cannot be "
+            f"made up; ask for {done} epochs or more, or give another store"
+        )
+    return untested or end is None
+
+
 def finite(value: Any) -> Any:
-    """None for NaN and infinities, the value itself otherwise."""
+    """None for NaN and infinities, also inside lists and mappings; all else as it is."""
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -34,7 +34,6 @@ from lmzoo.record import (
     SCHEMA,
     Record,
     RunFolder,
-    ended,
     identity,
 )
 
@@ -155,6 +154,14 @@ class Run:
         """Write down how the run ended."""
         self._append({"event": "end", "epoch": self.epoch, "status": status, "reason": reason})
 
+    def told(self, event: str) -> bool:
+        """Whether there is such an event of the present epoch."""
+        return (event, self.epoch) in self._written
+
+    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Write down more of the present epoch, as an event of its own; once."""
+        self._append({"event": event, "epoch": self.epoch, **facts})
+
     def close(self) -> None:
         """Let another process hold the run."""
         self._lock.close()
@@ -222,17 +229,3 @@ def read_checkpoint(data: bytes) -> dict[str, Any]:
     if damaged:
         raise zipfile.BadZipFile(damaged)
     return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-
-
-def owed(folder: RunFolder, budget: int, *, test: bool) -> bool:
-    """Whether anything of this run is still to be done for the budget."""
-    return owes(folder.records(), budget, test=test)
-
-
-def owes(records: list[Record], budget: int, *, test: bool) -> bool:
-    """`owed`, of records that have been read."""
-    end = ended(records, budget)
-    if end is None:
-        return True
-    tested = any(r["event"] == "test" and r["epoch"] >= budget for r in records)
-    return test and end["status"] == "finished" and not tested

@@ -3,11 +3,16 @@
 S0's architectures on domain sequences, beside counts and beside the published normaliser.
 By default the "residues" are twenty uniform, independent letters, of which nothing can be
 known: every sound row must end at log 20 = 2.996, and what ends below has seen the answer.
-The proteins, short and long, and S0's own split:
+The proteins, short and long, and S0's own release and split, which is not downloaded; each
+into a store of its own, as a store keeps what was asked last:
 
     --corpus cath
-    --corpus cath --set corpus.length=100
-    --corpus cath --set corpus.release=S35-v4_3_0 --set corpus.split=seed --set model.width=128
+    --corpus cath --set corpus.length=100 --storage runs/long
+    --corpus cath --set corpus.release=S35-v4_3_0 --set corpus.split=seed --data-dir DIR \
+        --set model.width=128 --epochs 20 --storage runs/seed
+
+Among counts and a transformer one row alone has S0's inputs; `recurrent_cells.py` can be asked
+for them (`--set model.norm=time_std`) for all of its rows.
 """
 
 from sweeps.engine import Point, Study, main

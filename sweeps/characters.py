@@ -2,10 +2,18 @@
 
 The rows of S0's character table (Multi30k, T=100, K=90), of which DLM50 and DLM40 had no
 number. By default on the characters of the embedded captions, at a quarter of S0's width; its
-own setting, with sound inputs and without:
+own setting, with our recipe and with S0's:
 
-    --corpus multi30k_en_char --set corpus.split=seed --set model.width=128
-    --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --recipe published
+    --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20
+    --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20 \
+        --recipe published --search-space recipe.lr=off --storage runs/kept
+
+Both have sound inputs. S0's, divided by their spread over time (`model.norm=time_std`), cannot be
+asked of a study with a transformer, which has no such normaliser; `recurrent_cells.py` has none:
+
+    --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20 \
+        --set model.emission.components=90 --set model.norm=time_std \
+        --recipe published --search-space recipe.lr=off --storage runs/published
 
 VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found best on words.
 """

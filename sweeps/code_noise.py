@@ -27,8 +27,8 @@ from lmzoo.diagnostics.code_noise import codes, loss_under_noise, spread
 from lmzoo.edge import run
 from lmzoo.models.latent.flat import FlatAutoencoder
 from lmzoo.recipe import Recipe
-from lmzoo.record import RunFolder
-from lmzoo.run import Run, describe, owed
+from lmzoo.record import RunFolder, owed
+from lmzoo.run import Run, describe
 
 TRAINED: Mapping[str, Mapping[str, Any]] = {
     "no noise": {},

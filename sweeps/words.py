@@ -3,11 +3,14 @@
 The rows of S0's table of Multi30k words (T=20, K=400): the minimal gated unit's cuts, the
 MGRU's switches, a tanh recurrence, and one VAE, whose bound ranks apart. By default on the
 words of the embedded captions, at a quarter of S0's width; its own setting, with sound inputs
-and without:
+and as published, into two stores, which `analysis/published.py` reads:
 
-    --corpus multi30k_en --set corpus.split=seed --set model.width=128
-    --corpus multi30k_en --set corpus.split=seed --set model.width=128 --recipe published \
-        --set model.norm=time_std
+    --corpus multi30k_en --set corpus.split=seed --set model.width=128 \
+        --set model.emission.components=400 --epochs 20
+    --corpus multi30k_en --set corpus.split=seed --set model.width=128 \
+        --set model.emission.components=400 --epochs 20 \
+        --recipe published --set model.norm=time_std --search-space recipe.lr=off \
+        --storage runs/published
 """
 
 from sweeps.engine import Point, Study, main

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmzoo.errors import UserError
 from lmzoo.record import (
     DECISIVE,
     RECORDS,
@@ -18,6 +19,7 @@ from lmzoo.record import (
     epochs,
     finite,
     identity,
+    owes,
     read_json,
     write_json,
 )
@@ -138,6 +140,57 @@ def test_what_is_still_owed(done: int, budget: int) -> None:
     assert not owed("pruned", done, budget)
     assert not owed("diverged", done, budget)
     assert owed("failed", done, budget)
+
+
+@pytest.mark.parametrize(
+    ("status", "epoch", "budget", "counts_as"),
+    [
+        ("pruned", 6, 20, "pruned"),
+        ("pruned", 6, 7, "pruned"),
+        ("pruned", 6, 6, "finished"),  # a budget has no rung at its end
+        ("pruned", 6, 2, "finished"),
+        ("diverged", 6, 20, "diverged"),
+        ("diverged", 6, 6, "diverged"),
+        ("diverged", 6, 5, "finished"),
+    ],
+)
+def test_what_happened_behind_the_budget_is_no_part_of_it(status, epoch, budget, counts_as) -> None:
+    before = {"event": "end", "status": "finished", "epoch": 2}
+    end = ended([before, {"event": "end", "status": status, "epoch": epoch}], budget)
+    assert end is not None
+    assert end["status"] == counts_as
+
+
+def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = [
+        {"event": "epoch", "epoch": e} for e in range(1, epochs_done + 1)
+    ]
+    for epoch in tested:
+        records.append({"event": "test", "epoch": epoch})
+        records.append({"event": "end", "epoch": epoch, "status": "finished"})
+    return records
+
+
+def test_a_test_is_owed_at_the_budget_itself() -> None:
+    assert owes(_trained(5), 5, test=True)
+    assert not owes(_trained(5, 5), 5, test=True)
+    assert not owes(_trained(9, 5, 9), 5, test=True)
+    assert not owes(_trained(8, 5), 5, test=True)
+    assert owes(_trained(8, 5), 9, test=True)
+    assert not owes(_trained(9, 9), 5, test=False)
+
+
+@pytest.mark.parametrize("status", ["finished", "diverged", None])
+def test_a_test_that_was_passed_by_cannot_be_made_up(status: str | None) -> None:
+    records = _trained(9)
+    if status:
+        records.append({"event": "end", "epoch": 9, "status": status})
+    with pytest.raises(
+        UserError, match=r"trained for 9 epochs and not tested at 5, .* for 9 epochs"
+    ):
+        owes(records, 5, test=True)
+    diverged_before = {"event": "end", "epoch": 4, "status": "diverged"}
+    assert not owes([*_trained(4), diverged_before], 5, test=True)
 
 
 def test_a_failure_that_was_overcome_does_not_count() -> None:

@@ -17,6 +17,7 @@ import polars as pl
 
 from analysis.frames.load import Folder
 from analysis.frames.ranking import with_status
+from analysis.frames.searched import ranges
 from analysis.frames.statistics import mean_interval
 
 LABELS = {"point": pl.String, "label": pl.String}
@@ -88,12 +89,12 @@ def survival(folder: Folder) -> pl.DataFrame:
 
 def searched_numbers(folder: Folder) -> list[str]:
     """The searched fields that are a range of numbers, in the study's order."""
-    return [name for name, where in folder.study["search"].items() if "low" in where]
+    return [name for name, where in ranges(folder.study).items() if "low" in where]
 
 
 def is_log(folder: Folder, name: str) -> bool:
     """Whether the field is searched on a logarithmic scale."""
-    return bool(folder.study["search"][name].get("log"))
+    return bool(ranges(folder.study)[name].get("log"))
 
 
 def _epochs(folder: Folder, stage: str) -> pl.DataFrame:

@@ -5,10 +5,11 @@ a switch that it throws: a member of a list ("state_to_candidate" of `cuts`), a 
 ("keep"), another value ("gate=centred"). Switches are found, not known: any study whose
 points differ in their cell can be read.
 
-Only points that have a loss for every seed are mutants: all effects of one seed are then
-taken over the same design. The others are named.
+Only points that have a loss for every seed are mutants, and the wild type must be one: all
+effects of one seed are then taken over the same design. The others are named.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,24 +38,41 @@ class Mutants(NamedTuple):
     """Labels of points that lack a seed."""
 
 
+class _Point(NamedTuple):
+    """A point that has a cell."""
+
+    label: str
+    cell: dict[str, Any]
+    """Empty if no setting is confirmed yet."""
+    losses: list[float | None]
+
+
 def read_mutants(path: Path, folder: Folder, metric: str) -> list[Mutants]:
     """The cells that a study mutates, in its order.
 
     Raises:
-        UserError: no cell has two mutants that are done, or two points have one pattern.
+        UserError: no cell has two mutants that are done, its wild type is not, or two points
+            have one pattern.
     """
     if metric not in ("token", "sentence"):
         raise UserError(f"no metric {metric!r}; known: token, sentence")
     losses = _losses(folder, metric)
-    families: dict[str, list[tuple[str, dict[str, Any], list[float | None]]]] = {}
+    families: dict[str, list[_Point]] = {}
+    doubts: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    begun = _begun(folder)
     for point in folder.study["points"]:
         runs = folder.study["chosen"].get(point["id"], {}).get("runs", [])
         configs = [RunFolder(path / run).config for run in runs]
         cell = next((c["model"].get("cell") for c in configs if c), None)
-        if isinstance(cell, dict):
+        name = cell["name"] if isinstance(cell, dict) else point.get("cell", begun.get(point["id"]))
+        if name is not None:
+            doubts.setdefault(name, list(unknown))
             found = [losses.get(run) for run in runs]
-            families.setdefault(cell["name"], []).append((point["label"], cell, found))
-    found = [_family(cell, points) for cell, points in families.items() if len(points) > 1]
+            families.setdefault(name, []).append(_Point(point["label"], cell or {}, found))
+        elif "cell" not in point and point["id"] not in begun:
+            unknown.append(point["label"])
+    found = [_family(cell, points, doubts[cell]) for cell, points in families.items()]
     whole = [mutants for mutants in found if len(mutants.labels) > 1 and mutants.switches]
     if not whole:
         raise UserError(
@@ -77,35 +95,55 @@ def thrown(cell: Mapping[str, Any], wild: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _family(cell: str, points: Sequence[tuple[str, dict[str, Any], list[float | None]]]) -> Mutants:
-    wild = points[0][1]
-    seeds = max(len(losses) for _, _, losses in points)
-    done = [p for p in points if len(p[2]) == seeds and None not in p[2]]
-    patterns = [thrown(config, wild) for _, config, _ in done]
+def _family(cell: str, points: Sequence[_Point], doubtful: Sequence[str]) -> Mutants:
+    """The points that are done, as mutants of the first.
+
+    Args:
+        cell: its name.
+        points: all that have it, in the study's order.
+        doubtful: those before them of which nothing is known, so that one may be the wild type.
+    """
+    wild = points[0]
+    seeds = max(len(point.losses) for point in points)
+    done = [p for p in points if seeds and len(p.losses) == seeds and None not in p.losses]
+    if len(done) > 1 and (doubtful or wild not in done):
+        said = f"its wild type, point {wild.label!r}, is not confirmed yet with all {seeds} seeds"
+        if doubtful:
+            said = f"its wild type may be point {doubtful[0]!r}, which has no run yet"
+        raise UserError(f"{cell}: {said}; effects are changes from it, so run its sweep again")
+    patterns = [thrown(point.cell, wild.cell) for point in done]
     for place, pattern in enumerate(patterns):
         if pattern in patterns[:place]:
-            twin = done[patterns.index(pattern)][0]
+            twin = done[patterns.index(pattern)].label
             raise UserError(
-                f"points {twin!r} and {done[place][0]!r} have the same cell: effects of switches "
-                "need points that differ in nothing but their cell"
+                f"points {twin!r} and {done[place].label!r} have the same cell: effects of "
+                "switches need points that differ in nothing but their cell"
             )
     known = list(dict.fromkeys(s for pattern in patterns for s in sorted(pattern)))
     return Mutants(
         cell,
         tuple(known),
-        tuple(label for label, _, _ in done),
+        tuple(point.label for point in done),
         np.array([[s in pattern for s in known] for pattern in patterns], bool),
-        np.array([losses for _, _, losses in done], np.float64),
-        tuple(p[0] for p in points if p not in done),
+        np.array([point.losses for point in done], np.float64),
+        tuple(point.label for point in points if point not in done),
     )
+
+
+def _begun(folder: Folder) -> dict[str, str | None]:
+    """Point -> the name of its cell, None if it has none; of points that have any run."""
+    found: dict[str, str | None] = {}
+    for point, model in folder.runs.select("point", "model").unique("point").collect().iter_rows():
+        cell = json.loads(model).get("cell")
+        found[point] = cell["name"] if isinstance(cell, dict) else None
+    return found
 
 
 def _losses(folder: Folder, metric: str) -> dict[str, float]:
-    """Run -> test loss at the study's budget, of the runs that did not diverge."""
-    ends = folder.events.filter(pl.col("event") == "end")
+    """Run -> test loss at the study's budget, of the runs that did not diverge within it."""
+    budget = folder.study["budget"]["epochs"]
+    ends = folder.events.filter((pl.col("event") == "end") & (pl.col("epoch") <= budget))
     diverged = ends.filter(pl.col("status") == "diverged")
-    tests = folder.events.filter(
-        (pl.col("event") == "test") & (pl.col("epoch") == folder.study["budget"]["epochs"])
-    )
+    tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == budget))
     found = tests.join(diverged, on="run", how="anti").select("run", metric).drop_nulls()
     return dict(found.collect().iter_rows())

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from analysis.frames.fanova import distribution
 from analysis.frames.load import Folder
+from analysis.frames.searched import ranges
 from analysis.frames.tuning import Tuning, curves, settings
 from lmzoo.errors import UserError
 
@@ -50,7 +51,7 @@ def export(folder: Folder, tuning: Tuning, path: Path) -> int:
 
 def _trials(folder: Folder, tuning: Tuning) -> list[FrozenTrial]:
     labels = CategoricalDistribution([p["label"] for p in folder.study["points"]])
-    search = folder.study["search"]
+    search = ranges(folder.study, settings(tuning), set(tuning.runs["label"]))
     seen = curves(folder)
     trials = []
     for row, setting in zip(tuning.runs.to_dicts(), settings(tuning), strict=True):

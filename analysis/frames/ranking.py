@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.frames.confirmed import chosen_runs, losses_of
 from analysis.frames.seriousness import AGAINST, against_counting
 from analysis.frames.statistics import holm, mean_interval, paired_difference, rank_intervals
 from lmzoo.errors import UserError
@@ -42,7 +43,7 @@ def ranking(
     metric: str = "token",
     at: int | None = None,
 ) -> pl.DataFrame:
-    """Rank a study's points by the test loss at its latest budget.
+    """Rank a study's points by the test loss at its budget, or the last that has one.
 
     Args:
         runs: as `load` gives them.
@@ -56,12 +57,12 @@ def ranking(
     """
     if metric not in METRICS:
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
-    runs = with_status(runs, events)
-    confirm = _chosen(study).join(runs.drop("point"), on="run", how="left")
-    losses = _losses(events, confirm, study, metric, at)
+    chosen = chosen_runs(study)
+    losses, epoch = losses_of(chosen, events, study, metric, at)
+    runs = with_status(runs, events, epoch if at is None else None)
+    confirm = chosen.join(runs.drop("point"), on="run", how="left")
     sound = pl.when(pl.col("status").ne_missing("diverged")).then("loss")
     confirm = confirm.join(losses, on="run", how="left").with_columns(loss=sound).collect()
-    epoch = losses.select("epoch").first().collect().item()
     table = _points(study, runs, confirm)
     # Seeds in one order, whatever order the joins left: the bootstrap draws them by place.
     wide = (
@@ -75,48 +76,20 @@ def ranking(
     return _finish(compared, metric, "test" if at is None else "validation", epoch)
 
 
-def with_status(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.LazyFrame:
-    """The runs, each with the status it was last left in (null: it has not ended)."""
-    ends = events.filter(pl.col("event") == "end")
-    return runs.join(ends.group_by("run").agg(pl.col("status").last()), on="run", how="left")
-
-
-def _chosen(study: Mapping[str, Any]) -> pl.LazyFrame:
-    """A row per (point, confirm run)."""
-    pairs = [
-        {"point": point, "run": run}
-        for point, chosen in study.get("chosen", {}).items()
-        for run in chosen["runs"]
-    ]
-    if not pairs:
-        raise UserError(
-            f"study {study['name']!r} has confirmed no point yet; run its sweep again, "
-            "it goes on where it stopped"
-        )
-    return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
-
-
-def _losses(
-    events: pl.LazyFrame,
-    confirm: pl.LazyFrame,
-    study: Mapping[str, Any],
-    metric: str,
-    at: int | None,
+def with_status(
+    runs: pl.LazyFrame, events: pl.LazyFrame, budget: int | None = None
 ) -> pl.LazyFrame:
-    """The loss of each confirm run that has one: run, epoch, loss."""
-    event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
-    of_confirm = events.filter(pl.col("event") == event).join(confirm, on="run", how="semi")
-    found = of_confirm.select("run", "epoch", loss=column).drop_nulls().collect()
-    if found.is_empty() and at is None:
-        raise UserError(
-            f"study {study['name']!r} has no test results yet; run its sweep again until the "
-            "confirm stage is done, or rank by validation with --at EPOCH"
+    """The runs, each with the status it was last left in (null: it has not ended).
+
+    For a budget, a run that was pruned or diverged behind it has finished.
+    """
+    ends = events.filter(pl.col("event") == "end")
+    if budget is not None:
+        behind = (pl.col("epoch") > budget) & pl.col("status").is_in(["pruned", "diverged"])
+        ends = ends.with_columns(
+            status=pl.when(behind).then(pl.lit("finished")).otherwise("status")
         )
-    wanted = found["epoch"].max() if at is None else at
-    if wanted not in found["epoch"]:
-        known = f"{found['epoch'].min()} to {found['epoch'].max()}" if len(found) else "none"
-        raise UserError(f"no confirm run has a validation loss at epoch {at}; there is: {known}")
-    return found.filter(pl.col("epoch") == wanted).unique("run").lazy()
+    return runs.join(ends.group_by("run").agg(pl.col("status").last()), on="run", how="left")
 
 
 def _points(study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl.DataFrame:

@@ -13,14 +13,13 @@ one point, with their t-interval. A diverged run has no loss and is counted.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from analysis.frames.load import Folder
-from analysis.frames.ranking import with_status
 from analysis.frames.seed_rows import KINDS, LEAKING, Row, Table, is_row
 from analysis.frames.seriousness import COUNTED
 from analysis.frames.statistics import mean_interval
@@ -30,6 +29,15 @@ UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}
 WAYS = ("published", "leaking", "kept", "sound")
 EPOCH = 20
 """Where S0's first column stands."""
+
+
+class Measured(NamedTuple):
+    """A run that has ended."""
+
+    config: dict[str, Any]
+    loss: float | None
+    """Mean of sentences' means at `epoch`; None where it diverged."""
+    epoch: int
 
 
 def reproduction(
@@ -48,7 +56,8 @@ def reproduction(
         any_corpus: take runs on another corpus of the same unit, where losses cannot be
             compared but the order of rows may be.
     """
-    runs = [run for folder in studies for run in _runs(folder, table, any_corpus=any_corpus)]
+    found = (run for folder in studies for run in _runs(folder, table, any_corpus=any_corpus))
+    runs = _once(found)
     counts = _counted(runs)
     return pl.DataFrame(
         [_beside(table, row, runs, counts) for row in table.rows()], infer_schema_length=None
@@ -66,32 +75,50 @@ def way(config: Mapping[str, Any], row: Row) -> str:
     )
 
 
-def _runs(
-    folder: Folder, table: Table, *, any_corpus: bool
-) -> Iterator[tuple[dict[str, Any], float | None, int | None]]:
-    """The confirm runs that may belong to the table: config, loss (None: diverged), epoch.
+def _runs(folder: Folder, table: Table, *, any_corpus: bool) -> Iterator[Measured]:
+    """The confirm runs that may belong to the table, of those that have ended.
 
-    The first epoch counts even behind `EPOCH`: counting has but one, the last.
+    What a run did after its last end is of a budget that it has not finished. The first epoch
+    counts even behind `EPOCH`: counting has but one, the last.
     """
-    early = (pl.col("epoch") <= EPOCH) | (pl.col("epoch") == pl.col("epoch").min().over("run"))
+    epoch = pl.col("epoch")
+    ended = pl.col("status").is_in(["finished", "diverged"])
+    ends = (
+        folder.events.filter((pl.col("event") == "end") & ended)
+        .group_by("run")
+        .agg(end=epoch.max(), lost=epoch.filter(pl.col("status") == "diverged").min())
+    )
     valid = (
         folder.events.filter(pl.col("event") == "epoch")
-        .filter(early)
+        .join(ends, on="run")
+        .filter(epoch <= pl.col("end"))
+        .filter((epoch <= EPOCH) | (epoch == epoch.min().over("run")))
         .sort("epoch")
         .group_by("run")
-        .agg(pl.col("valid_sentence").last(), pl.col("epoch").last())
+        .agg(pl.col("valid_sentence").last(), epoch.last(), pl.col("lost").last())
+        .with_columns(lost=(pl.col("lost") <= EPOCH).fill_null(value=False))
+        .filter(pl.col("lost") | pl.col("valid_sentence").is_not_null())
+        .collect()
     )
-    known = with_status(folder.runs, folder.events).join(valid, on="run", how="left").collect()
     confirmed = {r for chosen in folder.study.get("chosen", {}).values() for r in chosen["runs"]}
-    for row in known.filter(pl.col("run").is_in(list(confirmed))).to_dicts():
+    for row in valid.filter(pl.col("run").is_in(list(confirmed))).sort("run").to_dicts():
         config = read_json(folder.path / row["run"] / CONFIG)
         here = config["corpus"]["name"] in table.corpora and config["length"] == table.length
         if here or (any_corpus and config["unit"] == table.unit):
-            diverged = row["status"] == "diverged"
-            yield config, None if diverged else row["valid_sentence"], row["epoch"]
+            yield Measured(config, None if row["lost"] else row["valid_sentence"], row["epoch"])
 
 
-def _counted(runs: Sequence[Any]) -> dict[str, dict[str, float]]:
+def _once(runs: Iterable[Measured]) -> list[Measured]:
+    """Each run once, though several studies hold it: where it went furthest."""
+    found: dict[str, Measured] = {}
+    for run in runs:
+        known = found.get(run.config["run"])
+        if known is None or known.epoch < run.epoch:
+            found[run.config["run"]] = run
+    return list(found.values())
+
+
+def _counted(runs: Sequence[Measured]) -> dict[str, dict[str, float]]:
     """Body of data -> what the unigram and the Kneser-Ney 5-gram have on it."""
     found: dict[str, dict[str, float]] = {}
     for config, loss, _ in runs:
@@ -102,26 +129,25 @@ def _counted(runs: Sequence[Any]) -> dict[str, dict[str, float]]:
 
 
 def _beside(
-    table: Table, row: Row, runs: Sequence[Any], counts: Mapping[str, Mapping[str, float]]
+    table: Table, row: Row, runs: Sequence[Measured], counts: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Any]:
-    own = [run for run in runs if is_row(run[0]["model"], row, table)]
+    own = [run for run in runs if is_row(run.config["model"], row, table)]
     cells: dict[str, Any] = {
         "row": row.label, "model": row.model, "kind": KINDS.get(row.model, "exact"),
         "e20": row.e20, "e30": row.e30,
     }  # fmt: skip
     shown, recipes = None, {}
     for name in WAYS:
-        found = [run for run in own if way(run[0], row) == name]
-        found = _one_point(found)
-        losses = [loss for _, loss, _ in found if loss is not None]
+        found = _one_point([run for run in own if way(run.config, row) == name])
+        losses = [run.loss for run in found if run.loss is not None]
         mean, low, _ = mean_interval(np.array(losses, np.float64))
         cells[name] = float(mean) if losses else None
         cells[f"{name}_half"] = float(mean - low) if len(losses) > 1 else None
         cells[f"{name}_seeds"] = len(found)
         cells[f"{name}_diverged"] = len(found) - len(losses)
-        cells[f"{name}_epoch"] = found[0][2] if found else None
+        cells[f"{name}_epoch"] = max((run.epoch for run in found), default=None)
         if found:
-            shown = found[0][0]
+            shown = found[0].config
             recipes[name] = shown["recipe"]
     count = counts.get(shown["fingerprint"], {}) if shown else {}
     return {
@@ -149,14 +175,15 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _one_point(found: list[Any]) -> list[Any]:
-    """The runs of one setting: of the most epochs, then of the widest, then the latest given."""
+def _one_point(found: Sequence[Measured]) -> list[Measured]:
+    """The runs of one setting: of the most epochs, then of the widest, then the first given.
+
+    Its losses are those of one epoch, the last that any of its runs has.
+    """
     if not found:
         return []
-
-    def size(run: Any) -> tuple[int, int]:
-        return run[2] or 0, run[0]["model"]["width"]
-
-    best = max(found, key=size)
+    best = max(found, key=lambda run: (run.epoch, run.config["model"]["width"]))
     alike = ("model", "recipe", "corpus")
-    return [run for run in found if all(run[0][k] == best[0][k] for k in alike)]
+    own = [run for run in found if all(run.config[k] == best.config[k] for k in alike)]
+    last = max((run.epoch for run in own if run.loss is not None), default=None)
+    return [run for run in own if run.loss is None or run.epoch == last]

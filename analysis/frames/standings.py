@@ -13,6 +13,7 @@ import polars as pl
 from analysis.frames.load import Folder
 from analysis.frames.ranking import TABLE, with_status
 from analysis.frames.render import Report, Sheet
+from analysis.frames.searched import distinct
 from analysis.frames.seriousness import seriousness
 from analysis.frames.words import NONE, mean, number, p_value, perplexity, probability, title
 
@@ -83,7 +84,9 @@ def _sheet(title: str, columns: Mapping[str, list[str]], silent: set[str]) -> Sh
 def _heading(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
     study, row = folder.study, frame.row(0, named=True)
     budget = study["budget"]
-    searched = "; ".join(f"{name} {_range(where)}" for name, where in study["search"].items())
+    searched = "; ".join(
+        f"{name} {' or '.join(map(_range, each))}" for name, each in distinct(study).items()
+    )
     labels = {point["id"]: point["label"] for point in study["points"]}
     reference = labels.get(study.get("reference"), "no point")
     return (

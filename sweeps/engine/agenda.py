@@ -7,11 +7,11 @@ and the confirm stage follows the last (`point_agenda.py`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.space import Choice
-from sweeps.engine.point_agenda import Job, PointAgenda
+from sweeps.engine.described import described
+from sweeps.engine.job import Job
+from sweeps.engine.point_agenda import PointAgenda
 from sweeps.engine.resolve import Resolved
 from sweeps.engine.store import Store
 from sweeps.engine.study import Study
@@ -91,35 +91,4 @@ class Agenda:
 
     def write(self) -> None:
         """Put the study and what was chosen so far where tables look for it."""
-        study = self.study
-        reference = self._reference()
-        self.store.write_study(
-            {
-                "name": study.name,
-                "question": study.question,
-                "reference": reference,
-                "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
-                "search": self._search(),
-                "points": [
-                    {"id": p.point.id, "label": p.point.label, "aliases": p.point.aliases}
-                    for p in self._all
-                ],
-                "chosen": {p.point.id: p.chosen_entry() for p in self._all if p.chosen is not None},
-            }
-        )
-
-    def _reference(self) -> str:
-        for agenda in self._all:
-            if self.study.reference in (agenda.point.label, *agenda.point.aliases):
-                return agenda.point.id
-        return self._all[0].point.id
-
-    def _search(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for agenda in self._all:
-            for path, where in agenda.point.space.items():
-                if isinstance(where, Choice):
-                    found[path] = {"values": list(where.values)}
-                else:
-                    found[path] = {"low": where.low, "high": where.high, "log": where.log}
-        return found
+        self.store.write_study(described(self.study, self._all))

@@ -28,7 +28,8 @@ import yaml
 from lmzoo.errors import UserError
 from sweeps.engine.source import runtime_env
 
-ADDRESS = os.environ.get("RAY_ADDRESS", "").removeprefix("local")
+_NAMED = os.environ.get("RAY_ADDRESS", "")
+ADDRESS = "" if _NAMED == "local" else _NAMED
 """The cluster to join; '' is one of our own."""
 STARTS = 5
 """How often starting Ray is tried."""

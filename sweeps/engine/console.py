@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from sweeps.engine.agenda import Agenda
-from sweeps.engine.point_agenda import Job, PointAgenda
+from sweeps.engine.job import Job
+from sweeps.engine.point_agenda import PointAgenda
 
 ROWS = 14
 """Points shown in the live panel; the rest are counted in one line."""

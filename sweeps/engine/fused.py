@@ -22,7 +22,7 @@ from lmzoo.errors import UserError
 from lmzoo.fuse.shape import fusible, pays, shape
 from lmzoo.recipe import Recipe
 from sweeps.engine.agenda import Agenda
-from sweeps.engine.point_agenda import Job
+from sweeps.engine.job import Job
 
 AUTO = 16
 """Members of a pack, at most, where nobody says otherwise; more gain little."""

@@ -22,7 +22,7 @@ from sweeps.engine.console import Console, duration
 from sweeps.engine.estimate import seconds_per_epoch
 from sweeps.engine.fused import read_fuse
 from sweeps.engine.resolve import corpus_config, named, resolve
-from sweeps.engine.store import Store
+from sweeps.engine.store import Glance, Store
 from sweeps.engine.study import Study
 
 Texts = list[str] | None
@@ -57,11 +57,11 @@ def main(study: Study) -> None:
             from sweeps.engine.submit import elsewhere
 
             raise SystemExit(elsewhere(study.name, sys.argv, submit=submit, attach=attach))
+        searched = _searched(study, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
-            parameters=parameters,
-            fields={**study.fields, **read_settings(fields or [])},
-            search=_searched(study, search_space or []),
+            parameters=parameters, fields={**study.fields, **read_settings(fields or [])},
+            search=searched, off=tuple(sorted(study.search.keys() - searched.keys())),
         )  # fmt: skip
         from sweeps.engine.cluster import Resources
 
@@ -98,7 +98,8 @@ def _sweep(
     corpus = open_corpus(fields, data_dir)
     points = resolve(study, corpus, fields)
     only = named(points, wanted)
-    with closing(Store(storage / f"{study.name}-{corpus.name}")) as store:
+    opened = Glance if dry_run else Store
+    with closing(opened(storage / f"{study.name}-{corpus.name}")) as store:
         agenda = Agenda(study, points, corpus, store, only)
         if dry_run:
             _describe(agenda, corpus, resources, as_json=as_json)

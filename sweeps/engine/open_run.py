@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+import torch
+
 from lmzoo.data.corpus import Corpus
-from lmzoo.device import best_device
 from lmzoo.fuse.together import train_together
-from lmzoo.record import RunFolder
-from lmzoo.run import Run, owed
+from lmzoo.record import RunFolder, owed
+from lmzoo.run import Run
 from sweeps.engine.board import Board
 
 Report = tuple[str, int, float | None, bool]
@@ -24,12 +25,12 @@ def is_owed(where: str, budget: int) -> bool:
 class OpenRun:
     """One run, held by this process."""
 
-    def __init__(self, where: str, corpus: Corpus, patience: float) -> None:
+    def __init__(self, where: str, corpus: Corpus, device: torch.device, patience: float) -> None:
         folder = RunFolder(where)
         config = folder.config
         assert config is not None, f"{where} has no config"
         self._test = config["stage"] == "confirm"
-        self.run = Run(folder, config, corpus, patience=patience, device=best_device())
+        self.run = Run(folder, config, corpus, patience=patience, device=device)
         self._board = Board(folder.path, config, self.run.epoch)
 
     def ends(self, budget: int) -> bool:

@@ -1,50 +1,23 @@
 """One point's share of the agenda: tune by generations, choose, confirm."""
 
+import logging
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo.contract import stream
 from lmzoo.data.corpus import Corpus
-from lmzoo.record import Record, ended, epochs
-from lmzoo.run import measured, owes
+from lmzoo.errors import UserError
+from lmzoo.record import Record, ended, epochs, owes
+from lmzoo.run import measured
 from lmzoo.space import Choice, on_edge
+from sweeps.engine.job import Job
 from sweeps.engine.resolve import Resolved
 from sweeps.engine.schedule import goes_on, rungs
 from sweeps.engine.search import Tried, suggest
 from sweeps.engine.store import Store
 from sweeps.engine.study import Study
 
-
-@dataclass(eq=False)
-class Job:
-    """A run to be trained, or one that has been."""
-
-    run: str
-    label: str
-    stage: str
-    """tune or confirm."""
-    index: int
-    """Sample number, or seed."""
-    config: dict[str, Any]
-    """What decides it, and its labels; what is measured of its model joins them in the folder."""
-    budget: int
-    curve: dict[int, float] = field(default_factory=dict)
-    """Epoch -> lowest validation loss so far."""
-    status: str = ""
-    """How it ended; '' while it has not."""
-    reason: str = ""
-    """Why it failed."""
-
-    def take(self, epoch: int, loss: float | None) -> None:
-        """Add an epoch to the curve."""
-        if loss is not None:
-            self.curve[epoch] = min(loss, self.curve.get(epoch - 1, math.inf))
-
-    @property
-    def value(self) -> float | None:
-        """The lowest validation loss."""
-        return min(self.curve.values(), default=None)
+LOG = logging.getLogger("lmzoo.sweep")
 
 
 class PointAgenda:
@@ -78,7 +51,7 @@ class PointAgenda:
         job = self.running[run]
         job.take(epoch, loss)
         if job.stage == "tune" and epoch in self.rungs and not self._passes(job, epoch):
-            self._prune(job, epoch)
+            self.store.prune(job.run, epoch)
             return False
         return True
 
@@ -130,16 +103,39 @@ class PointAgenda:
                 return
 
     def _next_generation(self) -> None:
+        """Ready the next settings, written down; one that is no model is tried without a run."""
         start = len(self.tuned)
-        size = min(self.study.generation, self.samples - start)
-        known = self.store.settings(self.point.id)
-        if any(start + i not in known for i in range(size)):
-            suggested = enumerate(self._suggest(start, size), start)
+        numbers = range(start, min(start + self.study.generation, self.samples))
+        known, new = self.store.settings(self.point.id), dict[int, dict[str, Any]]()
+        if any(index not in known for index in numbers):
+            suggested = enumerate(self._suggest(start, len(numbers)), start)
             new = {index: setting for index, setting in suggested if index not in known}
+            known |= new
+        refusals = {index: self._refusal(known[index]) for index in numbers}
+        if all(refusals.values()) and not any(job.run for job in self.tuned):
+            raise UserError(f"point {self.point.label!r}: {refusals[start]}; search elsewhere")
+        if new:
             self.store.add_settings(self.point.id, new)
-            known = self.store.settings(self.point.id)
-        for index in range(start, start + size):
-            self.tuned.append(self._job("tune", index, known[index], self.study.tune_seed))
+        for index, refusal in refusals.items():
+            if refusal:
+                self.tuned.append(self._refused(index, known[index], refusal))
+            else:
+                self.tuned.append(self._job("tune", index, known[index], self.study.tune_seed))
+
+    def _refusal(self, setting: dict[str, Any]) -> str:
+        """Why the point can not have this setting; '' if it can."""
+        try:
+            self.point.with_setting(setting)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def _refused(self, index: int, setting: dict[str, Any], reason: str) -> Job:
+        """What has ended before it began; the search takes it for one that diverged."""
+        LOG.warning("%s: %s is not trained: %s", self.point.label, setting, reason)
+        config = {"setting": dict(setting), "seed": self.study.tune_seed}
+        budget = self.study.epochs
+        return Job("", self.point.label, "tune", index, config, budget, {}, "refused", reason)
 
     def _suggest(self, start: int, size: int) -> list[dict[str, Any]]:
         space, default = self.point.space, self.point.default
@@ -181,18 +177,24 @@ class PointAgenda:
         self.jobs[run] = job
         records = self.store.run(job.run).records()
         self._read_curve(job, records)
-        if not owes(records, self.study.epochs, test=stage == "confirm"):
+        if not self._owes(records, test=stage == "confirm"):
             self._read_end(job, records)
         elif not self._was_cut_at_rung(job):
             self.ready.append(job)
         return job
+
+    def _owes(self, records: list[Record], *, test: bool) -> bool:
+        try:
+            return owes(records, self.study.epochs, test=test)
+        except UserError as error:
+            raise UserError(f"point {self.point.label!r}: {error}") from None
 
     def _was_cut_at_rung(self, job: Job) -> bool:
         """Judge a cut-off run at the rung where the sweep may have died before judging it."""
         last = max(job.curve, default=0)
         if job.stage != "tune" or last not in self.rungs or self._passes(job, last):
             return False
-        self._prune(job, last)
+        self.store.prune(job.run, last)
         job.status = "pruned"
         return True
 
@@ -202,20 +204,19 @@ class PointAgenda:
         recorded = [other.curve[rung] for other in earlier if rung in other.curve]
         return rung not in job.curve or goes_on(job.curve[rung], recorded, self.study.reduction)
 
-    def _prune(self, job: Job, epoch: int) -> None:
-        record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
-        self.store.run(job.run).append(record)
-        self.store.run(job.run).drop_checkpoints()
-
     def _read_end(self, job: Job, records: list[Record]) -> None:
         end = ended(records, self.study.epochs)
         job.status = end["status"] if end else "failed"
         self._read_curve(job, records)
 
     def _read_curve(self, job: Job, records: list[Record]) -> None:
-        """The epochs on disk, those of a larger budget left out: all points have the same."""
-        for record in epochs(records):
-            if record["epoch"] <= self.study.epochs:
+        """The epochs on disk, those of a larger budget left out: all points have the same.
+
+        The first counts wherever it is: what counts has but one, at the end of its budget.
+        """
+        known = epochs(records)
+        for record in known:
+            if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
                 job.take(record["epoch"], record["valid_token"])
 
 

@@ -99,8 +99,11 @@ class Pulses(Callback):
         LOG.warning(
             "a trial has shown no life for %.0f s; it is killed and started again", MISSED * BEAT
         )
-        self._forget(name)
-        ray.kill(actor)
+        try:
+            ray.kill(actor)
+            self._forget(name)
+        except Exception as error:  # Ray has gone meanwhile; the next look tries again
+            LOG.debug("not killed: %s", error)
 
     def _forget(self, name: str) -> None:
         self._actors.pop(name)

@@ -1,16 +1,18 @@
 """The study folder: runs by identity, the settings that were suggested, the study itself.
 
 The folder is the truth and Ray is replaceable: a sweep that starts again reads here
-what is done, what was cut off, and what is still owed.
+what is done, what was cut off, and what is still owed. Who only wants to know that takes
+a `Glance`, beside a sweep that runs or of a folder that is not there yet.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import UserError
-from lmzoo.place import Place
+from lmzoo.place import Held, Place
 from lmzoo.places import place
 from lmzoo.record import RECORDS, SCHEMA, STUDY, RunFolder, json_bytes, parsed
 
@@ -24,7 +26,7 @@ class Store:
         self.place = place(where)
         self.path = self.place.path
         self._refuse_other_schema()
-        self._lock = self.place.hold(".driver")
+        self._lock = self._hold()
         self.place.recall(RECORDS)
         self._settings = self._read_settings()
         self._study: dict[str, Any] | None = None
@@ -39,12 +41,17 @@ class Store:
 
     def add_settings(self, point: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
         """Write suggestions down, a line each, before anything is trained on them."""
-        known = self._settings.setdefault(point, {})
-        lines = []
-        for index, setting in settings.items():
-            known[index] = dict(setting)
-            lines.append(json.dumps({"point": point, "index": index, "setting": known[index]}))
-        self.place.append(SETTINGS, "\n".join(lines))
+        new = {index: dict(setting) for index, setting in settings.items()}
+        self._append_settings(
+            [json.dumps({"point": point, "index": i, "setting": s}) for i, s in new.items()]
+        )
+        self._settings.setdefault(point, {}).update(new)
+
+    def prune(self, identity: str, epoch: int) -> None:
+        """Put down that a run was stopped early, and drop its weights."""
+        record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        self.run(identity).append(record)
+        self.run(identity).drop_checkpoints()
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Replace the study's description, if it says anything new."""
@@ -56,6 +63,12 @@ class Store:
     def close(self) -> None:
         """Let another driver hold the folder."""
         self._lock.close()
+
+    def _hold(self) -> Held:
+        return self.place.hold(".driver")
+
+    def _append_settings(self, lines: list[str]) -> None:
+        self.place.append(SETTINGS, "\n".join(lines))
 
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
         """What was suggested; a damaged line is suggested again, from the same records."""
@@ -73,3 +86,19 @@ class Store:
                 f"{self.place} was written by version {study.get('schema')!r} of the store, this "
                 f"is version {SCHEMA}; give another --storage"
             )
+
+
+class Glance(Store):
+    """The folder as it lies there: nobody is kept out, nothing is written."""
+
+    def prune(self, identity: str, epoch: int) -> None:
+        """A sweep would do so when it starts."""
+
+    def write_study(self, study: Mapping[str, Any]) -> None:
+        """See `prune`."""
+
+    def _hold(self) -> Held:
+        return contextlib.ExitStack()
+
+    def _append_settings(self, lines: list[str]) -> None:
+        """They are known as long as this is open."""

@@ -49,6 +49,8 @@ class Study:
     recipe: str = "default"
     search: Mapping[str, Range | None] = field(default_factory=lambda: {"recipe.lr": None})
     """What is tuned: a range, or None for the one beside the field's default."""
+    off: tuple[str, ...] = ()
+    """Fields that the study's file tunes and a command line did not."""
     fields: Settings = field(default_factory=dict)
     """Fields common to all points, with their leading `model.`, `recipe.` or `corpus.`."""
     parameters: int = 0

@@ -27,15 +27,22 @@ SILENCE = 30.0
 class Trial(tune.Trainable):
     """Trains the runs whose folders are in its config; the actor is used for many packs."""
 
-    def setup(self, config: dict[str, Any], corpus: Any = None, threads: int = 1) -> None:
+    def setup(
+        self,
+        config: dict[str, Any],
+        corpus: Any = None,
+        threads: int = 1,
+        gpu: bool = False,  # noqa: FBT001, FBT002  Tune hands it over
+    ) -> None:
         """Make ready; torch is imported here and never in the driver's Tune code."""
         beat()
         import torch
 
-        from lmzoo.device import best_device
+        from lmzoo.device import CPU, best_device
 
         torch.set_num_threads(threads)
-        self._corpus: Any = None if corpus is None else corpus.to(best_device())
+        self._device = best_device() if gpu else CPU
+        self._corpus: Any = None if corpus is None else corpus.to(self._device)
         self._runs: dict[str, "OpenRun"] = {}
         self._turn = threading.RLock()
         self._silence = threading.Timer(SILENCE, self.cleanup)
@@ -82,7 +89,7 @@ class Trial(tune.Trainable):
         for where in self.config["folders"]:
             if is_owed(where, budget):
                 if where not in self._runs:
-                    self._runs[where] = run = OpenRun(where, self._corpus, PATIENCE)
+                    self._runs[where] = run = OpenRun(where, self._corpus, self._device, PATIENCE)
                     resumed |= {where} if run.run.epoch else set()
                 continue
             # It ended before this trial was started again, or its sweep has pruned it.

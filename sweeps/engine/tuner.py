@@ -5,11 +5,12 @@ they live in a temporary folder and go with it. Nor is its way to start a trial 
 of a trial that dies between two runs it takes note twice, and gives it up.
 """
 
+import contextlib
 import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
 os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
 
 from ray import tune
+from ray.tune import Callback
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -55,16 +57,45 @@ class _Pack:
 
 
 class _Jobs(Searcher):
-    """Hands the agenda's jobs to Tune, packed."""
+    """Hands the agenda's jobs to Tune, packed.
+
+    Tune would make of an error in here the failure of a trial, or a traceback. So it is kept,
+    and `_Errors` ends the sweep with it.
+    """
 
     def __init__(self, packer: Packer, console: Console, places: int) -> None:
         super().__init__(metric="loss", mode="min")
         self.packer, self.agenda, self.console = packer, packer.agenda, console
         self.places = places
         self.runs: dict[str, _Pack] = {}
+        self.error: Exception | None = None
         self._lost: list[_Pack] = []
 
     def suggest(self, trial_id: str) -> Any:
+        with self._kept():
+            return self._suggest(trial_id)
+        return Searcher.FINISHED
+
+    def take(self, trial_id: str, reports: "Iterable[Report]") -> bool:
+        """Take in what a trial tells of its runs; whether any of them goes on."""
+        with self._kept():
+            return self._take(trial_id, reports)
+        return False
+
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: dict[str, Any] | None = None,
+        error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
+    ) -> None:
+        if result and not error:
+            self.take(trial_id, result["runs"])
+        with self._kept():
+            self._complete(trial_id, error=error)
+
+    def _suggest(self, trial_id: str) -> Any:
+        if self.error:
+            return Searcher.FINISHED
         if self._lost:
             self.runs[trial_id] = self._lost.pop(0)
             return self.runs[trial_id].config
@@ -77,9 +108,9 @@ class _Jobs(Searcher):
         self.runs[trial_id] = _Pack(config, {job.run for job in pack})
         return config
 
-    def take(self, trial_id: str, reports: "Iterable[Report]") -> bool:
-        """Take in what a trial tells of its runs; whether any of them goes on."""
-        going = self.runs[trial_id].going if trial_id in self.runs else set[str]()
+    def _take(self, trial_id: str, reports: "Iterable[Report]") -> bool:
+        known = trial_id in self.runs and not self.error
+        going = self.runs[trial_id].going if known else set[str]()
         for run, epoch, loss, ended in reports:
             if run in going and (ended or not self.agenda.report(run, epoch, loss)):
                 going.remove(run)
@@ -88,16 +119,9 @@ class _Jobs(Searcher):
                 self.console.epoch()
         return bool(going)
 
-    def on_trial_complete(
-        self,
-        trial_id: str,
-        result: dict[str, Any] | None = None,
-        error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
-    ) -> None:
-        if result and not error:
-            self.take(trial_id, result["runs"])
+    def _complete(self, trial_id: str, *, error: bool) -> None:
         pack = self.runs.pop(trial_id, None)
-        if pack is None:
+        if pack is None or self.error:
             return
         pack.deaths += error
         if error and pack.going and pack.deaths <= MAX_FAILURES:
@@ -110,11 +134,29 @@ class _Jobs(Searcher):
                 failed = f"died {MAX_FAILURES + 1} times" if error else ""
                 self.console.end(self.agenda.end(run, failed=failed))
 
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # the first is the cause of what comes after it
+            self.error = self.error or error
+
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the store has it all."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: the store has it all."""
+
+
+class _Errors(Callback):
+    """Ends Tune with the error that the jobs have met: of a callback Tune lets it through."""
+
+    def __init__(self, jobs: _Jobs) -> None:
+        self.jobs = jobs
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self.jobs.error:
+            raise self.jobs.error
 
 
 class _Judge(FIFOScheduler):
@@ -164,7 +206,7 @@ def train(
     `fuse` is how many runs at most are trained as one program (0: none; None: what pays).
 
     Raises:
-        UserError: no node of the cluster can ever hold a trial.
+        UserError: no node of the cluster can ever hold a trial, or the store cannot be written.
     """
     scratch_folder = tempfile.TemporaryDirectory(prefix="sweep-")
     with cluster(), scratch_folder as scratch, Pulses() as pulses:
@@ -172,7 +214,8 @@ def train(
         side_by_side = places(resources)
         jobs = _Jobs(Packer(agenda, corpus, most=fuse), console, side_by_side)
         threads = max(1, int(resources.cpus))
-        trainable = tune.with_parameters(Trial, corpus=corpus, threads=threads)
+        gpu = resources.gpus > 0
+        trainable = tune.with_parameters(Trial, corpus=corpus, threads=threads, gpu=gpu)
         tune.run(
             trainable,
             name="sweep",
@@ -183,7 +226,7 @@ def train(
             max_concurrent_trials=side_by_side,
             storage_path=scratch,
             reuse_actors=True,
-            callbacks=[pulses],
+            callbacks=[pulses, _Errors(jobs)],
             raise_on_failed_trial=False,
             verbose=0,
             trial_dirname_creator=lambda trial: str(trial.trial_id),

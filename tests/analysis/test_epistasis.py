@@ -66,6 +66,50 @@ def test_a_mutant_without_all_seeds_is_left_out_and_named(made):
     assert "left out, as a seed is missing: cut torn" in render_epistasis(made.path)
 
 
+def begin(made, name, cuts, *, tuned=True, **more):
+    """A point whose setting is not chosen yet; `cell` says what a newer version notes."""
+    if tuned:
+        made.run(name, 9, 3.0, model={"name": "m", "cell": {"name": "mgu", "cuts": cuts}})
+    made.study["points"].append({"id": name, "label": f"cut {name}", "aliases": [], **more})
+    made.write()
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"tuned": True}, "mgu: its wild type, point 'cut start', is not confirmed yet with all 3"),
+        (
+            {"tuned": False, "cell": "mgu"},
+            "mgu: its wild type, point 'cut start', is not confirmed",
+        ),
+        ({"tuned": False}, "mgu: its wild type may be point 'cut start', which has no run yet"),
+    ],
+    ids=["tuned", "noted", "unknown"],
+)
+def test_no_mutant_stands_in_for_a_wild_type_that_is_not_confirmed(made, known, words):
+    begin(made, "start", [], **known)
+    factorial.study(made, factorial.full(2)[1:], loss)
+    with pytest.raises(UserError, match=words):
+        render_epistasis(made.path)
+
+
+def test_a_wild_type_that_lacks_a_seed_is_not_confirmed(made):
+    made.point("start", [3.0, None, 3.1], model={"cell": {"name": "mgu", "cuts": []}})
+    factorial.study(made, factorial.full(2)[1:], loss)
+    with pytest.raises(UserError, match="its wild type, point 'cut start', is not confirmed"):
+        render_epistasis(made.path)
+
+
+@pytest.mark.parametrize("cell", [None, "mgru"])
+def test_what_has_another_cell_or_none_is_no_wild_type(made, cell):
+    begin(made, "other", [], tuned=False, cell=cell)
+    factorial.study(made, factorial.full(2), loss)
+    begin(made, "late", ["write"], tuned=False, cell="mgu")
+    (found,) = read_mutants(made.path, load(made.path), "token")
+    assert found.labels[0] == "cut wild type"
+    assert found.left_out == ("cut late",)
+
+
 def test_metrics_are_read_apart(study):
     token, sentence = (
         read_mutants(study.path, load(study.path), metric)[0].losses

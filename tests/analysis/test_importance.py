@@ -11,6 +11,7 @@ import pytest
 
 from analysis.frames.fanova import shares
 from analysis.frames.load import load
+from analysis.frames.searched import ranges
 from analysis.frames.tuning import between_points, read_tuning
 from analysis.importance import render_importance
 from lmzoo.errors import UserError
@@ -110,6 +111,63 @@ def test_the_export_is_what_optuna_reads(made, tmp_path, name):
     assert study.best_value == min(t.value for t in study.trials if t.value is not None)
     with pytest.raises(UserError, match="exists; remove it"):
         render_importance(made.path, export=file)
+
+
+def apart(made, *, noted):
+    """Three points that search lr apart, the last range kept alone; width as a number or a name."""
+    spans = {"full": (1e-4, 1e-2), "gate": (1e-2, 1.0), "carry": (1e-3, 1e-2)}
+    rng = np.random.default_rng(1)
+    search = {}
+    for point, (low, high) in spans.items():
+        search = {"lr": {"low": low, "high": high, "log": point != "carry"}}
+        for index in range(6):
+            lr = low * (high / low) ** rng.uniform()
+            made.run(point, index, 3 + abs(np.log10(lr) + 2), setting={"lr": lr})
+        noted_here = {"search": search} if noted else {}
+        made.study["points"].append(
+            {"id": point, "label": f"cut {point}", "aliases": [], **noted_here}
+        )
+    made.study["search"] = search
+    return made.write()
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_points_that_search_a_field_in_ranges_apart_share_the_one_that_holds_them(
+    made, tmp_path, noted
+):
+    path = apart(made, noted=noted)
+    rows = json.loads(render_importance(path, "json", export=tmp_path / "tuned.db"))["rows"]
+    assert [row["field"] for row in rows] == ["lr"]
+    trials = optuna.load_study(
+        study_name="toy", storage=f"sqlite:///{tmp_path / 'tuned.db'}"
+    ).trials
+    assert len(trials) == 18
+    assert all(t.distributions["lr"]._contains(t.params["lr"]) for t in trials)
+    if noted:
+        span = optuna.distributions.FloatDistribution(1e-4, 1.0)
+        assert trials[0].distributions["lr"] == span
+        alone = ranges(load(path).study, labels={"cut gate"})["lr"]
+        assert alone == {"low": 1e-2, "high": 1.0, "log": True}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tried", "both"),
+    [
+        ({"low": 8, "high": 64, "log": True}, {"low": 4, "high": 16, "log": True}, 5,
+         {"low": 4, "high": 64, "log": True}),
+        ({"low": 8, "high": 64, "log": True}, {"low": 0.5, "high": 16.0, "log": False}, 5.5,
+         {"low": 0.5, "high": 64.0, "log": False}),
+        ({"values": [1.0, None]}, {"values": [2.0, None]}, 2.0, {"values": [1.0, None, 2.0]}),
+        ({"values": ["a"]}, {"low": 1, "high": 2, "log": False}, 2, {"values": ["a", 2]}),
+        ({"low": 1, "high": 2, "log": False}, {"low": 1, "high": 2, "log": False}, "a",
+         {"values": ["a"]}),
+    ],
+)  # fmt: skip
+def test_the_range_that_holds_two(one, other, tried, both):
+    points = [{"label": "a", "search": {"f": one}}, {"label": "b", "search": {"f": other}}]
+    found = ranges({"points": points}, [{"f": tried}])
+    assert found == {"f": both}
+    assert [type(v) for v in found["f"].values()] == [type(v) for v in both.values()]
 
 
 def test_other_files_and_too_few_runs_are_refused(made, tmp_path):

@@ -59,7 +59,8 @@ def test_a_count_made_once_and_late_still_stands(counted):
         file = counted.records(run)
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         late = next(line for line in lines if line.get("epoch") == 20) | {"epoch": 30}
-        file.write_text(json.dumps(late) + "\n")
+        end = {"event": "end", "epoch": 30, "status": "finished"}
+        file.write_text(f"{json.dumps(late)}\n{json.dumps(end)}\n")
     frame = reproduction(WORD, [load(counted.path)])
     assert frame.filter(row="DLM46")["kn5"].to_list() == pytest.approx([4.6])
     assert frame.filter(row="DLM46")["sound_epoch"].to_list() == [20]

@@ -17,8 +17,8 @@ def test_a_diverged_confirm_run_is_counted_and_marked_and_has_no_loss(made):
     assert math.isclose(found["loss"], 2.1)
     assert (found["runs"], found["confirm"], found["confirm_diverged"]) == (2, 3, 1)
     assert (found["diverged"], found["missing"], found["marks"]) == (1, 0, ["diverged"])
-    end = {"event": "end", "epoch": 4, "status": "diverged", "reason": ""}
-    RunFolder(made.path / runs[0]).append(end)  # it had a test loss before it went on
+    end = {"event": "end", "epoch": made.epochs, "status": "diverged", "reason": ""}
+    RunFolder(made.path / runs[0]).append(end)  # whatever was tested before
     found = row(rank(made), "wild")
     assert (found["loss"], found["confirm_diverged"], found["low"]) == (2.2, 2, None)
 
@@ -104,7 +104,8 @@ def test_errors_say_what_to_do(made):
         rank(made, metric="bits")
 
 
-def test_the_latest_budget_is_ranked_and_older_ones_are_not_mixed_in(made):
+def test_the_studys_budget_is_ranked_and_others_are_not_mixed_in(made):
+    made.study["budget"]["epochs"] = 6
     made.point("full", [3.0, 3.2])
     made.point("gate", [3.1, 3.3])
     for run, loss in (("full-confirm-1", 2.0), ("gate-confirm-1", 2.2), ("gate-confirm-2", 2.4)):
@@ -116,3 +117,23 @@ def test_the_latest_budget_is_ranked_and_older_ones_are_not_mixed_in(made):
     assert row(frame, "full")["epoch"] == 6
     assert (row(frame, "full")["loss"], row(frame, "full")["marks"]) == (2.0, ["missing"])
     assert math.isclose(row(frame, "gate")["loss"], 2.3)
+
+
+def test_back_at_a_smaller_budget_what_came_behind_it_does_not_count(made):
+    made.point("full", [3.0, 3.2])
+    epoch = made.study["budget"]["epochs"]
+    for event in ({"event": "test", "epoch": epoch + 3, "token": 2.0, "sentence": 2.0},
+                  {"event": "end", "epoch": epoch + 3, "status": "diverged"}):  # fmt: skip
+        RunFolder(made.path / "full-confirm-1").append(event)
+    frame = rank(made)
+    assert row(frame, "full")["epoch"] == epoch
+    assert math.isclose(row(frame, "full")["loss"], 3.1)
+    assert row(frame, "full")["marks"] == []
+
+
+def test_a_budget_below_every_test_is_refused(made):
+    made.point("full", [3.0, 3.2])
+    tested = made.study["budget"]["epochs"]
+    made.study["budget"]["epochs"] = tested - 1
+    with pytest.raises(UserError, match=rf"tested at {tested} only; .* --epochs {tested}$"):
+        rank(made)

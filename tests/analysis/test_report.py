@@ -9,9 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis import report
+from analysis import curves, report
 from analysis.frames.asked import Answer, ask
-from analysis.frames.commands import reproduce
 from analysis.frames.load import load
 from analysis.frames.page import Section, page
 from lmzoo.errors import UserError
@@ -79,15 +78,6 @@ def test_an_answer_that_does_not_come_is_shown(study):
     assert found.command.startswith("python -m lmzoo sample ")
 
 
-def test_the_commands_make_the_study_again(study):
-    lines = reproduce(study, load(study)).splitlines()
-    assert lines[0].startswith(f"python sweeps/toy.py --storage {study.parent} --epochs 3")
-    assert "--samples 2 --seeds 3 --corpus ptb --set corpus.lines=100" in lines[0]
-    assert "lr=0.0001:0.1:log" in lines[0]
-    assert "recipe.clip=1.0,None" in lines[0]
-    assert lines[1:3] == [f"python analysis/{name}.py {study}" for name in ("rank", "report")]
-
-
 def test_the_command_writes_the_page_or_one_line(study, tmp_path):
     app = typer.Typer()
     app.command()(report.main)
@@ -98,6 +88,33 @@ def test_the_command_writes_the_page_or_one_line(study, tmp_path):
     assert (refused.exit_code, "no folder" in refused.output) == (2, True)
     with pytest.raises(UserError, match="no metric 'words'"):
         report.render_report(study, metric="words", ask=False)
+
+
+@pytest.mark.parametrize("command", [report, curves])
+@pytest.mark.parametrize("out", [[], ["--out", "s3://bucket/there"]])
+def test_what_cannot_be_written_into_a_bucket_is_refused_before_it_is_made(
+    command, out, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "load", lambda path: pytest.fail(f"{path} was read"))
+    app = typer.Typer()
+    app.command()(command.main)
+    done = CliRunner().invoke(app, ["s3://bucket/runs/toy", *out])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert "error: s3://bucket/" in done.stderr
+    assert "--out" in done.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_study_in_a_bucket_leaves_its_page_elsewhere(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "load", lambda path: load(study))
+    app = typer.Typer()
+    app.command()(report.main)
+    page = tmp_path / "new" / "page.html"
+    done = CliRunner().invoke(app, ["s3://bucket/runs/toy", "--no-ask", "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "--storage s3://bucket/runs " in page.read_text()
+    assert "analysis/report.py s3://bucket/runs/toy --out report.html" in page.read_text()
 
 
 def test_a_browser_finds_the_page_whole(study):

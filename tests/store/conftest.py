@@ -38,7 +38,9 @@ def bucket(s3_server, monkeypatch, tmp_path):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(bucket_module.tempfile, "tempdir", str(tmp_path))
     bucket_module._client.cache_clear()
+    bucket_module._scratch.cache_clear()
     name = f"runs-{next(NUMBERS)}"
     boto3.client("s3").create_bucket(Bucket=name)
     yield f"s3://{name}"
     bucket_module._client.cache_clear()
+    bucket_module._scratch.cache_clear()

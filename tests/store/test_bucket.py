@@ -1,5 +1,8 @@
 """A bucket is a place like any folder, and its lease a lock like any other."""
 
+import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -129,6 +132,40 @@ def test_errors_name_the_place_and_the_cause(bucket, monkeypatch):
     bucket_module._client.cache_clear()
     with pytest.raises(UserError, match="S3 does not answer"):
         place(f"{bucket}/x").read("a")
+
+
+def test_the_scratch_folder_is_of_this_process_alone(there, tmp_path):
+    assert there.path.is_relative_to(tmp_path)
+    own = there.path.parents[2]
+    assert own.parent == tmp_path
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert place(str(there)).path == there.path, "a run is opened again in the same process"
+    code = (
+        "import os, sys; from lmzoo.places import place\n"
+        "mine = place(sys.argv[1]).path.parents[2]; child = os.fork()\n"
+        "if not child: print(place(sys.argv[1]).path.parents[2]); sys.exit()\n"
+        "os.waitpid(child, 0); print(mine); print(mine.exists())"
+    )
+    asked = [sys.executable, "-c", code, str(there)]
+    out = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    forked, mine, outlived_its_child = out
+    assert len({forked, mine, str(own)}) == 3
+    assert outlived_its_child == "True"
+    assert not Path(mine).exists()
+    assert not Path(forked).exists()
+    assert own.exists()
+
+
+def test_what_is_shared_is_put_there_and_away_here(there, monkeypatch):
+    there.path.mkdir(parents=True)
+    (there.path / "events.1").write_bytes(b"curve")
+    with monkeypatch.context() as patch:
+        patch.setattr(there, "_call", lambda *_, **__: (_ for _ in ()).throw(OSError("away")))
+        there.share("events.*")
+    assert (there.path / "events.1").exists()
+    there.share("events.*")
+    assert there.read("events.1") == b"curve"
+    assert not list(there.path.iterdir())
 
 
 def test_what_is_recalled_is_read_at_once_and_given_once(there, monkeypatch):

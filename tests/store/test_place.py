@@ -63,10 +63,53 @@ def test_a_store_that_stays_away_ends_in_one_line(pauses):
     assert sum(pauses) == pytest.approx(persist.PATIENCE)
 
 
-def test_what_does_not_pass_is_raised_at_once(pauses):
-    with pytest.raises(OSError, match="Is a directory"):
-        persist.persistently(failing(1, errno.EISDIR), "runs/x")
+@pytest.mark.parametrize("number", [errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM])
+def test_what_does_not_pass_ends_at_once_in_one_line(pauses, number):
+    with pytest.raises(UserError, match=rf"^runs/x: {os.strerror(number)}; .* another store$"):
+        persist.persistently(failing(1, number), "runs/x")
     assert not pauses
+
+
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.ENOENT])
+def test_whether_a_file_is_there_is_an_answer(pauses, number):
+    with pytest.raises(OSError, match=os.strerror(number)) as answer:
+        persist.persistently(failing(1, number), "runs/x")
+    assert answer.value.errno == number
+    assert not pauses
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda place: place.read("state"),
+        lambda place: place.write("state", b""),
+        lambda place: place.append("lines", "one"),
+        lambda place: place.delete("state"),
+        lambda place: place.hold(".lock"),
+    ],
+)
+def test_a_store_below_a_file_is_refused_in_one_line(tmp_path, ask):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/x.*: Not a directory; mend that"):
+        ask(Place(tmp_path / "file" / "x"))
+
+
+def test_a_store_of_another_account_is_refused_in_one_line(tmp_path):
+    """As another account, since nothing is forbidden to root."""
+    code = (
+        "import os, sys; from pathlib import Path; from lmzoo.place import Place\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "Place(Path(sys.argv[1])).hold('.driver')"
+    )
+    if os.getuid():
+        pytest.skip("only root can become another account")
+    (tmp_path / "mine").mkdir(mode=0o700)
+    where = str(tmp_path / "mine" / "store")
+    done = subprocess.run([sys.executable, "-c", code, where], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(
+        "store: Permission denied; mend that, or give another store"
+    )
+    assert "UserError" in done.stderr
 
 
 def test_a_replaced_file_is_kept_as_the_one_before(here):

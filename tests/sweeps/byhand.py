@@ -15,10 +15,10 @@ def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) ->
 
     It dies in the worst moment: the last epoch is on disk, and nobody has judged it.
     """
-    store = Store(path)
-    agenda = Agenda(study, resolve(study, corpus, fields), corpus, store)
     chance, open_runs = random.Random(seed), {}
+    store = Store(path)
     try:
+        agenda = Agenda(study, resolve(study, corpus, fields), corpus, store)
         for step in range(steps):
             while len(open_runs) < slots and (job := agenda.next()):
                 open_runs[job.run] = (job, Run(store.run(job.run), job.config, corpus))

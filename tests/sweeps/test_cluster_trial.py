@@ -4,6 +4,7 @@ import fcntl
 from pathlib import Path
 
 import pytest
+import torch
 
 from lmzoo.record import RunFolder, epochs
 from sweeps.engine import trial as trials
@@ -57,6 +58,30 @@ def test_a_trial_that_was_given_no_work_holds_no_run(config, corpus):
     assert not _free(config)
     trial.stop()
     assert _free(config)
+
+
+@pytest.mark.parametrize(("gpu", "where"), [(True, "meta"), (False, "cpu")])
+@pytest.mark.parametrize("fused", [True, False])
+def test_who_was_given_no_gpu_does_not_ask_for_one(config, corpus, monkeypatch, gpu, where, fused):
+    """Ray hides the GPUs of a machine from nobody who asked for none."""
+
+    class OpenedError(Exception):
+        """In place of the training itself."""
+
+    def opened(*_, device, **__):
+        raise OpenedError(device.type)
+
+    monkeypatch.setattr("lmzoo.device.best_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("sweeps.engine.open_run.Run", opened)
+
+    class Given(trials.Trial):
+        def setup(self, config: dict) -> None:
+            super().setup(config, corpus, gpu=gpu)
+
+    trial = Given({**config, "fused": fused})
+    assert trial._corpus.train.tokens.device.type == where
+    with pytest.raises(OpenedError, match=where):
+        trial.train()
 
 
 def test_after_a_silence_another_can_go_on_and_so_can_itself(config, corpus, monkeypatch):

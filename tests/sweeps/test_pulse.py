@@ -81,6 +81,30 @@ def test_a_sweep_that_cannot_look_blames_nobody(ray_stand_in, monkeypatch):
     assert not killed
 
 
+@pytest.mark.parametrize("failing", ["kill", "_internal_kv_del"])
+def test_a_kill_that_fails_is_tried_again_and_keeps_nobody_else_alive(
+    ray_stand_in, monkeypatch, failing
+):
+    numbers, killed = ray_stand_in
+    pulses, actors = Pulses(), [Handle("aa"), Handle("bb")]
+    _watch(pulses, *actors)
+    numbers |= {"aa": b"7", "bb": b"7"}
+    where = pulse.ray if failing == "kill" else pulse.internal_kv
+    inner, failures = getattr(where, failing), []
+
+    def fail_for_one(which, **more):
+        if which in (actors[0], "aa") and len(failures) < 3:
+            failures.append(which)
+            raise ConnectionError
+        inner(which, **more)
+
+    monkeypatch.setattr(where, failing, fail_for_one)
+    for _ in range(2 * MISSED):
+        pulses.look()
+    assert failures
+    assert sorted(set(killed)) == ["aa", "bb"]
+
+
 def test_an_actor_that_tune_let_go_is_forgotten_and_not_kept_alive(ray_stand_in):
     numbers, killed = ray_stand_in
     pulses, actor = Pulses(), Handle("aa")

@@ -9,8 +9,8 @@ import torch
 from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.recipe import Recipe
-from lmzoo.record import CHECKPOINT, PREVIOUS, RunFolder, identity
-from lmzoo.run import Run, describe, owed
+from lmzoo.record import CHECKPOINT, PREVIOUS, RunFolder, identity, owed
+from lmzoo.run import Run, describe
 
 RECIPE = Recipe(batch=16)
 
