@@ -21,7 +21,6 @@ Chung et al. 2017 (arXiv:1609.01704); S2; zoo.md 4.2.
 from typing import Annotated, Any, cast
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -132,16 +131,6 @@ class HierarchicalMultiscaleLSTM(Cell):
         z = torch.cat(boundaries, dim=-1) if boundaries else ended
         met["out"] = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
         return self._output(hidden, met["out"]), (*hidden, *cells, z), met
-
-    def boundaries(
-        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B T L"]:
-        """Where each of the L = D − 1 layers below the top ended a segment: 0 or 1."""
-        state, seen = self.initial(start), []
-        for projected in self.project(x).unbind(1):
-            _, state = self.step(projected, state)
-            seen.append(state[-1])
-        return torch.stack(seen, dim=1)
 
     def _boundary(self, s: Tensor) -> Tensor:
         soft = ((self.slope * s + 1) / 2).clamp(0, 1)

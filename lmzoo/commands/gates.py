@@ -1,28 +1,26 @@
 """`gates`: how open the gates of a row, or of a trained run, are; how widely its attention looks."""
 
-import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from lmzoo import zoo
-from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.open import open_corpus, read_spec
-from lmzoo.diagnostics.attention import Edges, Head, edges, heads
-from lmzoo.diagnostics.gates import Carry, Gate, carries, gates
-from lmzoo.diagnostics.watch import watched
+from lmzoo.diagnostics.attention import Edges, Head
+from lmzoo.diagnostics.curve import Series, measured, series
+from lmzoo.diagnostics.gates import Carry, Gate
+from lmzoo.diagnostics.look import Found, alike, look, plain
 from lmzoo.edge import nested, read_settings
 from lmzoo.errors import UserError
+from lmzoo.record import Record, RunFolder
 from lmzoo.trained import open_run
 
-SEQUENCES = 64
-"""How many sequences the numbers are means over."""
+SHOWN = 6
+"""Epochs in a table, the first and the last among them; a picture has all."""
 
 
 def gates_of(
@@ -31,61 +29,51 @@ def gates_of(
     data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
     fields: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE for a row: model.width=64")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of a row's weights.")] = 0,
+    picture: Annotated[Path | None, typer.Option(help="Draw the epochs of a run trained with --gates: FILE.png")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:  # fmt: skip
-    """Gates by name (mean, spread, saturated), norms of the state, entropies and edges of attention."""
+    """Gates by name (mean, spread, saturated), norms of the state, entropies and edges of attention.
+
+    Of a run that was trained with --gates, also how they came to be, epoch by epoch.
+    """
+    events: list[Record] = []
     if Path(name).is_dir():
         run = open_run(Path(name), data_dir)
-        model, data = run.model, run.corpus
+        model, data, title = run.model, run.corpus, f"{run.row} on {run.corpus.name}"
+        events = measured(RunFolder(Path(name)).records())
     else:
         data = open_corpus(read_spec(corpus), data_dir)
         chosen = nested(read_settings(fields or []), "model")
-        model = zoo.build(zoo.config(name, **chosen), data.task, seed)
+        model, title = zoo.build(zoo.config(name, **chosen), data.task, seed), name
+    if picture is not None:
+        _draw(events, title, name, picture)
     found = look(model, alike(data), name)
     if as_json:
-        typer.echo(
-            json.dumps({key: list(map(dataclasses.asdict, rows)) for key, rows in found.items()})
-        )
+        over = [{key: value for key, value in one.items() if key != "event"} for one in events]
+        typer.echo(json.dumps({**plain(found), "epochs": over}))
         return
     _print(found)
+    if events:
+        _print_epochs(series(events), [one["epoch"] for one in events])
 
 
-def alike(corpus: Corpus) -> Sequences:
-    """Validation sequences of the commonest lengths, cut to them: no pad is looked at."""
-    part = corpus.valid
-    length = part.lengths.mode().values
-    kept = part.lengths == length
-    given = part.given
-    if given:
-        source_length = given[1][kept].mode().values
-        kept = kept & (given[1] == source_length)
-        given = (given[0][kept][:SEQUENCES, :source_length], given[1][kept][:SEQUENCES])
-    return Sequences(part.tokens[kept][:SEQUENCES, :length], part.lengths[kept][:SEQUENCES], given)
-
-
-@torch.no_grad()
-def look(model: LanguageModel, part: Sequences, name: str) -> dict[str, list[Any]]:
-    """What there is to be told of the model while it scores these sequences.
-
-    Raises:
-        UserError: it has neither a gate nor an attention that is asked.
-    """
-    with torch.random.fork_rng(devices=[]), watched(model.eval()) as seen:
-        torch.manual_seed(0)
-        model.log_prob(part.tokens, part.lengths, *part.given)
-    if not seen.steps and not seen.looks:
+def _draw(events: list[Record], title: str, name: str, path: Path) -> None:
+    if path.suffix != ".png":
+        raise UserError(f"--picture {path} does not end in .png; give FILE.png")
+    if not events:
         raise UserError(
-            f"{name} has neither a recurrent cell nor attention; give a row such as gru or gpt"
+            f"--picture: {name} has no epochs to draw; `python -m lmzoo train NAME --gates` makes a "
+            "run that has"
         )
-    return {
-        "gates": gates(seen),
-        "states": carries(seen),
-        "heads": heads(model, seen),
-        "edges": edges(model, seen, len(part)),
-    }
+    # Drawing is loaded here: no other command should wait for it.
+    from lmzoo.diagnostics.picture import save_png
+    from lmzoo.diagnostics.picture_epochs import epochs_picture
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_png(epochs_picture(series(events), [one["epoch"] for one in events], title), path)
 
 
-def _print(found: dict[str, list[Any]]) -> None:
+def _print(found: Found) -> None:
     console = Console()
     if found["gates"]:
         console.print(_gates(found["gates"]))
@@ -94,6 +82,17 @@ def _print(found: dict[str, list[Any]]) -> None:
     if found["heads"]:
         console.print(_heads(found["heads"]))
         console.print(_edges(found["edges"]), style="dim", highlight=False)
+
+
+def _print_epochs(every: list[Series], epochs: list[int]) -> None:
+    last = len(epochs) - 1
+    shown = sorted({round(i * last / (SHOWN - 1)) for i in range(SHOWN)})
+    table = _table("", "at epoch", "", *(str(epochs[i]) for i in shown))
+    for one in every:
+        values = [one.values[i] for i in shown]
+        cells = ["—" if value is None else f"{value:.3f}" for value in values]
+        table.add_row(one.where, one.what, one.fact, *cells)
+    Console().print(table)
 
 
 def _table(*columns: str) -> Table:

@@ -1,5 +1,6 @@
 """`train`: one run, on disk, resumable, with its curve live."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,11 @@ from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.batches import gather
-from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.open import open_corpus, read_spec
 from lmzoo.device import best_device
+from lmzoo.diagnostics.curve import EVENT, facts
+from lmzoo.diagnostics.look import alike, look, require_watchable
 from lmzoo.edge import nested, read_settings
 from lmzoo.evaluate import Losses
 from lmzoo.recipe import Recipe, named_recipe
@@ -35,6 +38,7 @@ def train(
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE: model.width=64")] = None,
     mutations: Annotated[str | None, typer.Option(help="The seed's numbers: 0,2,4,5 (DLM46, DLM47).")] = None,
+    gates: Annotated[bool, typer.Option("--gates", help="Look at gates, states and attention after each epoch; `gates RUN` shows the curve.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of single runs.")] = Path("runs/single"),
 ) -> None:  # fmt: skip
     """Train one model; the same command goes on where it was cut off."""
@@ -46,6 +50,8 @@ def train(
     how = from_dict(Recipe, {**to_dict(named_recipe(recipe)), **nested(settings, "recipe")})
     spec = CORPORA.write(CORPORA.read({**read_spec(corpus), **nested(settings, "corpus")}))
     data = open_corpus(spec, data_dir)
+    if gates:
+        require_watchable(zoo.build(model, data.task), zoo.row(name).name)
     config = describe(model, how, data, spec, seed)
     folder = RunFolder(out / config["run"])
     labels = {"row": zoo.row(name).name, "stage": "single"}
@@ -56,16 +62,26 @@ def train(
         f"{len(data.train):,} sequences, V={len(data.vocabulary)}  ({folder.path})",
         highlight=False,
     )
-    _watch(run, epochs, console, data)
-    _close(run, epochs, console, data)
+    with contextlib.closing(run):
+        _watch(run, epochs, console, data, gates=gates)
+        _close(run, epochs, console, data)
 
 
-def _watch(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+def _watch(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
     records = epochs(run.folder.records())
+    some = alike(corpus) if gates else None
+    _look(run, some)
     with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
         for record in run.train(budget):
+            _look(run, some)
             records.append(record)
             live.update(_curve(records[-12:], budget, corpus), refresh=True)
+
+
+def _look(run: Run, some: Sequences | None) -> None:
+    """Write down what is seen at this epoch, be it one that a run before this left unseen."""
+    if some is not None and not run.training.diverged and not run.told(EVENT):
+        run.tell(EVENT, facts(look(run.training.model, some, run.training.model.name)))
 
 
 def _curve(records: list[Record], budget: int, corpus: Corpus) -> Table:
@@ -99,7 +115,6 @@ def _close(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         if told:
             facts = ", ".join(f"{name} {value:.4f}" for name, value in told.items())
             console.print(f"on validation sequences: {facts}", highlight=False)
-    run.close()
 
 
 def meaning(model: LanguageModel, losses: Losses) -> str:

@@ -22,29 +22,29 @@ CELL = 22
 
 def posterior_picture(found: Posterior, title: str, subtitle: str) -> alt.Chart:
     """Heat map: predicted tokens from left to right, the latent's values downwards."""
-    chart = _heat_map(
+    chart = heat_map(
         found.probability, found.values, found.tokens, ("predicted token", found.latent)
     )
-    return chart.properties(title=_title(title, subtitle))
+    return chart.properties(title=heading(title, subtitle))
 
 
 def prior_picture(found: Prior, title: str, subtitle: str) -> Any:
     """Bars, a heat map by position, or one heat map for each slot."""
-    heading = _title(title, subtitle)
+    over = heading(title, subtitle)
     if not found.by_position:
-        return _bars(found).properties(title=heading)
+        return _bars(found).properties(title=over)
     positions = [str(t + 1) for t in range(found.probability.shape[2])]
     panels = [
-        _heat_map(slot, found.values, positions, ("position of the predicted token", found.latent))
+        heat_map(slot, found.values, positions, ("position of the predicted token", found.latent))
         for slot in found.probability
     ]
     if len(panels) == 1:
-        return panels[0].properties(title=heading)
+        return panels[0].properties(title=over)
     named = [
         panel.properties(title=f"slot {n}").encode(y=panel.encoding.y.title(f"source of slot {n}"))
         for n, panel in enumerate(panels, 1)
     ]
-    return alt.concat(*named, columns=2).properties(title=_title(title, "prior of each slot"))
+    return alt.concat(*named, columns=2).properties(title=heading(title, "prior of each slot"))
 
 
 def save_png(chart: Any, path: Path) -> None:
@@ -52,9 +52,20 @@ def save_png(chart: Any, path: Path) -> None:
     chart.save(str(path), format="png", scale_factor=2)
 
 
-def _heat_map(
-    probability: Tensor, values: Sequence[str], columns: Sequence[str], axes: tuple[str, str]
+def heat_map(
+    probability: Tensor,
+    values: Sequence[str],
+    columns: Sequence[str],
+    axes: tuple[str, str],
+    *,
+    of: str = "probability",
+    shown: Sequence[float] = (0.0, 0.05, 0.2, 0.5, 1.0),
+    cell: int = CELL,
 ) -> alt.Chart:
+    """Values downwards, columns across; `axes` names what is below and what is beside.
+
+    Shades are `of` something; the legend has those of the numbers `shown`.
+    """
     cells = [
         {"column": column, "value": value, "p": p}
         for value, row in zip(values, probability.tolist(), strict=True)
@@ -68,11 +79,11 @@ def _heat_map(
         .encode(
             x=alt.X("column:O", sort=list(columns), title=below).axis(labelAngle=angle),
             y=alt.Y("value:O", sort=list(values), title=beside),
-            color=alt.Color("p:Q", title="probability")
+            color=alt.Color("p:Q", title=of)
             .scale(type="sqrt", domain=[0, 1], range=SHADES, interpolate="rgb")
-            .legend(values=[0, 0.05, 0.2, 0.5, 1], format="~g"),
+            .legend(values=list(shown), format="~g"),
         )
-        .properties(width={"step": CELL}, height={"step": CELL})
+        .properties(width={"step": cell}, height={"step": cell})
     )
 
 
@@ -90,5 +101,6 @@ def _bars(found: Prior) -> alt.Chart:
     )
 
 
-def _title(title: str, subtitle: str) -> alt.TitleParams:
+def heading(title: str, subtitle: str) -> alt.TitleParams:
+    """Two lines over a picture."""
     return alt.TitleParams(title, subtitle=subtitle, anchor="start")

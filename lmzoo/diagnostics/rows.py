@@ -14,7 +14,7 @@ _row(
 )  # fmt: skip
 _row(
     "latent_posterior_report", "S0", "S0",
-    "Prior and posterior of a discrete latent, as numbers and pictures (posterior).",
+    "Discrete latents, attention maps, segment boundaries: numbers and pictures (posterior).",
 )  # fmt: skip
 _row(
     "causality_audit", "S0", "derived from S0",
@@ -34,5 +34,5 @@ _row(
 )  # fmt: skip
 _row(
     "gate_and_attention_report", "S1", "derived from S1",
-    "How open gates are, how large states, how wide and how many looks of attention (gates).",
+    "How open gates are, how large states, how wide attention, by epoch too (gates).",
 )  # fmt: skip

@@ -46,6 +46,11 @@ class Seen:
     looks: dict[str, list[Look]] = field(default_factory=dict)
 
 
+def watchable(model: nn.Module) -> bool:
+    """Whether it has a part that can be watched."""
+    return any(isinstance(module, Cell | Attention) for module in model.modules())
+
+
 @contextmanager
 def watched(model: nn.Module) -> Iterator[Seen]:
     """Write down every step and every look until the block ends."""

@@ -147,7 +147,7 @@ def test_a_loss_beyond_all_perplexity(made):
 def test_many_runs_are_each_counted_once(made):
     points, seeds, tunes = 6, 4, 10
     losses = np.random.default_rng(2).normal(3, 0.3, (points, seeds)).round(6)
-    made.epochs = 5
+    made.epochs = made.study["budget"]["epochs"] = 5
     for i in range(points):
         made.point(f"p{i}", losses[i].tolist())
         for tune in range(tunes):

@@ -124,11 +124,3 @@ def test_boundaries_are_bits_whose_gradient_is_the_hard_sigmoids() -> None:
         inside = (slope * s.detach()).abs() < 1
         (gradient,) = torch.autograd.grad(z.sum(), s)
         same(gradient, torch.where(inside, slope / 2, 0.0).double(), FINE, "gradient")
-
-
-def test_boundaries_can_be_read() -> None:
-    cell = make("hm_lstm", depth=3, length=12)
-    x, start = inputs(cell)
-    z = cell.boundaries(x, start)
-    same(z, states(cell, x, start)[2], 0, "z")
-    assert set(z.flatten().tolist()) == {0.0, 1.0}

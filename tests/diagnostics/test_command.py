@@ -88,7 +88,7 @@ def test_a_sentence_of_ones_own(
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("lstm_lm", [], "recurrent_lm has no discrete latent"),
+        ("lstm_lm", [], "recurrent_lm has no discrete latent, attention map or boundary"),
         ("slot_ngram", ["--text", "a unicorn runs"], "'unicorn'"),
         ("slot_ngram", ["--text", "a <pad> runs"], "'<pad>'"),
         ("slot_ngram", ["--text", " "], "--text is empty"),

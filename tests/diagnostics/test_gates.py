@@ -7,10 +7,10 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.blocks.attention import Attention
-from lmzoo.commands.gates import alike, look
 from lmzoo.data.open import open_corpus
 from lmzoo.diagnostics.attention import edges, heads
 from lmzoo.diagnostics.gates import carries, gates
+from lmzoo.diagnostics.look import alike, look
 from lmzoo.diagnostics.watch import Seen, watched
 from lmzoo.errors import UserError
 from tests.laws.ask import log_prob, same
@@ -152,8 +152,10 @@ def test_every_row_is_shown_or_refused() -> None:
         part = alike(corpus)
         model = zoo.build(model.config, corpus.task)
         try:
-            look(model, part, name)
+            found = look(model, part, name)
             shown.add(name)
+            assert found["states"] or found["heads"], name  # what could be watched was asked
+            assert model.training
         except UserError as error:
             assert name in str(error)  # noqa: PT017
     assert shown >= {"gru", "lstm_lm", "hm_lstm", "gpt", "seq2seq", "transformer_encdec", "elmo"}
