@@ -77,6 +77,12 @@ class Corpus:
     floor: Floor | None = None
     source_vocabulary: Vocabulary | None = None
     """Of the sources, in a corpus of pairs."""
+    ends: bool | None = None
+    """Whether a sequence that is whole has `<end>` as its last token; None looks for one, once."""
+
+    def __post_init__(self) -> None:
+        if self.ends is None:
+            object.__setattr__(self, "ends", bool((self.train.tokens == END).any()))
 
     def to(self, device: torch.device) -> "Corpus":
         """The same with its sequences on a device."""
@@ -87,7 +93,7 @@ class Corpus:
     def task(self) -> Task:
         """The sizes a model needs."""
         vocab, length = len(self.vocabulary), self.train.tokens.shape[1]
-        ends = bool((self.train.tokens == END).any())
+        ends = bool(self.ends)
         if self.source_vocabulary is None:
             return Task(vocab=vocab, length=length, ends=ends)
         source_length = self.train.given[0].shape[1]
