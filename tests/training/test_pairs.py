@@ -43,6 +43,7 @@ def test_what_does_not_read_it_cannot() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("echo", ["copy", "reverse"])
 def test_attention_wins_as_sources_grow(echo: str) -> None:
     """Through one vector, a source three times as long costs; looked back at, it does not."""
