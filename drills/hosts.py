@@ -55,6 +55,7 @@ class Host:
 
     def __init__(self, folder: Path, shared: Path, name: str, last: int, *, checkout: bool) -> None:
         self.folder, self.name, self.ip = folder, name, f"10.77.0.{last}"
+        self.home = folder / "root"
         self.namespace, self.cable = f"lmzoo-{name}", f"lmzoo-v{last}"
         self._lay_out(shared, checkout=checkout)
         self._plug_in()
@@ -104,7 +105,7 @@ class Host:
         sh("ip", "netns", "del", self.namespace)
 
     def _lay_out(self, shared: Path, *, checkout: bool) -> None:
-        home = self.folder / "root"
+        home = self.home
         (home / ".ssh").mkdir(parents=True, mode=0o700)
         home.chmod(0o700)
         for name in (".bashrc", ".profile"):

@@ -45,7 +45,7 @@ def test_a_sleeping_laptop_a_dead_host_and_a_cut_network_change_no_digit(site: S
     assert outcome(site.store("disturbed")) == outcome(undisturbed)
     assert table(site, "disturbed") == table(site, "undisturbed")
     assert "fetched: python analysis/rank.py runs/lmzoo/gru_ablation-text" in back.stderr
-    fetched = site.laptop.folder / "root/work/runs/lmzoo/gru_ablation-text"
+    fetched = site.laptop.home / "work" / "runs/lmzoo/gru_ablation-text"
     assert outcome(fetched) == outcome(undisturbed)
     assert not list(fetched.glob("*/checkpoint.pt"))
 
