@@ -6,7 +6,7 @@ ended. Points do not wait for each other; within a point, generation follows gen
 and the confirm stage follows the last (`point_agenda.py`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lmzoo.data.corpus import Corpus
 from sweeps.engine.described import described
@@ -20,7 +20,8 @@ from sweeps.engine.study import Study
 class Agenda:
     """The points of a study that are to be trained, and the jobs they still owe.
 
-    The study's description keeps the others too: what they have done is not forgotten.
+    Those are the ones with a `needed` label, or all. The study's description keeps the others
+    too: what they have done is not forgotten.
     """
 
     def __init__(
@@ -29,12 +30,15 @@ class Agenda:
         points: Sequence[Resolved],
         corpus: Corpus,
         store: Store,
-        only: Sequence[Resolved] | None = None,
+        needed: Collection[str] | None = None,
     ) -> None:
         self.study, self.store = study, store
         self._all = [PointAgenda(study, point, corpus, store) for point in points]
-        trained = {point.id for point in (points if only is None else only)}
-        self.points = [agenda for agenda in self._all if agenda.point.id in trained]
+        self.points = [
+            agenda
+            for agenda in self._all
+            if needed is None or not agenda.point.labels.isdisjoint(needed)
+        ]
         self._by_run: dict[str, PointAgenda] = {}
         self.write()
 

@@ -96,11 +96,11 @@ def _sweep(
 ) -> None:
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, data_dir)
-    points = resolve(study, corpus, fields)
-    only = named(points, wanted)
+    needed = named(study, corpus, wanted)
+    points = resolve(study, corpus, fields, needed)
     opened = Glance if dry_run else Store
     with closing(opened(storage / f"{study.name}-{corpus.name}")) as store:
-        agenda = Agenda(study, points, corpus, store, only)
+        agenda = Agenda(study, points, corpus, store, needed)
         if dry_run:
             _describe(agenda, corpus, resources, as_json=as_json)
             return

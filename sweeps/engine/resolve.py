@@ -7,7 +7,7 @@ become one point with an alias and are never trained twice.
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,11 @@ class Resolved:
     floor: bool = False
     """Whether it stands in every table of its corpus, asked for or not."""
 
+    @property
+    def labels(self) -> set[str]:
+        """Every name that the study has for it."""
+        return {self.label, *self.aliases}
+
     def configured(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
         """What decides a run of this point under a setting of its searched fields."""
         model, recipe = self.with_setting(setting)
@@ -67,8 +72,15 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
     return CORPORA.write(CORPORA.read(chosen))
 
 
-def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> list[Resolved]:
+def resolve(
+    study: Study,
+    corpus: Corpus,
+    corpus_fields: Mapping[str, Any],
+    needed: Collection[str] | None = None,
+) -> list[Resolved]:
     """All points of the study and its floors, each function once, in the study's order.
+
+    A point whose label is not `needed` is left out where it refuses a field that all were given.
 
     Raises:
         UserError: an unknown row or field, a value refused, or a study with no points.
@@ -83,6 +95,8 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
         try:
             found = _resolve(study, point, corpus, corpus_fields)
         except UserError as error:
+            if needed is not None and point.label not in needed:
+                continue
             raise UserError(f"point {point.label!r}: {error}") from None
         if found.id in points:
             points[found.id].aliases.append(point.label)
@@ -96,32 +110,33 @@ def resolve(study: Study, corpus: Corpus, corpus_fields: Mapping[str, Any]) -> l
     return list(points.values())
 
 
-def named(points: Sequence[Resolved], text: str) -> Sequence[Resolved]:
-    """The points with labels or aliases `LABEL,LABEL`, and the floors; all, of an empty text.
+def named(study: Study, corpus: Corpus, text: str) -> set[str]:
+    """The labels that `LABEL,LABEL` names, those of the floors with them; all, of an empty text.
 
     Labels have commas of their own, so the longest label that fits is taken.
 
     Raises:
         UserError: there is no such point; it names the nearest.
     """
+    always = {point.label for point in floors(study.points, corpus)}
+    labels = {point.label: None for point in study.points} | dict.fromkeys(always)
     if not text.strip():
-        return points
-    by_label = {label: p for p in points for label in (p.label, *p.aliases)}
-    pieces, chosen = text.split(","), set()
+        return set(labels)
+    pieces, chosen = text.split(","), always
     while pieces:
         starts = {n: ",".join(pieces[:n]).strip() for n in range(len(pieces), 0, -1)}
-        size = next((n for n, start in starts.items() if start in by_label), None)
+        size = next((n for n, start in starts.items() if start in labels), None)
         if size is None:
             near = {
                 label
                 for start in starts.values()
-                for label in difflib.get_close_matches(start, by_label)
+                for label in difflib.get_close_matches(start, labels)
             }
-            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(by_label)}"
+            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(labels)}"
             raise UserError(f"--points: no point {starts[1]!r}; {hint}")
-        chosen.add(by_label[starts[size]].id)
+        chosen.add(starts[size])
         pieces = pieces[size:]
-    return [point for point in points if point.id in chosen or point.floor]
+    return chosen
 
 
 def _resolve(

@@ -82,7 +82,7 @@ def test_a_point_trained_alone_has_the_runs_it_has_among_the_others(
     points, runs = resolve(study, corpus, corpus_fields), []
     for number, wanted in enumerate(("", "cut 4")):
         with closing(Store(tmp_path / str(number))) as store:
-            agenda = Agenda(study, points, corpus, store, named(points, wanted))
+            agenda = Agenda(study, points, corpus, store, named(study, corpus, wanted))
             jobs = list(iter(agenda.next, None))
         trained = {"cut 4", *FLOORS} if wanted else {p.label for p in points}
         assert {job.label for job in jobs} == trained
@@ -97,9 +97,12 @@ def test_a_point_trained_alone_has_the_runs_it_has_among_the_others(
 def test_a_budget_of_parameters_decides_the_widths(study, tmp_path, monkeypatch, capsys):
     fields = {path: value for path, value in study.fields.items() if path != "model.width"}
     study, seen = dataclasses.replace(study, fields=fields), []
-    monkeypatch.setattr(
-        sys.modules["sweeps.engine.main"], "named", lambda points, _: seen.append(points) or points
-    )
+
+    def resolved(*words):
+        seen.append(resolve(*words))
+        return seen[-1]
+
+    monkeypatch.setattr(sys.modules["sweeps.engine.main"], "resolve", resolved)
     for parameters in (1000, 2000):
         options = ["--dry-run", "--storage", str(tmp_path), "--parameters", str(parameters)]
         assert _run(study, options, monkeypatch, capsys)[0] == 0

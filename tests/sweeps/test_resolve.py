@@ -63,3 +63,18 @@ def test_wrong_words_are_refused_in_one_line(study, corpus, corpus_fields, chang
     with pytest.raises(UserError, match=message) as caught:
         resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
     assert "\n" not in str(caught.value)
+
+
+def test_a_field_that_a_point_left_out_lacks_is_no_matter(study, corpus, corpus_fields):
+    """A transformer has no `starts`, nor have counts; but a point that is needed must have it."""
+    both = dataclasses.replace(
+        study,
+        points=(*study.points, Point("bigram", "ngram_count", {"order": 2})),
+        fields={**study.fields, "recipe.batch": 16, "model.starts": 2},
+    )
+    points = resolve(both, corpus, corpus_fields, {"wild type"})
+    assert "minGPT" not in {label for point in points for label in point.labels}
+    assert {"wild type", "cut 4"} <= {point.label for point in points}
+    for needed in (None, {"minGPT"}):
+        with pytest.raises(UserError, match="point 'minGPT': no field 'starts'"):
+            resolve(both, corpus, corpus_fields, needed)
