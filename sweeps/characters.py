@@ -12,7 +12,8 @@ own setting, with our recipe and with S0's:
 
 The latter divides inputs by their spread over time, and leaks. The transformer has no such
 normaliser, so it is not among the points named; add it with the same recipe and without
-`model.norm`. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found best on words.
+`model.norm`. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found
+best on words.
 """
 
 from sweeps.engine import Point, Study, main

@@ -66,11 +66,11 @@ def test_wrong_words_are_refused_in_one_line(study, corpus, corpus_fields, chang
 
 
 def test_a_field_that_a_point_left_out_lacks_is_no_matter(study, corpus, corpus_fields):
-    """A transformer has no `starts`, nor have counts; but a point that is needed must have it."""
+    """A transformer has no `starts`; but a point that is needed must have the field."""
     both = dataclasses.replace(
         study,
-        points=(*study.points, Point("bigram", "ngram_count", {"order": 2})),
-        fields={**study.fields, "recipe.batch": 16, "model.starts": 2},
+        points=(*study.points, Point("minGPT", "DLM40")),
+        fields={"model.width": 4, "model.starts": 2},
     )
     points = resolve(both, corpus, corpus_fields, {"wild type"})
     assert "minGPT" not in {label for point in points for label in point.labels}
