@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from sweeps.engine import handover
 from sweeps.engine.pulse import beat
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ class Trial(tune.Trainable):
                 run.close()
             self._runs = {}
 
+    def let_go(self) -> None:
+        """Close what the sweep has given to another place since the last epoch."""
+        gone = handover.given_away(self.trial_id)
+        kept = [where for where in self.config["folders"] if handover.run_of(where) not in gone]
+        self.config = {**self.config, "folders": kept}
+        for where in [where for where in self._runs if where not in kept]:
+            self._runs.pop(where).close()
+
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the runs' folders have it all."""
 
@@ -86,6 +95,7 @@ class Trial(tune.Trainable):
         from sweeps.engine.open_run import OpenRun, is_owed, train_epoch
 
         reports, resumed, budget = [], set(), self.config["budget"]
+        self.let_go()
         for where in self.config["folders"]:
             if is_owed(where, budget):
                 if where not in self._runs:
@@ -93,7 +103,7 @@ class Trial(tune.Trainable):
                     resumed |= {where} if run.run.epoch else set()
                 continue
             # It ended before this trial was started again, or its sweep has pruned it.
-            reports.append((where.rpartition("/")[2], 0, None, True))
+            reports.append((handover.run_of(where), 0, None, True))
             if where in self._runs:
                 self._runs.pop(where).close()
         # Of an epoch that was done when its trial died, the sweep may not have heard: it may

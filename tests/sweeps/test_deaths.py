@@ -9,9 +9,9 @@ import pytest
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console
 from sweeps.engine.fused import Packer
+from sweeps.engine.jobs import MAX_FAILURES, Jobs
 from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
-from sweeps.engine.tuner import MAX_FAILURES, _Jobs
 
 from .byhand import outcome, sweep
 from .processes import finish
@@ -49,8 +49,8 @@ def jobs(study, corpus, corpus_fields, tmp_path):
     agenda = Agenda(study, resolve(study, corpus, corpus_fields), corpus, store)
     console = cast(Console, SimpleNamespace(end=ended.append, epoch=lambda: None))
 
-    def make(most: int) -> tuple[_Jobs, list]:
-        return _Jobs(Packer(agenda, corpus, most=most), console, places=1), ended
+    def make(most: int) -> tuple[Jobs, list]:
+        return Jobs(Packer(agenda, corpus, most=most), console, places=1), ended
 
     yield make
     store.close()

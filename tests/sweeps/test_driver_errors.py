@@ -12,9 +12,10 @@ from lmzoo.errors import UserError
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console
 from sweeps.engine.fused import Packer
+from sweeps.engine.jobs import Jobs
 from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
-from sweeps.engine.tuner import _Errors, _Jobs
+from sweeps.engine.tuner import _Errors
 
 from .byhand import outcome, sweep
 from .processes import finish
@@ -27,7 +28,7 @@ def jobs(study, corpus, corpus_fields, tmp_path):
     store = Store(tmp_path / "toy")
     agenda = Agenda(study, resolve(study, corpus, corpus_fields), corpus, store)
     console = cast(Console, SimpleNamespace(end=lambda job: None, epoch=lambda: None))
-    yield _Jobs(Packer(agenda, corpus, most=0), console, places=1)
+    yield Jobs(Packer(agenda, corpus, most=0), console, places=1)
     store.close()
 
 
@@ -35,7 +36,7 @@ def away(*_, **__):
     raise AWAY
 
 
-def ends(jobs: _Jobs) -> None:
+def ends(jobs: Jobs) -> None:
     """What Tune does after each of its steps."""
     _Errors(jobs).on_step_end(0, [])
 

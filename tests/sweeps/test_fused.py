@@ -7,12 +7,13 @@ from contextlib import closing
 import pytest
 
 from lmzoo.errors import UserError
+from sweeps.engine import handover
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.fused import Packer, read_fuse
+from sweeps.engine.jobs import MAX_FAILURES, Jobs
 from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
 from sweeps.engine.trial import Trial
-from sweeps.engine.tuner import MAX_FAILURES, _Jobs
 from tests.sweeps.byhand import agree, outcome
 from tests.sweeps.byhand import sweep as one_by_one
 
@@ -27,10 +28,24 @@ class _Silent:
         pass
 
 
-def _trial(config, corpus):
+@pytest.fixture(autouse=True)
+def given(monkeypatch):
+    """What was given away, by trial: in a dictionary here, as there is no Ray."""
+    told: dict[str, set[str]] = {}
+    monkeypatch.setattr(handover, "given_away", lambda trial: told.get(trial, set()))
+    monkeypatch.setattr(
+        handover, "give_away", lambda trial, runs: told.setdefault(trial, set()).update(runs)
+    )
+    monkeypatch.setattr(handover, "forget", lambda trial: told.pop(trial, None))
+    return told
+
+
+def _trial(config, corpus, name):
     """A trial in this process; Tune would hand the corpus over through its object store."""
 
     class Here(Trial):
+        trial_id = name
+
         def setup(self, config):
             super().setup(config, corpus=corpus)
 
@@ -41,7 +56,7 @@ def _fused_sweep(study, corpus, fields, path, *, most=None, seed=0, deadly=()):
     """What Tune does, in this process: two places, trials stepped in any order, some killed."""
     store, chance, names = Store(path), random.Random(seed), itertools.count()
     agenda = Agenda(study, resolve(study, corpus, fields), corpus, store)
-    jobs = _Jobs(Packer(agenda, corpus, most=most), _Silent(), places=2)
+    jobs = Jobs(Packer(agenda, corpus, most=most), _Silent(), places=2)
     trials, sizes = {}, []
     for step in itertools.count():
         while len(trials) < 2:
@@ -49,17 +64,20 @@ def _fused_sweep(study, corpus, fields, path, *, most=None, seed=0, deadly=()):
             if not isinstance(config, dict):
                 break
             sizes.append(len(config["folders"]))
-            trials[name] = _trial(config, corpus)
+            trials[name] = _trial(config, corpus, name)
         if not trials:
             break
         name = chance.choice(sorted(trials))
         result = trials[name].step()
         if step in deadly:  # its last word is not heard, and another one takes over
             trials[name].cleanup()
-            trials[name] = _trial(trials[name].config, corpus)
+            trials[name] = _trial(trials[name].config, corpus, name)
         elif result["done"] or not jobs.take(name, result["runs"]):
             jobs.on_trial_complete(name, result)
             trials.pop(name).cleanup()
+        else:  # its next epoch begins at once, and with it what it gave away is free
+            trials[name].let_go()
+    assert jobs.error is None
     assert agenda.done
     store.close()
     return sizes
@@ -85,7 +103,7 @@ def test_neither_company_nor_deaths_change_it(study, corpus, corpus_fields, tmp_
 @pytest.fixture
 def agenda(study, corpus, corpus_fields, tmp_path):
     points = resolve(study, corpus, corpus_fields)
-    tuned = [point for point in points if not point.floor]
+    tuned = {point.label for point in points if not point.floor}
     with closing(Store(tmp_path)) as store:
         yield Agenda(study, points, corpus, store, tuned)
 
@@ -113,7 +131,7 @@ def die(jobs, trial):
 
 
 def test_what_a_pack_died_with_is_tried_alone(agenda, corpus):
-    jobs = _Jobs(Packer(agenda, corpus, most=None), _Silent(), places=2)
+    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), places=2)
     died = jobs.suggest("first")["folders"]
     assert die(jobs, "first") == [died] * (MAX_FAILURES + 1)
     packs = {}
@@ -124,6 +142,37 @@ def test_what_a_pack_died_with_is_tried_alone(agenda, corpus):
     die(jobs, next(iter(again)))
     failed = [j for p in agenda.points for j in p.jobs.values() if j.status == "failed"]
     assert [job.reason for job in failed] == ["died 4 times"]
+
+
+def test_a_place_with_nothing_to_do_gets_half_of_a_pack(agenda, corpus, given):
+    """All six are with one trial, then another place is there; what is asked for is all trained."""
+    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), places=1)
+    config = jobs.suggest("one")
+    runs = [handover.run_of(folder) for folder in config["folders"]]
+    assert len(runs) == 6
+    assert jobs.take("one", [(run, 1, 2.0, False) for run in runs])
+    assert not given, "there is nobody to give to"
+    jobs.places = 2
+    assert jobs.take("one", [(run, 2, 2.0, False) for run in runs])
+    shared = jobs.suggest("two")
+    assert [len(jobs.runs[trial].going) for trial in ("one", "two")] == [3, 3]
+    assert given == {"one": {handover.run_of(folder) for folder in shared["folders"]}}
+    assert jobs.runs["one"].going | jobs.runs["two"].going == set(runs)
+    assert jobs.suggest("three") is None
+    kept = sorted(jobs.runs["one"].config["folders"])
+    jobs.on_trial_complete("one", error=True)
+    assert sorted(jobs.suggest("one again")["folders"]) == kept, "what was given away came back"
+
+
+def test_what_is_all_but_over_is_not_shared(agenda, corpus, given):
+    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), places=1)
+    config = jobs.suggest("one")
+    runs = [handover.run_of(folder) for folder in config["folders"]]
+    jobs.places = 2
+    last = config["budget"] - 1
+    assert jobs.take("one", [(run, last, 2.0, False) for run in runs])
+    assert not given
+    assert jobs.suggest("two") is None
 
 
 @pytest.mark.parametrize(("text", "most"), [("auto", None), ("off", 0), ("8", 8)])
