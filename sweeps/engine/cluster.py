@@ -116,6 +116,12 @@ def refuse_impossible(resources: Resources) -> None:
     )
 
 
+def live_places(resources: Resources) -> int:
+    """How many trials run at a time, at most, on the nodes that are there."""
+    found = sum(resources.fit(node["Resources"]) for node in ray.nodes() if node["Alive"])
+    return min(found, resources.concurrent or found)
+
+
 def places(resources: Resources) -> int:
     """How many trials run at a time, at most, when all nodes are there that may be."""
     live = [resources.fit(node["Resources"]) for node in ray.nodes() if node["Alive"]]

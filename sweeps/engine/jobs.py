@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ class Pack:
     going: set[str] = field(init=False)
     """Its runs that have not ended."""
     deaths: int = 0
+    heard: bool = False
+    """Whether it has told of an epoch."""
 
     def __post_init__(self) -> None:
         self.going = {handover.run_of(folder) for folder in self.config["folders"]}
@@ -57,10 +59,14 @@ class Jobs(Searcher):
     and `_Errors` ends the sweep with it.
     """
 
-    def __init__(self, packer: Packer, console: Console, places: int) -> None:
+    def __init__(
+        self, packer: Packer, console: Console, places: int, live: Callable[[], int] | None = None
+    ) -> None:
         super().__init__(metric="loss", mode="min")
         self.packer, self.agenda, self.console = packer, packer.agenda, console
         self.places = places
+        self.live = live or (lambda: places)
+        """How many of the places are there now."""
         self.runs: dict[str, Pack] = {}
         self.error: Exception | None = None
         self._lost: list[Pack] = []
@@ -103,8 +109,10 @@ class Jobs(Searcher):
         return config
 
     def _take(self, trial_id: str, reports: "Sequence[Report]") -> bool:
-        known = trial_id in self.runs and not self.error
-        going = self.runs[trial_id].going if known else set[str]()
+        if trial_id not in self.runs or self.error:
+            return False
+        pack = self.runs[trial_id]
+        pack.heard, going = True, pack.going
         for run, epoch, loss, ended in reports:
             if run in going and (ended or not self.agenda.report(run, epoch, loss)):
                 going.remove(run)
@@ -116,16 +124,17 @@ class Jobs(Searcher):
         return bool(going)
 
     def _share(self, trial_id: str, reports: "Sequence[Report]") -> None:
-        """Give half of a pack to a place that would stand idle, as all that is left is running."""
+        """Give half of a pack to a place that stands idle, as all that is left is running.
+
+        One at a time: until the last one given away has been heard of, nobody knows whether
+        there is a place for it.
+        """
         pack = self.runs[trial_id]
-        idle = self.places - len(self.runs) - len(self._lost)
         ahead = [pack.config["budget"] - e for run, e, *_ in reports if run in pack.going]
-        if (
-            idle > 0
-            and len(pack.going) > 1
-            and max(ahead, default=0) >= WORTH
-            and not self.agenda.ready()
-        ):
+        if len(pack.going) < 2 or max(ahead, default=0) < WORTH or self.agenda.ready():
+            return
+        waiting = self._lost or not all(other.heard for other in self.runs.values())
+        if not waiting and len(self.runs) < self.live():
             self._lost.append(pack.halve())
             handover.give_away(trial_id, self._lost[-1].going)
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from typing import Any
 
-from sweeps.engine.cluster import Resources, cluster, places, refuse_impossible
+from sweeps.engine.cluster import Resources, cluster, live_places, places, refuse_impossible
 from sweeps.engine.jobs import Jobs
 
 from ray import tune  # isort: skip  what it reads of the environment is set by now
@@ -96,7 +96,9 @@ def train(
     with cluster(), scratch_folder as scratch, Pulses() as pulses:
         refuse_impossible(resources)
         side_by_side = places(resources)
-        jobs = Jobs(Packer(agenda, corpus, most=fuse), console, side_by_side)
+        jobs = Jobs(
+            Packer(agenda, corpus, most=fuse), console, side_by_side, lambda: live_places(resources)
+        )
         threads = max(1, int(resources.cpus))
         gpu = resources.gpus > 0
         trainable = tune.with_parameters(Trial, corpus=corpus, threads=threads, gpu=gpu)

@@ -146,29 +146,32 @@ def test_what_a_pack_died_with_is_tried_alone(agenda, corpus):
 
 def test_a_place_with_nothing_to_do_gets_half_of_a_pack(agenda, corpus, given):
     """All six are with one trial, then another place is there; what is asked for is all trained."""
-    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), places=1)
+    places = 1
+    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), 1, lambda: places)
     config = jobs.suggest("one")
     runs = [handover.run_of(folder) for folder in config["folders"]]
     assert len(runs) == 6
     assert jobs.take("one", [(run, 1, 2.0, False) for run in runs])
     assert not given, "there is nobody to give to"
-    jobs.places = 2
+    places = 3
     assert jobs.take("one", [(run, 2, 2.0, False) for run in runs])
     shared = jobs.suggest("two")
     assert [len(jobs.runs[trial].going) for trial in ("one", "two")] == [3, 3]
     assert given == {"one": {handover.run_of(folder) for folder in shared["folders"]}}
     assert jobs.runs["one"].going | jobs.runs["two"].going == set(runs)
     assert jobs.suggest("three") is None
+    kept_runs = sorted(jobs.runs["one"].going)
+    assert jobs.take("one", [(run, 2, 2.0, False) for run in kept_runs])
+    assert jobs.suggest("three") is None, "the second place may not exist: nobody was heard there"
     kept = sorted(jobs.runs["one"].config["folders"])
     jobs.on_trial_complete("one", error=True)
     assert sorted(jobs.suggest("one again")["folders"]) == kept, "what was given away came back"
 
 
 def test_what_is_all_but_over_is_not_shared(agenda, corpus, given):
-    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), places=1)
+    jobs = Jobs(Packer(agenda, corpus, most=None), _Silent(), 1, lambda: 2)
     config = jobs.suggest("one")
     runs = [handover.run_of(folder) for folder in config["folders"]]
-    jobs.places = 2
     last = config["budget"] - 1
     assert jobs.take("one", [(run, last, 2.0, False) for run in runs])
     assert not given
