@@ -123,7 +123,7 @@ def _by_seed(folder: Folder, epoch: int, metric: str) -> dict[str, dict[int, flo
     """Point -> seed -> test loss of its confirm runs; infinite where the run diverged."""
     tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
     runs = (
-        with_status(folder.runs, folder.events)
+        with_status(folder.runs, folder.events, epoch)
         .drop("point")
         .join(tests.select("run", loss=metric), on="run", how="left")
     )

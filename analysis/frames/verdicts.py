@@ -97,12 +97,14 @@ def counting(table: Table, frame: pl.DataFrame) -> list[str]:
 def why(table: Table, row: Mapping[str, Any]) -> str:
     """One line: what makes the printed number differ from the sound one."""
     parts = []
+    inputs = "inputs leak the future"
     if row["kind"] == "reconstruction":
         parts.append("a reconstruction, not a language model's loss")
+        inputs = "inputs divided by their deviation, no leak where all has been read"
     if row["kind"] == "bound":
         parts.append("a bound")
     if row["model"] in LEAKING:
-        parts.append(f"inputs leak the future{_worth(row, 'leaking')}")
+        parts.append(f"{inputs}{_worth(row, 'leaking')}")
     parts.append(f"gradients kept for an epoch{_worth(row, 'kept')}")
     if row["recipes"]:
         parts.append(f"the sound recipe also has {row['recipes']}")

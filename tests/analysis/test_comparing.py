@@ -1,5 +1,7 @@
 """Points compared over seeds and sequences, from the files that runs keep."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,16 @@ def test_a_diverged_seed_is_a_lost_one(made):
     assert (found["seeds"], found["paired"]) == (2, 3)
     assert found["win_rate"] == pytest.approx(2 / 3)
     assert found["rank_low"] is None  # it has not every seed of the reference
+
+
+def test_what_diverged_behind_the_budget_has_not_lost(made):
+    point(made, "full", 0.0, seed=2)
+    point(made, "worse", 0.3, seed=3)
+    for run in made.study["chosen"]["full"]["runs"]:
+        with made.records(run).open("a") as file:
+            end = {"event": "end", "epoch": made.epochs + 2, "status": "diverged", "reason": "nan"}
+            file.write(json.dumps(end) + "\n")
+    assert row(compared(made), "worse")["win_rate"] == 0.0
 
 
 def test_runs_that_kept_nothing_have_no_difference(made):

@@ -26,6 +26,17 @@ def _count(order):
     return {"name": "ngram_count", "order": order, "smoothing": "kneser_ney", "alpha": 0.1}
 
 
+def test_a_reconstruction_has_no_future_to_leak():
+    frames = {table.name: reproduction(table, []) for table in TABLES}
+    words = next(table for table in TABLES if table.name == "autoencoder_word_l20")
+    said = {row["row"]: why(words, row) for row in frames[words.name].to_dicts()}
+    assert all(reason.startswith("a reconstruction") for reason in said.values())
+    assert not any("leak the future" in reason for reason in said.values())
+    assert "divided by their deviation, no leak" in said["DLM53 E=128 K=400"]
+    bound = next(row for row in frames["multi30k_char_l100"].to_dicts() if row["row"] == "DLM51")
+    assert why(TABLES[1], bound).startswith("a bound; inputs leak the future")
+
+
 @pytest.fixture
 def counted(made):
     """Three rows, sound, of mean sentence losses 5, 4.7 and 4.4; counts of 5.8 and 4.6."""
