@@ -11,8 +11,8 @@ own setting, with our recipe and with S0's:
         MGRU wild type,MGRU {4;6},GRU-VAE,tanh-VAE"
 
 The latter divides inputs by their spread over time, and leaks. The transformer has no such
-normaliser, so it is not among the points named; add it with the same recipe and without
-`model.norm`. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found
+normaliser, so it is not among the points named; ask for it without `model.norm`, into a store of
+its own. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found
 best on words.
 """
 

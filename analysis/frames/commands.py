@@ -39,7 +39,7 @@ def reproduce(path: Path, folder: Folder) -> str:
     asked = study.get("asked")
     words += _guessed(folder, configs) if asked is None else _asked(asked)
     chosen = [point["label"] for point in study["points"] if point["id"] in study["chosen"]]
-    if len(chosen) < len(study["points"]):
+    if len(chosen) < len(study["points"]) or study.get("left_out"):
         words += ["--points", ",".join(chosen)]
     place = address(path)
     out = ["--out", "report.html"] if place.startswith("s3:") else []  # a bucket takes no page

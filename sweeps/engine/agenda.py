@@ -20,8 +20,8 @@ from sweeps.engine.study import Study
 class Agenda:
     """The points of a study that are to be trained, and the jobs they still owe.
 
-    Those are the ones with a `needed` label, or all. The study's description keeps the others
-    too: what they have done is not forgotten.
+    Those are the ones with a `needed` label and the floors, or all. The study's description
+    keeps the others too: what they have done is not forgotten.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Agenda:
         self.points = [
             agenda
             for agenda in self._all
-            if needed is None or not agenda.point.labels.isdisjoint(needed)
+            if needed is None or agenda.point.floor or not agenda.point.labels.isdisjoint(needed)
         ]
         self._by_run: dict[str, PointAgenda] = {}
         self.write()

@@ -42,10 +42,17 @@ def described(study: Study, points: Sequence[PointAgenda]) -> dict[str, Any]:
             }
             for agenda, space in zip(points, spaces, strict=True)
         ],
+        "left_out": left_out(study, points),
         "chosen": {
             agenda.point.id: agenda.chosen_entry() for agenda in points if agenda.chosen is not None
         },
     }
+
+
+def left_out(study: Study, points: Sequence[PointAgenda]) -> list[str]:
+    """Labels of the points that lack a field which all were given, and so cannot be asked for."""
+    known = {label for agenda in points for label in agenda.point.labels}
+    return [point.label for point in study.points if point.label not in known]
 
 
 def _reference(study: Study, points: Sequence[PointAgenda]) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,34 +23,43 @@ if TYPE_CHECKING:
 
 MAX_FAILURES = 3
 """How often a trial that died is started again before its run counts as failed."""
-WORTH = 2
-"""Epochs that a pack must still have before it is worth while to share it."""
+WORTH = 10.0
+"""Seconds that a pack must still have to go to be shared: about what an actor's start takes."""
 
 
 @dataclass
 class Pack:
-    """What a trial was given."""
+    """What a trial was given, or is to be given."""
 
     config: dict[str, Any]
     going: set[str] = field(init=False)
     """Its runs that have not ended."""
     deaths: int = 0
     heard: bool = False
-    """Whether it has told of an epoch."""
+    """Whether its trial has told of an epoch."""
+    told: float = 0.0
+    """When it last did, or was given out."""
+    given: "Pack | None" = None
+    """The half that was last taken from it."""
 
     def __post_init__(self) -> None:
         self.going = {handover.run_of(folder) for folder in self.config["folders"]}
 
+    def left(self, reports: "Sequence[Report]") -> float:
+        """Seconds that it still has to go, if an epoch takes as long as the one just told of."""
+        epoch, self.told = time.monotonic() - self.told, time.monotonic()
+        ahead = [self.config["budget"] - e for run, e, *_ in reports if run in self.going]
+        return epoch * max(ahead, default=0)
+
     def halve(self) -> "Pack":
-        """Keep one half of what goes on; the other."""
-        folders = [
-            folder for folder in self.config["folders"] if handover.run_of(folder) in self.going
-        ]
+        """Keep one half of what goes on; the other. Neither is what has died before."""
+        folders = [f for f in self.config["folders"] if handover.run_of(f) in self.going]
         half = len(folders) // 2
-        other = Pack({**self.config, "folders": folders[:half]}, deaths=self.deaths)
+        self.given = Pack({**self.config, "folders": folders[:half]})
         self.config = {**self.config, "folders": folders[half:]}
-        self.going -= other.going
-        return other
+        self.going -= self.given.going
+        self.deaths = 0
+        return self.given
 
 
 class Jobs(Searcher):
@@ -70,6 +80,10 @@ class Jobs(Searcher):
         self.runs: dict[str, Pack] = {}
         self.error: Exception | None = None
         self._lost: list[Pack] = []
+        self._epochs: dict[str, int] = {}
+        """What was told of each run."""
+        self._taken = 0
+        """Places that were live when one of them proved to be somebody else's."""
 
     def suggest(self, trial_id: str) -> Any:
         with self._kept():
@@ -96,17 +110,21 @@ class Jobs(Searcher):
     def _suggest(self, trial_id: str) -> Any:
         if self.error:
             return Searcher.FINISHED
-        if self._lost:
-            self.runs[trial_id] = self._lost.pop(0)
-            return self.runs[trial_id].config
-        pack = self.packer.next(idle=max(1, self.places - len(self.runs)))
+        pack = self._lost.pop(0) if self._lost else self._packed()
         if not pack:
             return Searcher.FINISHED if self.agenda.done else None
-        folders = [self.agenda.store.run(job.run).place.address for job in pack]
-        fused = self.packer.fused(pack[0])
-        config = {"folders": folders, "budget": pack[0].budget, "fused": fused}
-        self.runs[trial_id] = Pack(config)
-        return config
+        pack.heard, pack.told = False, time.monotonic()
+        self.runs[trial_id] = pack
+        return pack.config
+
+    def _packed(self) -> Pack | None:
+        """What is ready; None while all that is left waits for what runs."""
+        jobs = self.packer.next(idle=max(1, self.places - len(self.runs)))
+        if not jobs:
+            return None
+        folders = [self.agenda.store.run(job.run).place.address for job in jobs]
+        fused = self.packer.fused(jobs[0])
+        return Pack({"folders": folders, "budget": jobs[0].budget, "fused": fused})
 
     def _take(self, trial_id: str, reports: "Sequence[Report]") -> bool:
         if trial_id not in self.runs or self.error:
@@ -117,32 +135,34 @@ class Jobs(Searcher):
             if run in going and (ended or not self.agenda.report(run, epoch, loss)):
                 going.remove(run)
                 self.console.end(self.agenda.end(run))
-            elif run in going:
+            elif run in going and epoch > self._epochs.get(run, 0):
+                self._epochs[run] = epoch  # who takes a run over tells its last one again
                 self.console.epoch()
-        if going:
-            self._share(trial_id, reports)
+        if pack.left(reports) >= WORTH and len(going) > 1 and not self.agenda.ready():
+            self._share(trial_id)
         return bool(going)
 
-    def _share(self, trial_id: str, reports: "Sequence[Report]") -> None:
+    def _share(self, giver: str) -> None:
         """Give half of a pack to a place that stands idle, as all that is left is running.
 
-        One at a time: until the last one given away has been heard of, nobody knows whether
-        there is a place for it.
+        Whether a place that counts as live is free, Ray does not say: others may work on its
+        cluster. So it is one half at a time, and none any more once one was not begun
+        before its giver ended, until another machine is there.
         """
-        pack = self.runs[trial_id]
-        ahead = [pack.config["budget"] - e for run, e, *_ in reports if run in pack.going]
-        if len(pack.going) < 2 or max(ahead, default=0) < WORTH or self.agenda.ready():
-            return
-        waiting = self._lost or not all(other.heard for other in self.runs.values())
-        if not waiting and len(self.runs) < self.live():
-            self._lost.append(pack.halve())
-            handover.give_away(trial_id, self._lost[-1].going)
+        live = min(self.places, self.live())
+        waiting = self._lost or not all(pack.heard for pack in self.runs.values())
+        if not waiting and max(len(self.runs), self._taken) < live:
+            self._lost.append(self.runs[giver].halve())
+            handover.give_away(giver, self._lost[-1].going)
 
     def _complete(self, trial_id: str, *, error: bool) -> None:
         pack = self.runs.pop(trial_id, None)
-        handover.forget(trial_id)
         if pack is None or self.error:
             return
+        if pack.given:
+            handover.forget(trial_id)
+            if not pack.given.heard:
+                self._taken = min(self.places, self.live())
         pack.deaths += error
         if error and pack.going and pack.deaths <= MAX_FAILURES:
             self._lost.append(pack)

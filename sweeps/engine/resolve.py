@@ -91,17 +91,21 @@ def resolve(
             f"{study.parameters:,} parameters, which decides widths; add --parameters 0"
         )
     points: dict[str, Resolved] = {}
+    refused: UserError | None = None
     for point in study.points:
         try:
             found = _resolve(study, point, corpus, corpus_fields)
         except UserError as error:
-            if needed is not None and point.label not in needed:
-                continue
-            raise UserError(f"point {point.label!r}: {error}") from None
+            refused = UserError(f"point {point.label!r}: {error}")
+            if needed is None or point.label in needed:
+                raise refused from None
+            continue
         if found.id in points:
             points[found.id].aliases.append(point.label)
         else:
             points[found.id] = found
+    if not points and refused:
+        raise refused
     if not points:
         raise UserError(f"study {study.name} has no points to compare")
     for point in floors(study.points, corpus):

@@ -9,6 +9,7 @@ sweep hears no more is killed (`pulse.py`).
 """
 
 import threading
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -60,8 +61,10 @@ class Trial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Train one epoch of every run; at the end of its budget, test it and write its end."""
+        gone = handover.given_away(self.trial_id)  # Ray is asked before silence is off
         with self._turn:
             self._silence.cancel()
+            self.let_go(gone)
             reports = self._epoch()
             self._silence = threading.Timer(SILENCE, self.cleanup)
             self._silence.daemon = True
@@ -77,9 +80,8 @@ class Trial(tune.Trainable):
                 run.close()
             self._runs = {}
 
-    def let_go(self) -> None:
-        """Close what the sweep has given to another place since the last epoch."""
-        gone = handover.given_away(self.trial_id)
+    def let_go(self, gone: Container[str]) -> None:
+        """Close the runs that the sweep has given to another place since the last epoch."""
         kept = [where for where in self.config["folders"] if handover.run_of(where) not in gone]
         self.config = {**self.config, "folders": kept}
         for where in [where for where in self._runs if where not in kept]:
@@ -95,7 +97,6 @@ class Trial(tune.Trainable):
         from sweeps.engine.open_run import OpenRun, is_owed, train_epoch
 
         reports, resumed, budget = [], set(), self.config["budget"]
-        self.let_go()
         for where in self.config["folders"]:
             if is_owed(where, budget):
                 if where not in self._runs:

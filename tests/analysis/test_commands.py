@@ -104,6 +104,14 @@ def test_points_that_are_not_done_are_not_asked_for(made):
     assert words[words.index("--points") + 1] == "cut full,cut a,b"
 
 
+def test_points_that_were_left_out_are_not_asked_for(made):
+    made.point("full", [2.0])
+    made.study["left_out"] = ["minGPT"]
+    made.write()
+    words = shlex.split(reproduce(made.path, load(made.path)).splitlines()[0])
+    assert words[words.index("--points") + 1] == "cut full"
+
+
 @pytest.fixture
 def old(made):
     """A study as an older version wrote it."""

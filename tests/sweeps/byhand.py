@@ -10,6 +10,19 @@ from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
 
 
+class Silent:
+    """A console that says nothing, and counts."""
+
+    def __init__(self):
+        self.epochs = 0
+
+    def epoch(self):
+        self.epochs += 1
+
+    def end(self, job):
+        self.epochs += 1
+
+
 def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) -> bool:
     """Sweep with so many slots; whether it was done before so many epochs were trained.
 

@@ -2,12 +2,16 @@
 
 import dataclasses
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lmzoo.data.open import open_corpus
-from sweeps.engine import Point, Study
+from sweeps.engine import Point, Study, handover
+from sweeps.engine.agenda import Agenda
+from sweeps.engine.resolve import resolve
+from sweeps.engine.store import Store
 
 from .processes import ROOT, end, start
 
@@ -37,6 +41,26 @@ def corpus(corpus_fields: dict):
 @pytest.fixture
 def study(sentences: Path) -> Study:
     return _study(sentences)
+
+
+@pytest.fixture
+def tuned(study, corpus, corpus_fields, tmp_path):
+    """The agenda of the points that are no floors: three, of two settings each."""
+    points = [p for p in resolve(study, corpus, corpus_fields) if not p.floor]
+    with closing(Store(tmp_path)) as store:
+        yield Agenda(study, points, corpus, store)
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """What trials gave away, by trial: in a dictionary here, as there is no Ray."""
+    told: dict[str, set[str]] = {}
+    monkeypatch.setattr(handover, "given_away", lambda trial: told.get(trial, set()))
+    monkeypatch.setattr(
+        handover, "give_away", lambda trial, runs: told.setdefault(trial, set()).update(runs)
+    )
+    monkeypatch.setattr(handover, "forget", lambda trial: told.pop(trial, None))
+    return told
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 """Points become runs: equal functions once, wrong words refused in one line."""
 
 import dataclasses
+from contextlib import closing
 
 import pytest
 
 from lmzoo.errors import UserError
+from lmzoo.record import STUDY, read_json
 from lmzoo.space import FloatRange
 from sweeps.engine import Point
+from sweeps.engine.agenda import Agenda
 from sweeps.engine.resolve import resolve
+from sweeps.engine.store import Store
 
 
 def test_equal_functions_are_one_point_with_an_alias(study, corpus, corpus_fields):
@@ -78,3 +82,30 @@ def test_a_field_that_a_point_left_out_lacks_is_no_matter(study, corpus, corpus_
     for needed in (None, {"minGPT"}):
         with pytest.raises(UserError, match="point 'minGPT': no field 'starts'"):
             resolve(both, corpus, corpus_fields, needed)
+
+
+def test_a_field_that_no_point_has_is_named(study, corpus, corpus_fields):
+    """Where only floors are needed all points are left out; then the cause is what one said."""
+    bogus = dataclasses.replace(study, fields={**study.fields, "model.bogus": 1})
+    with pytest.raises(UserError, match=r"point .*: no field 'bogus'"):
+        resolve(bogus, corpus, corpus_fields, set())
+
+
+def test_a_floor_that_a_study_calls_otherwise_is_needed_as_any(
+    study, corpus, corpus_fields, tmp_path
+):
+    own = Point("counts", "ngram_count", {"order": 1})
+    points = resolve(dataclasses.replace(study, points=(*study.points, own)), corpus, corpus_fields)
+    assert sum(p.floor for p in points) == 2
+    with closing(Store(tmp_path)) as store:
+        agenda = Agenda(study, points, corpus, store, {"cut 4"})
+        assert [p.point.label for p in agenda.points][:2] == ["cut 4", "counts"]
+        assert len(agenda.points) == 3
+
+
+def test_a_study_says_what_it_left_out(study, corpus, corpus_fields, tmp_path):
+    both = dataclasses.replace(study, points=(*study.points, Point("minGPT", "DLM40")))
+    with closing(Store(tmp_path)) as store:
+        points = resolve(both, corpus, corpus_fields, {"wild type"})
+        Agenda(both, points, corpus, store, {"wild type"})
+    assert read_json(tmp_path / STUDY)["left_out"] == ["minGPT"]
