@@ -1,8 +1,8 @@
 """Which point won, by how much, and how sure can we be?
 
-    python analysis/rank.py runs/gru_ablation
-    python analysis/rank.py runs/gru_ablation --format md --metric sentence
-    python analysis/rank.py runs/gru_ablation --at 20
+    python analysis/rank.py runs/gru_ablation-captions
+    python analysis/rank.py runs/gru_ablation-captions --format md --metric sentence
+    python analysis/rank.py runs/gru_ablation-captions --at 5
 
 A study's confirm runs, ranked by test loss: frames/ranking.py says what a row holds,
 frames/statistics.py what its intervals mean.
