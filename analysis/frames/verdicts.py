@@ -21,6 +21,8 @@ from analysis.frames.words import number
 NOT_RUN = "not run"
 DATA = {"split": "seed", "release": "S35-v4_3_0"}
 """What S0's data were, in our corpora's own options."""
+SOME = {"leaking": "leaking: only the former", "kept": "kept: only the latter"}
+"""Columns that stand only where they hold something."""
 NOTES = {
     ("multi30k_word", "DLM46 {2;3;4;5}"): "the same function as {2;7}",
     ("multi30k_word", "DLM46 {0;2;4;5}"): "the same function as DLM47's wild type",
@@ -46,7 +48,9 @@ def verdicts(found: Sequence[tuple[Table, pl.DataFrame]]) -> Report:
             "printed: after 20 and 30 epochs, one seed, on its held-out part; ours: validation at "
             "epoch 20 or the last before it, means over seeds with 95 % intervals",
             "as published: inputs divided by their deviation over time, gradients kept for an "
-            "epoch; leaking: only the former; kept: only the latter; sound: neither",
+            + "; ".join(
+                ["epoch", *(SOME[way] for way in SOME if _ran(found, way)), "sound: neither"]
+            ),
         ),
         sheets=tuple(sheets),
         legend=tuple(
@@ -57,6 +61,11 @@ def verdicts(found: Sequence[tuple[Table, pl.DataFrame]]) -> Report:
         frame=pl.concat(named, how="diagonal_relaxed"),
         json_columns=frozenset({"config"}),
     )
+
+
+def _ran(found: Sequence[tuple[Table, pl.DataFrame]], way: str) -> bool:
+    """Whether any row of any table was run this way, and so has a column for it."""
+    return any(bool(frame[f"{way}_seeds"].sum()) for _, frame in found)
 
 
 def agreements(table: Table, frame: pl.DataFrame) -> list[str]:
@@ -164,7 +173,7 @@ def _numbers(table: Table, frame: pl.DataFrame) -> Sheet:
     kept = {
         name: cells
         for name, cells in columns.items()
-        if name not in ("leaking", "kept") or set(cells) != {NOT_RUN}
+        if name not in SOME or set(cells) != {NOT_RUN}
     }
     body = list(zip(*kept.values(), strict=True))
     return Sheet(f"{table.name}: {table.title}", tuple(kept), body, frozenset({"row", "score"}))

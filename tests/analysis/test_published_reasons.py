@@ -108,3 +108,15 @@ def test_another_split_is_told(made, split, said):
     common = {**COMMON, "corpus": {"name": "multi30k_en", "split": split}}
     made.point("a", [10.0, 10.2], model=_config("DLM46"), **common)
     assert ("ours has split=official, not seed" in _reasons(made)) == said
+
+
+def test_only_columns_that_stand_are_explained(counted):
+    text = render_published([counted.path], "md", table="multi30k_word")
+    assert "; sound: neither" in text
+    assert "leaking: only" not in text
+    assert "kept: only" not in text
+    row = next(row for row in WORD.rows() if row.label == "DLM46")
+    counted.point("kept", [9.0], model=_config(row.label), recipe={"accumulate": "epoch"}, **COMMON)
+    text = render_published([counted.path], "md", table="multi30k_word")
+    assert "gradients kept for an epoch; kept: only the latter; sound: neither" in text
+    assert "leaking: only" not in text
