@@ -9,7 +9,7 @@ S0 "RNN-level mixture"; zoo.md 2.1.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -27,3 +27,20 @@ def mix_starts(
 ) -> Float[Tensor, "B T"]:
     """Log P(s_t | s_<t) from the scores under each initial state."""
     return torch.logsumexp(start_posterior(log_weights, scores) + scores, dim=0)
+
+
+def mix_next(
+    log_weights: Float[Tensor, "W"],
+    evidence: Float[Tensor, "B W"],
+    told: Float[Tensor, "B W V"],
+    token: Int[Tensor, "B"],
+    dense: Float[Tensor, "B W V"],
+) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B W"]]:
+    """(log P(v | s_<=t), Σ_{u<=t} L_{i,u}) of one more token s_t.
+
+    `told` and `dense` are what each state says of the tokens t and t+1, before they are known.
+    """
+    index = token[:, None, None].expand(-1, told.shape[1], -1)
+    evidence = evidence + told.gather(-1, index)[..., 0]
+    weights = torch.log_softmax(log_weights + evidence, dim=-1)
+    return torch.logsumexp(weights[..., None] + dense, dim=1), evidence

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lmzoo.contract import START, LanguageModel
+from tests.tiny import sources
 
 
 class Work(TorchDispatchMode):
@@ -26,12 +27,18 @@ class Work(TorchDispatchMode):
         return result
 
 
+def source_of(model: LanguageModel) -> tuple[torch.Tensor, ...]:
+    """A full source and one of a single token, if the model reads one."""
+    return sources(model.task, 2) if model.conditional else ()
+
+
 @torch.no_grad()
-def numbers_by_step(model: LanguageModel, steps: int, **how: Callable) -> list[int]:
-    """Numbers written for each token of one sequence after another."""
-    begin, advance = how.get("begin", model.begin), how.get("advance", model.advance)
-    carried, token, counted = begin(2), torch.tensor([START, START]), []
-    model.eval()
+def numbers_by_step(
+    model: LanguageModel, steps: int, *given: torch.Tensor, **how: Callable
+) -> list[int]:
+    """Numbers written for each token of two sequences; reading a source is not counted."""
+    begin, advance = how.get("begin", model.eval().begin), how.get("advance", model.advance)
+    carried, token, counted = begin(2, *given), torch.tensor([START, START]), []
     for _ in range(steps):
         with Work() as work:
             _, carried = advance(carried, token)
@@ -40,7 +47,7 @@ def numbers_by_step(model: LanguageModel, steps: int, **how: Callable) -> list[i
 
 
 @torch.no_grad()
-def vectors_by_step(model: LanguageModel, steps: int) -> list[dict[str, int]]:
+def vectors_by_step(model: LanguageModel, steps: int, *given: torch.Tensor) -> list[dict[str, int]]:
     """How many vectors go through each map of the model, for each token of two sequences."""
     counted: list[dict[str, int]] = []
 
@@ -52,8 +59,8 @@ def vectors_by_step(model: LanguageModel, steps: int) -> list[dict[str, int]]:
         return hook
 
     maps = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.LayerNorm)]
+    carried, token = model.eval().begin(2, *given), torch.tensor([START, START])
     hooks = [module.register_forward_hook(count(name)) for name, module in maps]
-    carried, token = model.eval().begin(2), torch.tensor([START, START])
     for _ in range(steps):
         counted.append({})
         _, carried = model.advance(carried, token)

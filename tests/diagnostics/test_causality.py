@@ -103,9 +103,18 @@ def test_every_row_passes(name: str) -> None:
     assert (found.total is None and found.future is None) != claims
 
 
-@pytest.mark.parametrize("name", [n for n in rows() if published(zoo.config(n)) is not None])
+LEAKED_IN_S0 = (22, 23, 26, 29, 43, 44, 46, 47, 50, 51, 52, 53, 54)
+"""The numbers of the seed's models whose published code sees the future."""
+
+LEAKING = {zoo.row(f"DLM{n}").name for n in LEAKED_IN_S0}
+OTHERS = {n for n in rows() if published(zoo.config(n)) is not None} - LEAKING
+"""Rows that the seed did not run so, and that leak the same way when they are."""
+
+
+@pytest.mark.parametrize("name", sorted(LEAKING | OTHERS))
 def test_every_published_leak_is_named(name: str) -> None:
     leaking = published(zoo.config(name))
+    assert leaking is not None
     assert audit(leaking).faults
     assert zoo.build(leaking, causality.TASK).leaks
 

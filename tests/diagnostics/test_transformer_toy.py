@@ -50,6 +50,12 @@ def test_an_output_of_zeros_costs_silence() -> None:
     assert tested.training == tested.evaluating
 
 
+def test_as_it_is_drawn_it_costs_about_as_much_as_silence_and_more_than_the_best_constant() -> None:
+    tested = Toy(ToyModel(), ToyRecipe(tests=2), seed=0).test()
+    for untrained in (tested.evaluating, tested.training):
+        assert CONSTANT < untrained < 2 * CONSTANT
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 @torch.no_grad()
 def test_attention_is_among_positions_or_as_published_among_samples(*, batch_first: bool) -> None:

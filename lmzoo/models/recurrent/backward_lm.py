@@ -19,12 +19,12 @@ from typing import Annotated, Any, ClassVar
 from torch import Tensor
 
 from lmzoo.config import config
-from lmzoo.contract import MODELS, LanguageModel, Task, model
+from lmzoo.contract import MODELS, Carried, LanguageModel, Task, model
 from lmzoo.errors import UserError
 from lmzoo.functional.turning import turned
 
 
-@model("backward_lm", family="recurrent", seed="S4", source="S4")
+@model("backward_lm", family="technique", seed="S4", source="S4")
 class BackwardLM(LanguageModel):
     """Any causal model, scored from right to left."""
 
@@ -61,3 +61,9 @@ class BackwardLM(LanguageModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.reader.next_log_prob(prefix)
+
+    def begin(self, batch: int, *given: Tensor) -> Carried:
+        return self.reader.begin(batch)
+
+    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+        return self.reader.advance(carried, token)

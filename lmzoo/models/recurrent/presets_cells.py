@@ -9,10 +9,18 @@ from typing import Any
 from lmzoo.catalogue import preset
 
 
-def _row(name: str, seed: str, source: str, summary: str, cell: Mapping[str, Any]) -> None:
+def _row(
+    name: str,
+    seed: str,
+    source: str,
+    summary: str,
+    cell: Mapping[str, Any],
+    *,
+    family: str = "recurrent",
+) -> None:
     preset(
         name, model="recurrent_lm", fields={"cell": cell, "emission": "vector", "norm": "none"},
-        family="recurrent", score="exact", seed=seed, source=source, summary=summary,
+        family=family, score="exact", seed=seed, source=source, summary=summary,
     )  # fmt: skip
 
 
@@ -30,7 +38,7 @@ _row(
 )  # fmt: skip
 _row(
     "lstm_no_forget", "S4", "Hochreiter & Schmidhuber 1997", "LSTM without forget gate, f = 1.",
-    {"name": "lstm", "forget": "none"},
+    {"name": "lstm", "forget": "none"}, family="technique",
 )  # fmt: skip
 _row(
     "gru", "S3, S4", "Cho et al. 2014 (arXiv:1406.1078)",
@@ -39,7 +47,7 @@ _row(
 
 preset(
     "hamming_emission", model="recurrent_lm",
-    fields={"cell": "lstm", "emission": "hamming", "norm": "none"}, family="recurrent",
+    fields={"cell": "lstm", "emission": "hamming", "norm": "none"}, family="emission",
     score="exact", seed="S1", source="S1",
     summary="LSTM whose words are codes: mismatching groups are counted.",
 )  # fmt: skip

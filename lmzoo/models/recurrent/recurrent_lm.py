@@ -30,7 +30,7 @@ from lmzoo.functional.normalise import (
     normalise_sequence,
     normalise_vectors,
 )
-from lmzoo.functional.starts import mix_starts, start_posterior
+from lmzoo.functional.starts import mix_next, mix_starts, start_posterior
 from lmzoo.space import IntRange
 
 
@@ -151,10 +151,8 @@ class RecurrentLM(LanguageModel):
         dense = self.emission.dense(normalise_vectors(h, norm), table)
         if self.starts is None or carried.evidence is None or carried.told is None:
             return dense[:, 0], Memory(layers, seen, None, None)
-        index = token[:, None, None].expand(-1, dense.shape[1], -1)
-        evidence = carried.evidence + carried.told.gather(-1, index)[..., 0]
-        weights = torch.log_softmax(self.starts.log_weights() + evidence, dim=-1)
-        mixed = torch.logsumexp(weights[..., None] + dense, dim=1)
+        weights = self.starts.log_weights()
+        mixed, evidence = mix_next(weights, carried.evidence, carried.told, token, dense)
         return mixed, Memory(layers, seen, evidence, dense)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
