@@ -12,7 +12,8 @@
                  fixed      every seed gives the same loss, as of a count model
 
 A confirm run that diverged leaves its point's mean to the survivors, so it is counted
-and marked; a point without any number is listed last, unranked. Tune runs are counted,
+and marked, and its point stands behind all whose runs have all survived, whatever the
+survivors' mean; a point without any number is listed last, unranked. Tune runs are counted,
 never averaged. statistics.py says what the intervals are.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from analysis.frames.confirmed import chosen_runs, losses_of
 from analysis.frames.seriousness import AGAINST, against_counting
@@ -149,7 +151,8 @@ def _compare(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> p
     own = mean_interval(losses)
     others = np.where(is_reference[:, None], np.nan, losses)
     difference = paired_difference(others, against if len(against) else np.nan)
-    rank_low, rank_high = rank_intervals(losses)
+    ordered = _behind(losses, (part["confirm_diverged"] > 0).to_numpy())
+    rank_low, rank_high = rank_intervals(ordered)
     numbers = pl.DataFrame(
         {
             "loss": own.mean,
@@ -163,13 +166,21 @@ def _compare(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> p
             "better": difference.better,
             "rank_low": rank_low,
             "rank_high": rank_high,
+            "rank": mean_interval(ordered).mean,
         }
     )
     whole = pl.col("rank_low", "rank_high").cast(pl.Int64)
-    place = pl.col("loss").rank("min").cast(pl.Int64).alias("rank")
+    place = pl.col("rank").rank("min").cast(pl.Int64)
     return part.hstack(numbers.fill_nan(None).with_columns(whole, place)).with_columns(
         reference=pl.Series(is_reference)
     )
+
+
+def _behind(losses: NDArray[np.float64], lost: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The losses (P, S), those of points that lost a seed set behind all others'."""
+    if np.isnan(losses).all():
+        return losses
+    return losses + np.where(lost, np.nanmax(losses) - np.nanmin(losses) + 1, 0)[:, None]
 
 
 def _finish(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
@@ -196,7 +207,7 @@ def _finish(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.Data
             split=pl.lit(split),
             epoch=pl.lit(epoch),
         )
-        .sort(kind, "fingerprint", "loss", nulls_last=True, maintain_order=True)
+        .sort(kind, "fingerprint", "rank", nulls_last=True, maintain_order=True)
         .select(COLUMNS)
     )
 

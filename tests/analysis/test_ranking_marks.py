@@ -23,6 +23,19 @@ def test_a_diverged_confirm_run_is_counted_and_marked_and_has_no_loss(made):
     assert (found["loss"], found["confirm_diverged"], found["low"]) == (2.2, 2, None)
 
 
+def test_who_lost_a_seed_stands_behind_who_lost_none(made):
+    made.point("full", [3.0, 3.1, 3.2])
+    made.point("wild", [2.0, None, 2.2])
+    made.point("lost", [1.9, None, None])
+    made.point("worst", [9.0, 9.1, 9.2])
+    made.point("none", [None, None, None])
+    frame = rank(made)
+    assert frame["point"].to_list() == ["full", "worst", "lost", "wild", "none"]
+    assert frame["rank"].to_list() == [1, 2, 3, 4, None]
+    assert math.isclose(row(frame, "wild")["loss"], 2.1)
+    assert (row(frame, "wild")["rank_low"], row(frame, "full")["rank_high"]) == (3, 1)
+
+
 def test_a_point_all_of_whose_runs_diverged_is_last_and_unranked(made):
     made.point("wild", [None, None])
     made.point("full", [3.0, 3.1])
