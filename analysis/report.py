@@ -4,13 +4,16 @@
     python analysis/report.py runs/cath-cath --out cath.html --data-dir DATA --metric sentence
 
 The page opens without a network and needs no other file. Samples and the audit are asked of the
-library, which takes a quarter of a minute each; --no-ask leaves them out. A heat map is shown if
-`analysis/epistasis.py` left one in the study's folder (`epistasis.svg` or `epistasis.png`).
+library, which takes a quarter of a minute each; --no-ask leaves them out. They are of each table's
+first row that neither leaks nor counts. Where points are mutants of one cell the page holds a heat
+map of their effects: `epistasis.svg` or `.png` of the study's folder, or else drawn here.
 """
 
 import base64
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
@@ -21,11 +24,16 @@ from analysis.frames.asked import audit, samples
 from analysis.frames.audited import audited
 from analysis.frames.commands import reproduce
 from analysis.frames.comparing import comparison
+from analysis.frames.effects import effects
+from analysis.frames.heat_map import heat_maps
 from analysis.frames.load import Folder, load
+from analysis.frames.mutants import read_mutants
 from analysis.frames.output import output
 from analysis.frames.page import Section, figure, listing, page, table, words
 from analysis.frames.ranking import TABLE, ranking
+from analysis.frames.seriousness import COUNTED
 from analysis.frames.standings import standings
+from analysis.frames.words import title
 from lmzoo.errors import UserError
 from lmzoo.record import CONFIG, read_json
 
@@ -55,7 +63,7 @@ def render_report(
     sections += _compared(folder, metric)
     drawn = "".join(map(figure, curves(folder, ranked, metric).values()))
     sections.append(Section("Curves", drawn or words(["no run has finished an epoch"])))
-    sections += _heat_map(folder.path)
+    sections += _interactions(folder, metric)
     sections.append(Section("Audit", _audit(folder, ranked, ask=ask)))
     if ask:
         sections.append(Section("Samples", _samples(path, folder, ranked, data_dir)))
@@ -74,17 +82,40 @@ def _compared(folder: Folder, metric: str) -> list[Section]:
     return [Section("Over seeds and sequences", words(facts) + body + words(said.legend))]
 
 
-def _heat_map(path: Path) -> list[Section]:
+def _interactions(folder: Folder, metric: str) -> list[Section]:
+    """The heat map that someone left in the folder, or one of its mutants, if it has any."""
+    body = _left(folder.path) or _drawn(folder, metric)
+    return [Section("Interactions", body)] if body else []
+
+
+def _left(path: Path) -> str:
     for name in HEAT_MAPS:
         file = path / name
         if file.is_file():
             kind = {"svg": "svg+xml", "png": "png"}[file.suffix[1:]]
             data = base64.b64encode(file.read_bytes()).decode()
-            image = (
+            return (
                 f'<figure><img alt="interactions" src="data:image/{kind};base64,{data}"></figure>'
             )
-            return [Section("Interactions", image)]
-    return []
+    return ""
+
+
+def _drawn(folder: Folder, metric: str) -> str:
+    try:
+        cells = read_mutants(folder.path, folder, metric)
+    except UserError:  # no mutants, or no wild type to measure them from
+        return ""
+    frames = [frame for frame in map(effects, cells) if frame["effect"].count()]
+    if not frames:  # no two mutants differ in one switch only
+        return ""
+    lines = [f"{metric} loss, means over {cells[0].losses.shape[1]} seeds"]
+    lines += [
+        f"{cell.cell}: mutants left out, as a seed is missing: {len(cell.left_out)} "
+        "(analysis/epistasis.py names them)"
+        for cell in cells
+        if cell.left_out
+    ]
+    return words(lines) + figure(heat_maps(frames, "effects of the switches"))
 
 
 def _audit(folder: Folder, ranked: pl.DataFrame, *, ask: bool) -> str:
@@ -94,10 +125,13 @@ def _audit(folder: Folder, ranked: pl.DataFrame, *, ask: bool) -> str:
     checked = ranked.filter(pl.col("score").is_not_null()).height
     verdict = [f"{checked - len(lines)} of {checked} points passed when they were run", *lines]
     body = words(verdict, "verdict")
-    for row in _best(ranked).to_dicts() if ask else ():
+    for row, why in _best(folder, ranked) if ask else ():
+        if row is None:
+            body += words([why], "verdict")
+            continue
         config = read_json(folder.path / _run(folder, row["point"]) / CONFIG)
         answer, facts = audit(config)
-        body += words([f"the best, {row['label']}, questioned anew:"], "verdict")
+        body += words([f"the best, {row['label']}{why}, questioned anew:"], "verdict")
         body += table(audited(facts)) if facts else words([answer.text])
         body += listing(answer.command)
     return body
@@ -105,16 +139,52 @@ def _audit(folder: Folder, ranked: pl.DataFrame, *, ask: bool) -> str:
 
 def _samples(path: Path, folder: Folder, ranked: pl.DataFrame, data_dir: Path | None) -> str:
     body = ""
-    for row in _best(ranked).to_dicts():
+    for row, why in _best(folder, ranked):
+        if row is None:
+            body += words([why], "verdict")
+            continue
         answer = samples(path / _run(folder, row["point"]), data_dir=data_dir)
-        body += words([f"{row['label']}, {row['metric']} loss {row['loss']:.4f}:"], "verdict")
+        loss = f"{row['metric']} loss {row['loss']:.4f}"
+        body += words([f"{row['label']}{why}, {loss}:"], "verdict")
         body += listing(answer.text) + listing(answer.command)
     return body
 
 
-def _best(ranked: pl.DataFrame) -> pl.DataFrame:
-    """The first of each table."""
-    return ranked.filter(pl.col("rank") == 1).unique(TABLE, keep="first", maintain_order=True)
+class Best(NamedTuple):
+    """The row of a table that is questioned."""
+
+    row: dict[str, Any] | None
+    why: str
+    """Why it is not the table's first, or why there is none."""
+
+
+def _best(folder: Folder, ranked: pl.DataFrame) -> Iterator[Best]:
+    """The first of each table that neither leaks nor counts.
+
+    What leaks has no next token to draw, and counts were put there to be beaten.
+    """
+    counts = _counts(folder)
+    for part in ranked.drop_nulls("rank").partition_by(TABLE, maintain_order=True):
+        before: list[str] = []
+        for row in part.to_dicts():
+            if not row["leaks"] and row["point"] not in counts:
+                behind = f" (rank {row['rank']}, behind {', and '.join(before)})" if before else ""
+                yield Best(row, behind)
+                break
+            before.append(f"{row['label']}, which {'leaks' if row['leaks'] else 'counts'}")
+        else:
+            none = "no row to question or to draw from, as each that is ranked leaks or counts"
+            yield Best(None, f"{title(part.row(0, named=True))}: {none}")
+
+
+def _counts(folder: Folder) -> set[str]:
+    """Points whose model is a table of counts."""
+    models = folder.runs.select("point", "model").unique().collect()
+    return {
+        point
+        for point, text in models.iter_rows()
+        if json.loads(text).get("name") == COUNTED["name"]
+    }
 
 
 def _run(folder: Folder, point: str) -> str:
