@@ -20,7 +20,7 @@ from analysis.frames.words import NONE, mean, number, p_value, perplexity, proba
 WORDS = frozenset({"point", "marks", "setting chosen"})
 MARKS = {
     "edge": "the chosen value lies on the edge of its range, search wider",
-    "diverged": "so many confirm runs diverged; mean of the others, placed behind whole rows",
+    "diverged": "that many confirm runs diverged; mean of the others, placed behind whole rows",
     "missing": "that many confirm runs have no number here, run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every one diverged or failed",
     "fixed": "every seed gives the same loss, so it has no interval, and the difference of two "
