@@ -52,7 +52,7 @@ class Pack:
         return epoch * max(ahead, default=0)
 
     def halve(self) -> "Pack":
-        """Keep one half of what goes on; the other. Neither is what has died before."""
+        """Keep one half of what goes on; the other. Deaths count anew: neither is what died."""
         folders = [f for f in self.config["folders"] if handover.run_of(f) in self.going]
         half = len(folders) // 2
         self.given = Pack({**self.config, "folders": folders[:half]})
@@ -79,7 +79,8 @@ class Jobs(Searcher):
         """How many of the places are there now."""
         self.runs: dict[str, Pack] = {}
         self.error: Exception | None = None
-        self._lost: list[Pack] = []
+        self._waiting: list[Pack] = []
+        """Packs without a trial: theirs has died, or they are halves given away."""
         self._epochs: dict[str, int] = {}
         """What was told of each run."""
         self._taken = 0
@@ -110,7 +111,7 @@ class Jobs(Searcher):
     def _suggest(self, trial_id: str) -> Any:
         if self.error:
             return Searcher.FINISHED
-        pack = self._lost.pop(0) if self._lost else self._packed()
+        pack = self._waiting.pop(0) if self._waiting else self._packed()
         if not pack:
             return Searcher.FINISHED if self.agenda.done else None
         pack.heard, pack.told = False, time.monotonic()
@@ -150,10 +151,10 @@ class Jobs(Searcher):
         before its giver ended, until another machine is there.
         """
         live = min(self.places, self.live())
-        waiting = self._lost or not all(pack.heard for pack in self.runs.values())
-        if not waiting and max(len(self.runs), self._taken) < live:
-            self._lost.append(self.runs[giver].halve())
-            handover.give_away(giver, self._lost[-1].going)
+        unbegun = self._waiting or not all(pack.heard for pack in self.runs.values())
+        if not unbegun and max(len(self.runs), self._taken) < live:
+            self._waiting.append(self.runs[giver].halve())
+            handover.give_away(giver, self._waiting[-1].going)
 
     def _complete(self, trial_id: str, *, error: bool) -> None:
         pack = self.runs.pop(trial_id, None)
@@ -165,7 +166,7 @@ class Jobs(Searcher):
                 self._taken = min(self.places, self.live())
         pack.deaths += error
         if error and pack.going and pack.deaths <= MAX_FAILURES:
-            self._lost.append(pack)
+            self._waiting.append(pack)
             return
         for run in sorted(pack.going):
             if len(pack.going) > 1:
