@@ -36,7 +36,7 @@ def scan_batch_first(
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
     """The same for sequences that stand one after another, as models have them."""
-    return scan(recurrence, x.movedim(-2, 0).contiguous(), start, weights).movedim(0, -2)
+    return scan(recurrence, x.movedim(-2, 0), start, weights).movedim(0, -2)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.call, *tensors = inputs
+        ctx.call, _, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output)
+        ctx.save_for_backward(output[1], *tensors, output[0], *output[2:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:

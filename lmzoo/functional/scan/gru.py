@@ -20,17 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    before,
-    bias_gradient,
-    input_gradient,
-    product,
-    project,
-    state_gradient,
-    transposed,
-    weight_gradient,
-)
+from lmzoo.functional.scan.gradients import Gradients, Steps
+from lmzoo.functional.scan.products import accumulate, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -50,11 +41,11 @@ class GRUScan(Recurrence):
         assert gate is not None
         assert hidden is not None
         (states, gates, inner), width, h = kept, start.shape[-1], start
-        project(x, into, bias, gates)
+        a_at = projected(x, into, bias, gates)
         # m where the reset is after its product, r ⊙ h where it is before
-        project(x, None, hidden_bias, inner)
+        m_at = projected(x, None, hidden_bias, inner)
         gate = gate.contiguous()
-        for a, m, next_h in zip(gates, inner, states, strict=True):
+        for a, m, next_h in zip(a_at, m_at, states.unbind(0), strict=True):
             rz, n = a.split((2 * width, width), dim=-1)
             r, z = accumulate(rz, h, gate).sigmoid_().chunk(2, dim=-1)
             if self.reset_before:
@@ -64,25 +55,27 @@ class GRUScan(Recurrence):
             h = torch.lerp(n, h, z, out=next_h) if self.z_keeps else torch.lerp(h, n, z, out=next_h)
 
     def reverse(
-        self,
-        upstream: Tensor,
-        x: Tensor,
-        start: Tensor,
-        weights: Weights,
-        kept: Kept,
-        dx: Tensor,
-    ) -> tuple[Tensor, Weights]:
-        into, _, gate, hidden, hidden_bias = weights
+        self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
+    ) -> Tensor:
+        into, bias, gate, hidden, hidden_bias = weights
         assert gate is not None
         assert hidden is not None
-        (states, gates, inner), width = kept, start.shape[-1]
-        da, dm = torch.empty_like(gates), torch.empty_like(inner)
+        (_, gates, inner), width = kept, start.shape[-1]
+        da, dm = gradients.steps(3 * width), gradients.steps(width)
+        drz, dn_at = da.columns(0, 2 * width), da.columns(2 * width, 3 * width)
+        gradients.of_inputs(into, da)
+        gradients.of_bias(bias, da)
+        gradients.of_states(gate, drz)
+        if self.reset_before:
+            gradients.of(hidden, Steps(inner, len(inner)), dn_at)
+        else:
+            gradients.of_states(hidden, dm)
+        gradients.of_bias(hidden_bias, dm)
         back_gate, back_hidden = transposed(gate), transposed(hidden)
         delta, u, v = (torch.zeros_like(start) for _ in range(3))
-        starts = before(start, states)
         for t in reversed(range(len(gates))):
-            (r, z, n), h, m = gates[t].chunk(3, dim=-1), starts[t], inner[t]
-            dr, dz, dn = da[t].chunk(3, dim=-1)
+            (r, z, n), h, m = gates[t].chunk(3, dim=-1), gradients.before[t], inner[t]
+            dr, dz, dn = da.at[t].chunk(3, dim=-1)
             delta.add_(upstream[t])
             torch.sub(h, n, out=u).mul_(delta)
             through_sigmoid(u if self.z_keeps else u.neg_(), z, dz)
@@ -96,21 +89,9 @@ class GRUScan(Recurrence):
                 through_sigmoid(v.mul_(h), r, dr)
             else:
                 through_sigmoid(torch.mul(dn, m, out=v), r, dr)
-                torch.mul(dn, r, out=dm[t])
+                torch.mul(dn, r, out=dm.at[t])
                 delta, u = kept_share, written
-                accumulate(delta, dm[t], back_hidden)
-            accumulate(delta, da[t][..., : 2 * width], back_gate)
-        rz = da[..., : 2 * width]
-        if self.reset_before:
-            dhidden = weight_gradient(inner, da[..., 2 * width :])
-        else:
-            dhidden = state_gradient(start, states, dm)
-        gradients = [
-            weight_gradient(x, da),
-            bias_gradient(da),
-            state_gradient(start, states, rz),
-            dhidden,
-            None if hidden_bias is None else bias_gradient(dm),
-        ]
-        input_gradient([(da, into)], dx)
-        return delta, gradients
+                accumulate(delta, dm.at[t], back_hidden)
+            accumulate(delta, drz.at[t], back_gate)
+            gradients.spend(t)
+        return delta

@@ -17,17 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    before,
-    bias_gradient,
-    input_gradient,
-    product,
-    project,
-    state_gradient,
-    transposed,
-    weight_gradient,
-)
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.products import accumulate, before, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -51,7 +42,7 @@ class LSTMScan(Recurrence):
         assert hidden is not None
         states, gates, memory, squashed = kept
         h, c = start.chunk(2, dim=-1)
-        for t, a in enumerate(project(x, into, bias, gates)):
+        for t, a in enumerate(projected(x, into, bias, gates)):
             i, f, g, o = self._gates(accumulate(a, h, hidden))
             for gate in (i, o):
                 gate.sigmoid_()
@@ -65,23 +56,21 @@ class LSTMScan(Recurrence):
             h = torch.mul(o, torch.tanh(c, out=squashed[t]), out=states[t])
 
     def reverse(
-        self,
-        upstream: Tensor,
-        x: Tensor,
-        start: Tensor,
-        weights: Weights,
-        kept: Kept,
-        dx: Tensor,
-    ) -> tuple[Tensor, Weights]:
-        into, _, hidden = weights
+        self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
+    ) -> Tensor:
+        into, bias, hidden = weights
         assert hidden is not None
-        states, gates, memory, squashed = kept
-        first_h, first_c = start.chunk(2, dim=-1)
-        back, da = transposed(hidden), torch.empty_like(gates)
+        _, gates, memory, squashed = kept
+        _, first_c = start.chunk(2, dim=-1)
+        back = transposed(hidden)
+        da = gradients.steps(gates.shape[-1])
+        gradients.of_inputs(into, da)
+        gradients.of_bias(bias, da)
+        gradients.of_states(hidden, da)
         delta, gamma, u = (torch.zeros_like(squashed[0]) for _ in range(3))
         cells = before(first_c, memory)
         for t in reversed(range(len(gates))):
-            (i, f, g, o), (di, df, dg, do) = self._gates(gates[t]), self._gates(da[t])
+            (i, f, g, o), (di, df, dg, do) = self._gates(gates[t]), self._gates(da.at[t])
             c, squash = cells[t], squashed[t]
             delta.add_(upstream[t])
             through_sigmoid(torch.mul(delta, squash, out=u), o, do)
@@ -96,10 +85,9 @@ class LSTMScan(Recurrence):
                 gamma.mul_(f)
             elif self.forget == "coupled":
                 gamma.addcmul_(gamma, i, value=-1)
-            product(da[t], back, delta)
-        gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(first_h, states, da)]
-        input_gradient([(da, into)], dx)
-        return torch.cat([delta, gamma], dim=-1), gradients
+            product(da.at[t], back, delta)
+            gradients.spend(t)
+        return torch.cat([delta, gamma], dim=-1)
 
     def _gates(self, a: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """I, f, g, o; no f without its weights."""

@@ -19,16 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    before,
-    input_gradient,
-    product,
-    project,
-    state_gradient,
-    transposed,
-    weight_gradient,
-)
+from lmzoo.functional.scan.gradients import Gradients, Steps
+from lmzoo.functional.scan.products import accumulate, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -56,42 +48,43 @@ class MGRUScan(Recurrence):
     def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
         hf, xh = weights
         states, f, g, *reads = kept
-        project(x, xh, None, g)
-        _ = g.sigmoid_() if self.sigmoid else g.tanh_()
         if hf is None:
             f.fill_(0.5)
-        h = start
-        for f_t, g_t, q, next_h in zip(f, g, reads[0] if reads else f, states, strict=True):
+        h, f_at, q_at = start, f.unbind(0), (reads[0] if reads else f).unbind(0)
+        for g_t, f_t, q, next_h in zip(
+            projected(x, xh, None, g), f_at, q_at, states.unbind(0), strict=True
+        ):
+            _ = g_t.sigmoid_() if self.sigmoid else g_t.tanh_()
             if hf is not None:
                 product(self._reads(h, q), hf, f_t).sigmoid_()
             h = self._blend(h, f_t, g_t, next_h)
 
     def reverse(
-        self,
-        upstream: Tensor,
-        x: Tensor,
-        start: Tensor,
-        weights: Weights,
-        kept: Kept,
-        dx: Tensor,
-    ) -> tuple[Tensor, Weights]:
+        self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
+    ) -> Tensor:
         hf, xh = weights
-        states, f, g, *reads = kept
+        _, f, g, *reads = kept
         away = self.carry - self.keep  # λ
-        df = None if hf is None else torch.empty_like(f)
+        df, dg = (gradients.steps(start.shape[-1]) for _ in range(2))
+        if not self.write:
+            dg.every.zero_()
+        if reads:
+            gradients.of(hf, Steps(reads[0], len(f)), df)
+        else:
+            gradients.of_states(hf, df)
+        gradients.of_inputs(xh, dg)
         back_f = None if hf is None else transposed(hf)
-        dg = torch.empty_like(g) if self.write else torch.zeros_like(g)
+        through = through_sigmoid if self.sigmoid else through_tanh
         delta, u = torch.zeros_like(start), torch.empty_like(start)
-        starts = before(start, states)
         for t in reversed(range(len(f))):
-            f_t, h = f[t], starts[t]
+            f_t, g_t, h = f[t], g[t], gradients.before[t]
             delta.add_(upstream[t])
             if self.write:
-                torch.mul(delta, f_t, out=dg[t])
-            if df is not None:
+                through(torch.mul(delta, f_t, out=u), g_t, dg.at[t])
+            if back_f is not None:
                 u = torch.mul(h, -away, out=u)
                 through_sigmoid(
-                    u.add_(g[t]).mul_(delta) if self.write else u.mul_(delta), f_t, df[t]
+                    u.add_(g_t).mul_(delta) if self.write else u.mul_(delta), f_t, df.at[t]
                 )
             if self.carry:
                 delta.addcmul_(delta, f_t, value=-away)
@@ -99,19 +92,13 @@ class MGRUScan(Recurrence):
                 delta.mul_(f_t)
             else:
                 delta.zero_()
-            if df is not None and back_f is not None:
+            if back_f is not None:
                 if self.read == "logit":
-                    delta.addcmul_(product(df[t], back_f, u), _logit_slope(h))
+                    delta.addcmul_(product(df.at[t], back_f, u), _logit_slope(h))
                 else:
-                    accumulate(delta, df[t], back_f)
-        through = through_sigmoid if self.sigmoid else through_tanh
-        through(dg, g, dg)
-        dhf = None
-        if df is not None:
-            dhf = weight_gradient(reads[0], df) if reads else state_gradient(start, states, df)
-        dxh = None if xh is None else weight_gradient(x, dg)
-        input_gradient([(dg, xh)], dx)
-        return delta, [dhf, dxh]
+                    accumulate(delta, df.at[t], back_f)
+            gradients.spend(t)
+        return delta
 
     def _reads(self, h: Tensor, out: Tensor) -> Tensor:
         if self.read == "centred":

@@ -13,21 +13,13 @@ Derived here; the cell's naive loop is the reference (`cells/mgu.py`).
 """
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    before,
-    bias_gradient,
-    input_gradient,
-    product,
-    project,
-    state_gradient,
-    transposed,
-    weight_gradient,
-)
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.products import accumulate, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -40,63 +32,54 @@ class MGUScan(Recurrence):
     write: bool = True
 
     def columns(self, width: int, weights: Weights) -> list[int]:
-        # The last is h ⊙ f, where it is read.
-        return [width] * (2 + self.write + (weights[4] is not None))
+        return [width] * (2 + self.write)
 
     def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
         xf, hf, bf, xh, hh, bh = weights
         states, f, *candidate = kept
-        project(x, xf, bf, f)
-        if hf is None:
-            f.sigmoid_()
-        if self.write:
-            c = project(x, xh, bh, candidate[0])
-            if hh is None:
-                c.tanh_()
-        h, states, *candidate = start, states.unbind(0), *(part.unbind(0) for part in candidate)
-        for t, f_t in enumerate(f.unbind(0)):
+        c = projected(x, xh, bh, candidate[0]) if self.write else repeat(None)
+        h, q = start, torch.empty_like(start)
+        for f_t, c_t, out in zip(projected(x, xf, bf, f), c, states.unbind(0), strict=False):
             if hf is not None:
-                accumulate(f_t, h, hf).sigmoid_()
-            if not self.write:
-                h = torch.addcmul(h, f_t, h, value=-1, out=states[t])
+                accumulate(f_t, h, hf)
+            f_t.sigmoid_()
+            if c_t is None:
+                h = torch.addcmul(h, f_t, h, value=-1, out=out)
                 continue
-            c_t = candidate[0][t]
             if hh is not None:
-                accumulate(c_t, torch.mul(h, f_t, out=candidate[1][t]), hh).tanh_()
-            if self.carry:
-                h = torch.lerp(h, c_t, f_t, out=states[t])
-            else:
-                h = torch.mul(f_t, c_t, out=states[t])
+                accumulate(c_t, torch.mul(h, f_t, out=q), hh)
+            c_t.tanh_()
+            h = torch.lerp(h, c_t, f_t, out=out) if self.carry else torch.mul(f_t, c_t, out=out)
 
     def reverse(
-        self,
-        upstream: Tensor,
-        x: Tensor,
-        start: Tensor,
-        weights: Weights,
-        kept: Kept,
-        dx: Tensor,
-    ) -> tuple[Tensor, Weights]:
+        self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
+    ) -> Tensor:
         xf, hf, bf, xh, hh, bh = weights
-        states, f, *candidate = kept
-        df, dc = torch.empty_like(f), torch.empty_like(f) if self.write else None
+        _, f, *candidate = kept
+        df, dc = (gradients.steps(start.shape[-1]) for _ in range(2))
+        gradients.of_inputs(xf, df)
+        gradients.of_states(hf, df)
+        gradients.of_bias(bf, df)
+        gradients.of_inputs(xh, dc)
+        gradients.of_gated(hh, f, dc)
+        gradients.of_bias(bh, dc)
         delta, s, u = (torch.zeros_like(start) for _ in range(3))
         back_f = None if hf is None else transposed(hf)
         back_h = None if hh is None else transposed(hh)
         # Taken apart once: an index costs as much as a product of a small step.
-        f_at, df_at, upstream_at = f.unbind(0), df.unbind(0), upstream.unbind(0)
-        c_at, dc_at = ((), ()) if dc is None else (candidate[0].unbind(0), dc.unbind(0))
-        starts = before(start, states)
+        f_at, upstream_at, before = f.unbind(0), upstream.unbind(0), gradients.before
+        c_at = candidate[0].unbind(0) if self.write else ()
+        df_at, dc_at = df.at, dc.at
         for t in reversed(range(len(f))):
-            f_t, h = f_at[t], starts[t]
+            f_t, h = f_at[t], before[t]
             delta.add_(upstream_at[t])
-            if dc is not None:
+            if self.write:
                 c_t = c_at[t]
                 through_tanh(torch.mul(delta, f_t, out=u), c_t, dc_at[t])
                 torch.mul(delta, c_t, out=u)
             if self.carry:
-                u.addcmul_(delta, h, value=-1) if dc is not None else torch.mul(delta, -h, out=u)
-            if back_h is not None and dc is not None:
+                u.addcmul_(delta, h, value=-1) if self.write else torch.mul(delta, -h, out=u)
+            if back_h is not None:
                 u.addcmul_(product(dc_at[t], back_h, s), h)
             through_sigmoid(u, f_t, df_at[t])
             if self.carry:
@@ -105,13 +88,5 @@ class MGUScan(Recurrence):
                 torch.mul(s, f_t, out=delta)
             if back_f is not None:
                 accumulate(delta, df_at[t], back_f)
-        input_gradient([(df, xf)] + ([] if dc is None else [(dc, xh)]), dx)
-        gradients = [
-            None if xf is None else weight_gradient(x, df),
-            None if hf is None else state_gradient(start, states, df),
-            None if bf is None else bias_gradient(df),
-            None if xh is None or dc is None else weight_gradient(x, dc),
-            None if hh is None or dc is None else weight_gradient(candidate[1], dc),
-            None if bh is None or dc is None else bias_gradient(dc),
-        ]
-        return delta, gradients
+            gradients.spend(t)
+        return delta

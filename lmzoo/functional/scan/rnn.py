@@ -13,16 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    bias_gradient,
-    input_gradient,
-    product,
-    project,
-    state_gradient,
-    transposed,
-    weight_gradient,
-)
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.products import accumulate, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -42,28 +34,24 @@ class RNNScan(Recurrence):
         into, bias, back = weights
         assert back is not None
         h = start
-        for a in project(x, into, bias, kept[0]):
+        for a in projected(x, into, bias, kept[0]):
             h = self._act_(accumulate(a, h, back))
 
     def reverse(
-        self,
-        upstream: Tensor,
-        x: Tensor,
-        start: Tensor,
-        weights: Weights,
-        kept: Kept,
-        dx: Tensor,
-    ) -> tuple[Tensor, Weights]:
-        into, _, hidden = weights
+        self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
+    ) -> Tensor:
+        into, bias, hidden = weights
         assert hidden is not None
         (states,), back = kept, transposed(hidden)
-        da, delta = torch.empty_like(states), torch.zeros_like(start)
+        da, delta = gradients.steps(start.shape[-1]), torch.zeros_like(start)
+        gradients.of_inputs(into, da)
+        gradients.of_bias(bias, da)
+        gradients.of_states(hidden, da)
         for t in reversed(range(len(states))):
-            self._through(delta.add_(upstream[t]), states[t], da[t])
-            product(da[t], back, delta)
-        gradients = [weight_gradient(x, da), bias_gradient(da), state_gradient(start, states, da)]
-        input_gradient([(da, into)], dx)
-        return delta, gradients
+            self._through(delta.add_(upstream[t]), states[t], da.at[t])
+            product(da.at[t], back, delta)
+            gradients.spend(t)
+        return delta
 
     def _act_(self, a: Tensor) -> Tensor:
         if self.activation == "tanh":

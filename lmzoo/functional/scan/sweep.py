@@ -11,6 +11,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.products import laid_out
+
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
 
@@ -45,13 +48,12 @@ class Recurrence(ABC):
     def reverse(
         self,
         upstream: Float[Tensor, "T *P B H"],
-        x: Float[Tensor, "T *P B E"],
         start: Float[Tensor, "*P B S"],
         weights: Weights,
         kept: Kept,
-        dx: Float[Tensor, "T *P B E"],
-    ) -> tuple[Float[Tensor, "*P B S"], Weights]:
-        """Fill `dx`; the gradients of the start and of the weights, None where one is cut."""
+        gradients: Gradients,
+    ) -> Float[Tensor, "*P B S"]:
+        """Ask `gradients` for those of the weights, in their order; that of the start."""
 
 
 def sweep(
@@ -60,11 +62,12 @@ def sweep(
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> tuple[Tensor, ...]:
-    """What the forward sweep keeps; its first are the outputs (T, *P, B, H)."""
+    """The outputs (T, *P, B, H), the inputs laid out time first, what else the sweep keeps."""
     width = start.shape[-1] // recurrence.parts
-    kept = tuple(x.new_empty(*x.shape[:-1], g) for g in recurrence.columns(width, weights))
-    recurrence.forward(x, start, weights, kept)
-    return kept
+    x = laid_out(x)
+    states, *kept = (x.new_empty(*x.shape[:-1], g) for g in recurrence.columns(width, weights))
+    recurrence.forward(x, start, weights, (states, *kept))
+    return states, x, *kept
 
 
 def sweep_back(
@@ -76,6 +79,7 @@ def sweep_back(
     kept: Kept,
 ) -> tuple[Tensor, Tensor, Weights]:
     """Gradients of the inputs, the start and the weights (None where cut)."""
-    dx = x.new_empty(x.shape)
-    dstart, found = recurrence.reverse(upstream, x, start, weights, kept, dx)
+    gradients = Gradients(x, start[..., : kept[0].shape[-1]], kept[0])
+    dstart = recurrence.reverse(upstream, start, weights, kept, gradients)
+    dx, found = gradients.found()
     return dx, dstart, found

@@ -11,6 +11,8 @@ from tests.laws.ask import same
 from tests.tiny import FINE
 
 SINGLE = 1e-5
+
+pytestmark = pytest.mark.usefixtures("products_made")
 OFFERED = {"mgu", "mgru", "gru", "lstm", "rnn"}
 
 

@@ -17,6 +17,8 @@ from tests.tiny import FINE
 
 MEMBERS = 3
 
+pytestmark = pytest.mark.usefixtures("products_made")
+
 
 @pytest.fixture(params=ONE_EACH, ids=str)
 def cells(request: pytest.FixtureRequest) -> list[Cell]:
