@@ -97,18 +97,14 @@ class Gradients:
         self._product(weight, lambda: q.at, d, lambda: q.rows.mT @ d.rows)
 
     def of_gated(self, weight: Tensor | None, f: Float[Tensor, "T *P B H"], d: Steps) -> None:
-        """W_q where q_t is the state before the step times f_t."""
-        q = self.steps(f.shape[-1])
-
-        def afterwards() -> Tensor:
-            torch.mul(self._start, f[0], out=q.every[0])
-            torch.mul(self._states[:-1], f[1:], out=q.every[1:])
-            return q.rows.mT @ d.rows
-
-        if weight is not None and self._in_step:
-            f_at = f.unbind(0)
-            self._shares.append(lambda t: torch.mul(self.before[t], f_at[t], out=q.at[t]))
-        self._product(weight, lambda: q.at, d, afterwards)
+        """W_q where q_t is the state before the step times f_t, and is made again in the step."""
+        if weight is not None:
+            assert self._in_step
+            q, f_at, before = self.steps(f.shape[-1]), f.unbind(0), self.before
+            self._shares.append(lambda t: torch.mul(before[t], f_at[t], out=q.at[t]))
+            self.of(weight, q, d)
+        else:
+            self._sums.append(None)
 
     def of_bias(self, bias: Tensor | None, d: Steps) -> None:
         """B."""
@@ -136,7 +132,11 @@ class Gradients:
             dx = apart(rows, len(self._states))
         else:
             dx = self._dx.every
-        return dx, [total and total() for total in self._sums]
+        found = [total and total() for total in self._sums]
+        # They hold this object, and it them: arrays would wait for the garbage collector.
+        self._sums.clear()
+        self._shares.clear()
+        return dx, found
 
     def _product(
         self,

@@ -18,7 +18,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.gradients import Gradients, Steps
 from lmzoo.functional.scan.products import accumulate, product, projected, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
@@ -31,15 +31,17 @@ class MGUScan(Recurrence):
     carry: bool = True
     write: bool = True
 
-    def columns(self, width: int, weights: Weights) -> list[int]:
-        return [width] * (2 + self.write)
+    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+        # The last is h ⊙ f, where it is read and not as cheaply made again.
+        return [width] * (2 + self.write + (weights[4] is not None and not in_step))
 
     def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
         xf, hf, bf, xh, hh, bh = weights
         states, f, *candidate = kept
         c = projected(x, xh, bh, candidate[0]) if self.write else repeat(None)
-        h, q = start, torch.empty_like(start)
-        for f_t, c_t, out in zip(projected(x, xf, bf, f), c, states.unbind(0), strict=False):
+        q = candidate[1].unbind(0) if len(candidate) > 1 else repeat(torch.empty_like(start))
+        h, f_at = start, projected(x, xf, bf, f)
+        for f_t, c_t, q_t, out in zip(f_at, c, q, states.unbind(0), strict=False):
             if hf is not None:
                 accumulate(f_t, h, hf)
             f_t.sigmoid_()
@@ -47,7 +49,7 @@ class MGUScan(Recurrence):
                 h = torch.addcmul(h, f_t, h, value=-1, out=out)
                 continue
             if hh is not None:
-                accumulate(c_t, torch.mul(h, f_t, out=q), hh)
+                accumulate(c_t, torch.mul(h, f_t, out=q_t), hh)
             c_t.tanh_()
             h = torch.lerp(h, c_t, f_t, out=out) if self.carry else torch.mul(f_t, c_t, out=out)
 
@@ -61,7 +63,10 @@ class MGUScan(Recurrence):
         gradients.of_states(hf, df)
         gradients.of_bias(bf, df)
         gradients.of_inputs(xh, dc)
-        gradients.of_gated(hh, f, dc)
+        if len(candidate) > 1:
+            gradients.of(hh, Steps(candidate[1], len(f)), dc)
+        else:
+            gradients.of_gated(hh, f, dc)
         gradients.of_bias(bh, dc)
         delta, s, u = (torch.zeros_like(start) for _ in range(3))
         back_f = None if hf is None else transposed(hf)

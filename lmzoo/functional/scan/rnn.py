@@ -27,7 +27,7 @@ class RNNScan(Recurrence):
 
     activation: Activation = "tanh"
 
-    def columns(self, width: int, weights: Weights) -> list[int]:
+    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
         return [width]
 
     def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.products import laid_out
+from lmzoo.functional.scan.products import in_step, laid_out
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
@@ -31,8 +31,11 @@ class Recurrence(ABC):
     """Vectors of width H in a state: S = parts · H."""
 
     @abstractmethod
-    def columns(self, width: int, weights: Weights) -> list[int]:
-        """The widths of what the forward sweep keeps; H = `width`."""
+    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+        """The widths of what the forward sweep keeps; H = `width`.
+
+        `in_step`: the reverse sweep makes its products a step at a time.
+        """
 
     @abstractmethod
     def forward(
@@ -65,7 +68,8 @@ def sweep(
     """The outputs (T, *P, B, H), the inputs laid out time first, what else the sweep keeps."""
     width = start.shape[-1] // recurrence.parts
     x = laid_out(x)
-    states, *kept = (x.new_empty(*x.shape[:-1], g) for g in recurrence.columns(width, weights))
+    columns = recurrence.columns(width, weights, in_step=in_step(x))
+    states, *kept = (x.new_empty(*x.shape[:-1], g) for g in columns)
     recurrence.forward(x, start, weights, (states, *kept))
     return states, x, *kept
 

@@ -1,11 +1,13 @@
 """A fast scan is the loop over `step`: outputs and gradients, for every variant."""
 
+import gc
 from typing import Any
 
 import pytest
 import torch
 
 from lmzoo.cells.base import CELLS, Cell
+from lmzoo.functional.scan.gradients import Gradients, Steps
 from tests.functional.scan.variants import ONE_EACH, build, data, mutants, results, variants
 from tests.laws.ask import same
 from tests.tiny import FINE
@@ -81,3 +83,17 @@ def test_what_has_no_fast_scan_falls_to_the_loop() -> None:
         x, start = data(cell)
         assert cell.fast_scan(x, start) is None
         same(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
+
+
+@pytest.mark.parametrize("fields", ONE_EACH, ids=str)
+def test_nothing_of_a_sweep_waits_for_the_garbage_collector(fields: dict[str, Any]) -> None:
+    cell = build(CELLS.read(dict(fields)), torch.float32)
+    x, start = data(cell)
+    gc.collect()
+    gc.disable()
+    try:
+        cell.scan(x.float().requires_grad_(), start.float()).sum().backward()
+        left = [one for one in gc.get_objects() if type(one) in (Gradients, Steps)]
+    finally:
+        gc.enable()
+    assert not left
