@@ -52,18 +52,15 @@ GOALS = {
     Shape(16, 200, 32, 32, 100, 20): 3.0,
     Shape(8, 82, 128, 90, 64, 100, steps=4): 1.0,
 }
-GROWTH = {Shape(p, 200, 32, 32, 100, 20): None for p in (1, 2, 4, 8, 16, 32, 64)}
 
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
-    growth: Annotated[bool, typer.Option("--growth", help="1 to 64 members instead.")] = False,  # noqa: FBT002
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/fuse.json"),
 ) -> None:
     """Measure every shape."""
     torch.set_num_threads(1)
-    shapes = GROWTH if growth else GOALS
-    rows = [row for shape, goal in shapes.items() for row in compare(shape, goal, rounds)]
+    rows = [row for shape, goal in GOALS.items() for row in compare(shape, goal, rounds)]
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 

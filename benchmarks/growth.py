@@ -1,56 +1,72 @@
-"""How a training step grows with the length and with the vocabulary.
+"""How a training step grows with its members, the length and the vocabulary.
 
     python benchmarks/growth.py --out runs/bench/growth.json
 
-A step of DLM46 (E = K = 32, forward and backward, one thread) at T = 20..400 with V = 200,
-and at V = 200..40,000 with T = 20. The exponent is the slope of log seconds over log
-size between the ends: 1 is linear. Beside the JSON goes a picture of the same name.
+Forward and backward of DLM46 (E = K = 32, one thread): a batch of 64 at T = 20..400 with
+V = 200, and at V = 200..40,000 with T = 20; and a step of 1..64 fused members at V = 200,
+T = 20, batch 100, its optimiser included. Every size is set beside what it would take if
+the time of the smallest grew in proportion. Beside the JSON goes a picture.
 """
 
-import json
-import math
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import altair as alt
 import torch
 import typer
-from measure import in_turn
+from fuse import Shape, members, random_corpus
+from measure import Ratio, in_turn, save, slower, table
 
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.edge import run
+from lmzoo.fuse.together import Company
 
-LENGTHS, VOCABS, BATCH = (20, 50, 100, 200, 400), (200, 1000, 5000, 20_000, 40_000), 64
-GROWING = {"T": [(200, t) for t in LENGTHS], "V": [(v, 20) for v in VOCABS]}
+BATCH = 64
+SIZES = {
+    "T": (20, 50, 100, 200, 400),
+    "V": (200, 1000, 5000, 20_000, 40_000),
+    "members": (1, 2, 4, 8, 16, 32, 64),
+}
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path(
         "runs/bench/growth.json"
     ),
 ) -> None:
     """Measure, write the numbers and draw them."""
     torch.set_num_threads(1)
-    points = [point for what in GROWING for point in grow(what, rounds)]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"points": points, "exponents": exponents(points)}, indent=1) + "\n")
-    draw(points).save(out.with_suffix(".png"), ppi=120)
-    typer.echo(json.dumps(exponents(points)))
+    works: dict[str, Callable[[int], Callable[[], object]]] = {
+        "T": lambda length: step(200, length),
+        "V": lambda vocab: step(vocab, 20),
+        "members": together,
+    }
+    rows, points = [], []
+    for what, sizes in SIZES.items():
+        seconds = in_turn({str(size): works[what](size) for size in sizes}, rounds)
+        found = compare(what, seconds)
+        rows += found
+        points += [
+            {"growing": what, "size": size / sizes[0], "time": row.median * size / sizes[0]}
+            for size, row in zip(sizes, found, strict=True)
+        ]
+    save(rows, out)
+    draw(points).save(out.with_suffix(".svg"))
+    typer.echo(table([vars(row) for row in rows]))
 
 
-def grow(what: str, rounds: int) -> list[dict[str, Any]]:
-    """Median CPU milliseconds of a step at each size, the sizes in turn."""
-    sizes = GROWING[what]
-    work = {str(i): step(vocab, length) for i, (vocab, length) in enumerate(sizes)}
-    seconds = in_turn(work, rounds)
+def compare(what: str, seconds: Mapping[str, list[float]]) -> list[Ratio]:
+    """Each size beside the smallest in proportion, round by round."""
+    (least, first), *_ = seconds.items()
     return [
-        {"what": what, "V": v, "T": t, "size": t if what == "T" else v,
-         "ms": statistics.median(seconds[str(i)]) * 1e3}
-        for i, (v, t) in enumerate(sizes)
+        slower(
+            "a training step", f"{what} = {int(size):,}", f"{what} = {least}, in proportion",
+            own, [one * int(size) / int(least) for one in first], goal=1.0,
+        )
+        for size, own in seconds.items()
     ]  # fmt: skip
 
 
@@ -67,24 +83,22 @@ def step(vocab: int, length: int) -> Callable[[], object]:
     return once
 
 
-def exponents(points: list[dict[str, Any]]) -> dict[str, float]:
-    """For each growing size, log(last / first) of the time over that of the size."""
-    found = {}
-    for what in GROWING:
-        own = [point for point in points if point["what"] == what]
-        first, last = own[0], own[-1]
-        slope = math.log(last["ms"] / first["ms"]) / math.log(last["size"] / first["size"])
-        found[what] = round(slope, 2)
-    return found
+def together(count: int) -> Callable[[], object]:
+    """A few steps of so many fused members; what is done once an epoch is not in them."""
+    shape = Shape(count, 200, 32, 32, 100, 20)
+    corpus = random_corpus(shape, steps=2)
+    company = Company.of(members(shape, corpus))
+    return lambda: company.train(corpus.train)
 
 
-def draw(points: list[dict[str, Any]]) -> alt.Chart:
-    """Time over size, both logarithmic, one line each."""
-    size = alt.X("size:Q", scale=alt.Scale(type="log"), title="T or V")
-    return (
-        alt.Chart(alt.Data(values=points))
-        .mark_line(point=True)
-        .encode(size, alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms a step"), color="what:N")
+def draw(points: list[dict[str, object]]) -> alt.LayerChart:
+    """Time over size, both of the smallest size, with what proportion would be."""
+    x = alt.X("size:Q", scale=alt.Scale(type="log"), title="times the smallest size")
+    y = alt.Y("time:Q", scale=alt.Scale(type="log"), title="times its time")
+    even = [{"size": size, "time": size} for size in (1, 200)]
+    line = alt.Chart(alt.Data(values=even)).mark_line(strokeDash=[4, 4], color="grey")
+    return line.encode(x, y) + alt.Chart(alt.Data(values=points)).mark_line(point=True).encode(
+        x, y, color=alt.Color("growing:N", title="")
     )
 
 

@@ -3,11 +3,13 @@
     python benchmarks/publish.py [--folder runs/bench] [--page docs/performance.md]
 
 A section stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; only what lies
-between is replaced, and a section whose JSON is not there stays as it is.
+between is replaced, and a section whose JSON is not there stays as it is. A section's
+picture goes beside the page.
 """
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +20,7 @@ from lmzoo.edge import run
 from lmzoo.errors import UserError
 
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
-SECTIONS = ("scan", "fuse", "words", "ranking", "trials", "sweep", *GPU)
+SECTIONS = ("scan", "fuse", "words", "ranking", "trials", "sweep", "growth", *GPU)
 
 
 def main(
@@ -31,6 +33,9 @@ def main(
         file = folder / f"{name}.json"
         if file.is_file():
             text = section(text, name, table(json.loads(file.read_text())))
+        picture = file.with_suffix(".svg")
+        if picture.is_file():
+            shutil.copyfile(picture, page.with_name(picture.name))
     page.write_text(text)
 
 

@@ -1,0 +1,47 @@
+"""What grows is held against proportion, and its picture goes beside the page."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a script of `benchmarks/`."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def test_a_size_is_held_against_the_smallest_in_proportion(bench):
+    first, less, more = bench("growth").compare(
+        "T", {"20": [1.0, 2.0, 1.0], "40": [1.5, 2.0, 9.0], "100": [6.0, 11.0, 4.0]}
+    )
+    assert (first.median, first.holds) == (1.0, True)
+    assert (less.median, less.low, less.high) == (0.75, 0.5, 4.5)
+    assert less.holds
+    assert more.median == 1.1
+    assert not more.holds
+
+
+def test_fused_members_of_every_size_take_a_step(bench):
+    growth = bench("growth")
+    for count in (1, 3):
+        growth.together(count)()
+
+
+def test_a_picture_is_published_beside_its_page(bench, tmp_path):
+    growth, publish = bench("growth"), bench("publish")
+    page, folder = tmp_path / "page.md", tmp_path / "bench"
+    folder.mkdir()
+    page.write_text("<!-- bench:growth -->\n<!-- /bench:growth -->\n")
+    rows = growth.compare("T", {"20": [1.0], "40": [1.5]})
+    (folder / "growth.json").write_text(json.dumps([vars(row) for row in rows]))
+    points = [{"growing": "T", "size": size, "time": size} for size in (1, 2)]
+    growth.draw(points).save(folder / "growth.svg")
+    publish.main(folder, page)
+    assert "| T = 40 |" in page.read_text()
+    assert (tmp_path / "growth.svg").read_text().startswith("<svg")
