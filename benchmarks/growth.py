@@ -93,8 +93,10 @@ def together(count: int) -> Callable[[], object]:
 
 def draw(points: list[dict[str, object]]) -> alt.LayerChart:
     """Time over size, both of the smallest size, with what proportion would be."""
-    x = alt.X("size:Q", scale=alt.Scale(type="log"), title="times the smallest size")
-    y = alt.Y("time:Q", scale=alt.Scale(type="log"), title="times its time")
+    x = alt.X(
+        "size:Q", scale=alt.Scale(type="log", domain=(1, 250)), title="times the smallest size"
+    )
+    y = alt.Y("time:Q", scale=alt.Scale(type="log", domain=(1, 250)), title="times its time")
     even = [{"size": size, "time": size} for size in (1, 200)]
     line = alt.Chart(alt.Data(values=even)).mark_line(strokeDash=[4, 4], color="grey")
     return line.encode(x, y) + alt.Chart(alt.Data(values=points)).mark_line(point=True).encode(

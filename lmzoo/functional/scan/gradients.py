@@ -62,7 +62,7 @@ class Gradients:
     ) -> None:
         self._in_step = in_step(x)
         self._x, self._start, self._states = Steps(x, len(x)), start, states
-        self._dx = Steps(x.new_empty(x.shape), len(x)) if self._in_step else None
+        self._dx = Steps(_like_given(x), len(x)) if self._in_step else None
         self._through: list[tuple[Steps, Tensor]] = []
         self._shares: list[Callable[[int], object]] = []
         self._sums: list[Callable[[], Tensor] | None] = []
@@ -159,3 +159,15 @@ class Gradients:
             out.zero_()
         for k, (d, (_, weight)) in enumerate(zip(gradients, self._through, strict=True)):
             _ = accumulate(out, d, weight) if k else product(d, weight, out)
+
+
+def _like_given(x: Float[Tensor, "T *P B E"]) -> Float[Tensor, "T *P B E"]:
+    """Room for ∂L/∂x: batch first, as inputs are given, or who asked for it copies it so.
+
+    Members' products have to write one block.
+    """
+    return (
+        x.new_empty(x.transpose(0, 1).shape).transpose(0, 1)
+        if x.dim() == 3
+        else x.new_empty(x.shape)
+    )
