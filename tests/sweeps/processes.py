@@ -39,7 +39,7 @@ def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, s
     return process.returncode, out, err
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     """Poll until something holds."""
     deadline = time.monotonic() + seconds
     while not true():
