@@ -57,12 +57,19 @@ class Components(nn.Module):
 
     def word_scores(self, targets: Int[Tensor, "B T"], table: Embeddings) -> Float[Tensor, "B T K"]:
         """Log P(target | z) for every z."""
+        if self.few_words(targets, table):
+            return nn.functional.embedding(targets, self.scores_by_word(table))
         vectors = self.vectors()
-        if len(table) <= targets.numel() and len(table) * len(vectors) <= PLAIN:
-            scores = torch.log_softmax(table @ vectors.T, dim=0)  # fewer words than targets
-            return nn.functional.embedding(targets, scores)
         words = nn.functional.embedding(targets, table)
         return nn.functional.linear(words, vectors, -log_normalisers(vectors, table))
+
+    def few_words(self, targets: Int[Tensor, "B T"], table: Embeddings) -> bool:
+        """Whether it is cheaper to score every word, and to look the targets up."""
+        return len(table) <= targets.numel() and len(table) * len(self.means) <= PLAIN
+
+    def scores_by_word(self, table: Embeddings) -> Float[Tensor, "V K"]:
+        """Log P(v | z) for every v and z."""
+        return torch.log_softmax(table @ self.vectors().T, dim=0)
 
     def word_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
         """Log P(v | z) for every z and v."""

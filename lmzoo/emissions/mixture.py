@@ -23,6 +23,7 @@ from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.word_mixture import log_prob_of_words
 from lmzoo.space import IntRange
 from lmzoo.types import Embeddings
 
@@ -54,7 +55,10 @@ class MixtureEmission(Components, Emission):
         self.gate = nn.Linear(width, config.components)
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        return torch.logsumexp(self.joint(y, targets, table), dim=-1)
+        if not self.few_words(targets, table):
+            return torch.logsumexp(self.joint(y, targets, table), dim=-1)
+        words = targets.expand(y.shape[:-1])
+        return log_prob_of_words(self.logits(y), self.scores_by_word(table), words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return log_mixture(torch.softmax(self.gate(y), dim=-1), self.word_table(table))
@@ -69,6 +73,9 @@ class MixtureEmission(Components, Emission):
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
     ) -> Float[Tensor, "*W B T K"]:
         """Log P(z, target | y)."""
+        return torch.log_softmax(self.logits(y), dim=-1) + self.word_scores(targets, table)
+
+    def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:
+        """A y + a."""
         # As one product: with more axes, fused members would get one for each sequence.
-        logits = self.gate(y.flatten(0, -2)).unflatten(0, y.shape[:-1])
-        return torch.log_softmax(logits, dim=-1) + self.word_scores(targets, table)
+        return self.gate(y.flatten(0, -2)).unflatten(0, y.shape[:-1])

@@ -1,0 +1,18 @@
+"""How a loop is compiled: when first called, and kept on disk for every later process."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop as machine code; sums may be reordered, NaN and infinities keep their meaning.
+
+    Where neither the source's folder nor the user's can be written, each process compiles anew.
+    """
+    how = {"nogil": True, "fastmath": {"reassoc", "contract"}}
+    try:
+        return njit(loop, cache=True, **how)
+    except RuntimeError:  # numba's, of a function that it finds no place for
+        return njit(loop, **how)

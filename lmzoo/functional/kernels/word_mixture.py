@@ -1,0 +1,76 @@
+"""The loops of `functional/word_mixture.py`: a, s, π, p, r and g are its symbols.
+
+e^s is given relative to each word's largest score, `top`. Where what is left of p could be
+rounding, a position is done again with logarithms.
+"""
+
+from math import exp, inf, log
+from typing import no_type_check
+
+from lmzoo.functional.kernels.compiled import compiled
+
+
+@compiled
+@no_type_check
+def score(a, s, pi, e, top, words, p, out, least):
+    """Fill p and out = log p + top."""
+    members, positions, components = pi.shape
+    for i in range(members):
+        for n in range(positions):
+            v = words[i, n]
+            gate, word = pi[i, n], e[i, v]
+            total = p.dtype.type(0)
+            for k in range(components):
+                total += gate[k] * word[k]
+            p[i, n] = total
+            if total < least:
+                out[i, n] = _log_sum(a[i, n], s[i, v]) - _log_sum(a[i, n], None)
+            else:
+                out[i, n] = log(total) + top[i, v]
+
+
+@compiled
+@no_type_check
+def reverse(a, s, pi, e, words, p, g, da, ds, least):
+    """Fill da; add to ds."""
+    members, positions, components = pi.shape
+    for i in range(members):
+        for n in range(positions):
+            v = words[i, n]
+            gate, word, out, scores = pi[i, n], e[i, v], da[i, n], ds[i, v]
+            if p[i, n] < least:
+                _shares(a[i, n], s[i, v], out)
+                for k in range(components):
+                    r = g[i, n] * out[k]
+                    scores[k] += r
+                    out[k] = r - g[i, n] * gate[k]
+            else:
+                scale = g[i, n] / p[i, n]
+                for k in range(components):
+                    r = scale * gate[k] * word[k]
+                    scores[k] += r
+                    out[k] = r - g[i, n] * gate[k]
+
+
+@compiled
+@no_type_check
+def _log_sum(a, s):
+    """Log Σ_k exp(a_k + s_k); without s, log Σ_k exp(a_k)."""
+    top = -inf
+    for k in range(len(a)):
+        top = max(top, a[k] if s is None else a[k] + s[k])
+    if top == -inf:
+        return top
+    total = 0.0
+    for k in range(len(a)):
+        total += exp((a[k] if s is None else a[k] + s[k]) - top)
+    return top + log(total)
+
+
+@compiled
+@no_type_check
+def _shares(a, s, r):
+    """Fill r_k = exp(a_k + s_k) / Σ_j exp(a_j + s_j)."""
+    total = _log_sum(a, s)
+    for k in range(len(a)):
+        r[k] = exp(a[k] + s[k] - total)
