@@ -84,9 +84,9 @@ def step(vocab: int, length: int) -> Callable[[], object]:
 
 
 def together(count: int) -> Callable[[], object]:
-    """A few steps of so many fused members; what is done once an epoch is not in them."""
+    """A step of so many fused members; what is done once an epoch is not in them."""
     shape = Shape(count, 200, 32, 32, 100, 20)
-    corpus = random_corpus(shape, steps=2)
+    corpus = random_corpus(shape, steps=1)
     company = Company.of(members(shape, corpus))
     return lambda: company.train(corpus.train)
 

@@ -24,7 +24,6 @@ os.environ.update(environment(os.environ))
 
 import ray
 import yaml
-from ray._private import utils as ray_utils
 
 from lmzoo.errors import UserError
 from sweeps.engine.source import runtime_env
@@ -85,29 +84,13 @@ def _start(quiet: Mapping[str, Any]) -> None:
     """Start Ray; on a busy machine its parts give each other up, and are started again."""
     for more in reversed(range(STARTS)):
         try:
-            with _small_agent():
-                ray.init(address="local", include_dashboard=False, **quiet)
+            ray.init(address="local", include_dashboard=False, **quiet)
         except Exception as error:  # Ray's own kind is none in particular
             if not more:
                 raise
             LOG.warning("Ray did not start (%s); trying again", str(error).partition(".")[0])
         else:
             return
-
-
-@contextlib.contextmanager
-def _small_agent() -> Iterator[None]:
-    """Ray's agent without what serves a dashboard: two seconds of a start, and its CPU later.
-
-    Ray asks whether the packages of `ray[default]` are there, which only a cluster needs.
-    """
-    asked = "get_dashboard_dependency_error"
-    before = getattr(ray_utils, asked)
-    setattr(ray_utils, asked, lambda: ImportError("no dashboard for a sweep on one machine"))
-    try:
-        yield
-    finally:
-        setattr(ray_utils, asked, before)
 
 
 def refuse_impossible(resources: Resources) -> None:

@@ -1,7 +1,6 @@
 """The GPU's benchmark where there is none: its parts run, its floors and rows are what they say."""
 
 import csv
-import importlib
 import json
 import subprocess
 import sys
@@ -17,13 +16,6 @@ from lmzoo.contract import Task
 from lmzoo.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a script of `benchmarks/`."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module
 
 
 def test_the_floors_count_weights_and_products_exactly(bench, monkeypatch):

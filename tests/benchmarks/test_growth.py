@@ -1,19 +1,9 @@
 """What grows is held against proportion, and its picture goes beside the page."""
 
-import importlib
 import json
-from pathlib import Path
+from math import log
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a script of `benchmarks/`."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module
 
 
 def test_a_size_is_held_against_the_smallest_in_proportion(bench):
@@ -30,7 +20,9 @@ def test_a_size_is_held_against_the_smallest_in_proportion(bench):
 def test_fused_members_of_every_size_take_a_step(bench):
     growth = bench("growth")
     for count in (1, 3):
-        growth.together(count)()
+        losses = growth.together(count)()
+        assert len(losses) == count
+        assert losses == pytest.approx([log(200)] * count, abs=1.0)  # each member's, and no more
 
 
 def test_a_picture_is_published_beside_its_page(bench, tmp_path):

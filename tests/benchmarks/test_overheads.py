@@ -1,6 +1,5 @@
 """What the benchmarks of whole sweeps count: CPU of processes that come and go, and ratios."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -29,13 +28,6 @@ cost = {"off": 1.0, "auto": 0.5, "rays": 2.0}[told["--side"]]
 marks = [dict.fromkeys(("seconds", "driver", "all", "megabytes"), cost * i) for i in range(1, 11)]
 json.dump([{"done": 4 * i, **m} for i, m in enumerate(marks, 1)], open(told["--out"], "w"))
 """
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a script of `benchmarks/`."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module
 
 
 def test_a_process_below_counts_while_it_lives_and_after_it_has_ended(bench):

@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-from ray._private import utils as ray_utils
 
 from sweeps.engine import cluster as clusters
 
@@ -11,12 +10,9 @@ from sweeps.engine import cluster as clusters
 @pytest.mark.parametrize("failures", [0, clusters.STARTS - 1, clusters.STARTS])
 def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
     calls = []
-    full = ray_utils.get_dashboard_dependency_error
 
     def init(**_):
         calls.append(1)
-        # what decides in Ray whether its agent serves a dashboard
-        assert ray_utils.get_dashboard_dependency_error() is not None
         if len(calls) <= failures:
             raise Exception("The current node timed out during startup. This could")
 
@@ -27,4 +23,3 @@ def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert len(calls) == min(failures + 1, clusters.STARTS)
-    assert ray_utils.get_dashboard_dependency_error is full

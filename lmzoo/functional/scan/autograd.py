@@ -68,6 +68,7 @@ class _Forward(torch.autograd.Function):
         ctx.call, _, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
+        # output[1] is x as `sweep` has laid it out: what was given is free to go.
         ctx.save_for_backward(output[1], *tensors, output[0], *output[2:])
 
     @staticmethod

@@ -14,8 +14,9 @@ from tests.tiny import FINE
 
 SINGLE = 1e-5
 
-pytestmark = pytest.mark.usefixtures("products_made")
 OFFERED = {"mgu", "mgru", "gru", "lstm", "rnn"}
+
+pytestmark = pytest.mark.usefixtures("products_made")
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
