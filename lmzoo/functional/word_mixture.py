@@ -33,8 +33,8 @@ def log_prob_of_words(
     """
     if a.device.type != "cpu" or a.dtype not in COMPILED:
         return plain(a, s, words)
-    flat = a.flatten(0, -2)[None], s[None], words.flatten()[None]
-    return _Score.apply(*flat)[0][0].view(words.shape)
+    of_one_member = a.reshape(1, -1, a.shape[-1]), s[None], words.reshape(1, -1)
+    return _Score.apply(*of_one_member)[0].view(words.shape)
 
 
 def plain(

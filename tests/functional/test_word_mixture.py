@@ -145,6 +145,8 @@ def test_positions_may_have_axes_and_any_layout() -> None:
     a, s, words = problem(24, 3, 5)
     a, words = a.view(4, 6, 3).transpose(0, 1), words.view(4, 6).T
     agree(a, s.T.contiguous().T, words)
+    agree(a[1, 2], s, words[1, 2])
+    agree(a[:0], s, words[:0])
 
 
 def test_a_second_derivative_is_refused() -> None:
