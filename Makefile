@@ -30,7 +30,7 @@ drill-faults: $(READY)
 
 # Ratios beside named rivals, one thread; JSON to runs/bench, tables to docs/performance.md.
 bench: $(READY)
-	for name in scan fuse words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in scan fuse mixture words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py
 
 # On a machine with a GPU, torch and what this package itself needs: no Ray, no .venv (docs/performance.md).

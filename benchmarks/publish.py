@@ -20,7 +20,7 @@ from lmzoo.edge import run
 from lmzoo.errors import UserError
 
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
-SECTIONS = ("scan", "fuse", "words", "ranking", "trials", "sweep", "growth", *GPU)
+SECTIONS = ("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", *GPU)
 
 
 def main(
