@@ -30,6 +30,9 @@ def log_prob_of_words(
         a: the gate's logits at each position.
         s: log P(v | k) of every word.
         words: which word stands at each position.
+
+    Raises:
+        IndexError: a word has no scores.
     """
     if a.device.type != "cpu" or a.dtype not in COMPILED:
         return plain(a, s, words)
@@ -57,7 +60,9 @@ class _Score(torch.autograd.Function):
         top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
         e = (s - top[..., None]).exp_()
         p, out = a.new_empty(words.shape), a.new_empty(words.shape)
-        kernels.score(*_arrays(a, s, pi, e, top, words, p, out), least=COMPILED[a.dtype])
+        given = _arrays(a, s, pi, e, top, words, p, out)
+        if not kernels.score(*given, least=COMPILED[a.dtype]):
+            raise IndexError(f"a word is not in 0..{s.shape[1] - 1}: {words.min()}..{words.max()}")
         return out, pi, e, p
 
     @staticmethod

@@ -149,6 +149,15 @@ def test_positions_may_have_axes_and_any_layout() -> None:
     agree(a[:0], s, words[:0])
 
 
+@pytest.mark.parametrize("formula", [log_prob_of_words, plain])
+@pytest.mark.parametrize("bad", [-1, 5])
+def test_a_word_without_scores_is_refused(formula, bad: int) -> None:
+    a, s, words = problem(6, 3, 5)
+    words[4] = bad
+    with pytest.raises(IndexError):
+        formula(a, s, words)
+
+
 def test_a_second_derivative_is_refused() -> None:
     a, s, words = problem(3, 2, 4)
     a.requires_grad_()

@@ -13,11 +13,13 @@ from lmzoo.functional.kernels.compiled import compiled
 @compiled
 @no_type_check
 def score(a, s, pi, e, top, words, p, out, least):
-    """Fill p and out = log p + top."""
+    """Fill p and out = log p + top; False at a word that is none of those with scores."""
     members, positions, components = pi.shape
     for i in range(members):
         for n in range(positions):
             v = words[i, n]
+            if not 0 <= v < e.shape[1]:
+                return False
             gate, word = pi[i, n], e[i, v]
             total = p.dtype.type(0)
             for k in range(components):
@@ -27,6 +29,7 @@ def score(a, s, pi, e, top, words, p, out, least):
                 out[i, n] = _log_sum(a[i, n], s[i, v]) - _log_sum(a[i, n], None)
             else:
                 out[i, n] = log(total) + top[i, v]
+    return True
 
 
 @compiled
