@@ -11,11 +11,14 @@ passes are one forward and one backward, compiled (`kernels/word_mixture.py`).
 Derived here; the mixture is S0's, zoo.md 1.4.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from lmzoo.functional.members import Members
 
 COMPILED = {torch.float32: 1e-30, torch.float64: 1e-290}
 """The types of numbers that have a compiled form, and the p below which they need logarithms."""
@@ -114,11 +117,8 @@ def _arrays(*tensors: Tensor) -> list[Any]:
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
-def _mapped(function: Any, size: int, dims: tuple[int | None, ...], given: Any) -> Any:
-    """What is mapped over becomes members, beside those that there are; a tuple and its axes."""
-    joined = [
-        (one.expand(size, *one.shape) if dim is None else one.movedim(dim, 0)).flatten(0, 1)
-        for one, dim in zip(given, dims, strict=True)
-    ]
-    found = tuple(one.unflatten(0, (size, -1)) for one in function.apply(*joined))
-    return found, (0,) * len(found)
+def _mapped(function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:
+    """What is mapped over becomes members, beside those that there are."""
+    members = Members(size, already=True)
+    found = function.apply(*members.join(given, dims, [0] * len(given)))
+    return members.split(found, [0] * len(found))

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.members import Members
 from lmzoo.functional.scan.sweep import Recurrence, Weights, sweep, sweep_back
 
 
@@ -81,7 +82,7 @@ class _Forward(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         call, *tensors = args
         axes = [1, 0] + [0] * call.count
-        members = _Members(info.batch_size, already=_logical(tensors[0], in_dims[1]) > 3)
+        members = Members(info.batch_size, already=_logical(tensors[0], in_dims[1]) > 3)
         found = _Forward.apply(call, *members.join(tensors, in_dims[1:], axes))
         return members.split(found, [1] * len(found))
 
@@ -110,7 +111,7 @@ class _Reverse(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         call, *tensors = args
         axes = [1, 1, 0] + [0] * call.count + [1] * (len(tensors) - 3 - call.count)
-        members = _Members(info.batch_size, already=_logical(tensors[1], in_dims[2]) > 3)
+        members = Members(info.batch_size, already=_logical(tensors[1], in_dims[2]) > 3)
         found = _Reverse.apply(call, *members.join(tensors, in_dims[1:], axes))
         return members.split(found, [1, 0] + [0] * call.count)
 
@@ -118,35 +119,3 @@ class _Reverse(torch.autograd.Function):
 def _logical(tensor: Tensor, dim: int | None) -> int:
     """Axes of a tensor, the mapped one not counted."""
     return tensor.dim() - (dim is not None)
-
-
-class _Members:
-    """Moves a mapped axis to where members stand, before the batch, and back.
-
-    Where there are members already, both axes become one. A tensor that is not mapped
-    is the same for all.
-    """
-
-    def __init__(self, size: int, *, already: bool) -> None:
-        self.size, self.already = size, already
-
-    def join(
-        self, tensors: Sequence[Tensor], dims: Sequence[int | None], axes: Sequence[int]
-    ) -> list[Tensor]:
-        """Each tensor with members at its axis: 1 where time comes first, else 0."""
-        return [self._join(*one) for one in zip(tensors, dims, axes, strict=True)]
-
-    def _join(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
-        if dim is None:
-            shape = [*tensor.shape[:axis], self.size, *tensor.shape[axis:]]
-            tensor = tensor.unsqueeze(axis).expand(shape)
-        else:
-            tensor = tensor.movedim(dim, axis)
-        return tensor.flatten(axis, axis + 1) if self.already else tensor
-
-    def split(self, found: Sequence[Tensor], axes: Sequence[int]) -> tuple[Any, Any]:
-        """The results, and where their mapped axis stands."""
-        if self.already:
-            pairs = zip(found, axes, strict=True)
-            found = [tensor.unflatten(axis, (self.size, -1)) for tensor, axis in pairs]
-        return tuple(found), tuple(axes)

@@ -1,0 +1,38 @@
+"""What `torch.func.vmap` maps over, as a member axis of hand-written autograd functions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+
+class Members:
+    """Moves a mapped axis to where members stand, before the batch, and back.
+
+    Where there are members already, both axes become one. A tensor that is not mapped
+    is the same for all.
+    """
+
+    def __init__(self, size: int, *, already: bool) -> None:
+        self.size, self.already = size, already
+
+    def join(
+        self, tensors: Sequence[Tensor], dims: Sequence[int | None], axes: Sequence[int]
+    ) -> list[Tensor]:
+        """Each tensor with members at its axis: 1 where time comes first, else 0."""
+        return [self._join(*one) for one in zip(tensors, dims, axes, strict=True)]
+
+    def _join(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
+        if dim is None:
+            shape = [*tensor.shape[:axis], self.size, *tensor.shape[axis:]]
+            tensor = tensor.unsqueeze(axis).expand(shape)
+        else:
+            tensor = tensor.movedim(dim, axis)
+        return tensor.flatten(axis, axis + 1) if self.already else tensor
+
+    def split(self, found: Sequence[Tensor], axes: Sequence[int]) -> tuple[Any, Any]:
+        """The results, and where their mapped axis stands."""
+        if self.already:
+            pairs = zip(found, axes, strict=True)
+            found = [tensor.unflatten(axis, (self.size, -1)) for tensor, axis in pairs]
+        return tuple(found), tuple(axes)
