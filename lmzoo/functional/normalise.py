@@ -20,6 +20,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.sphere import onto_sphere
+
 
 class Norm(StrEnum):
     """Which normaliser is applied to inputs, outputs and component vectors."""
@@ -42,10 +44,7 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
     if norm is Norm.NONE:
         return x
     if norm in (Norm.L2, Norm.RMS):
-        radius = 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5
-        # One factor a vector: x / ‖x‖ would pass over all of x several times more on the way back.
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
-        return x * (radius / length)
+        return onto_sphere(x, 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5)
     eps = 1e-10 if norm is Norm.TIME_STD else 1e-5
     return x / (x.std(dim=-1, keepdim=True) + eps)
 

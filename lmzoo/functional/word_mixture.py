@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.functional.members import Members
+from lmzoo.functional.processor import arrays, has_loops
 
-COMPILED = {torch.float32: 1e-30, torch.float64: 1e-290}
-"""The types of numbers that have a compiled form, and the p below which they need logarithms."""
+LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
+"""The p below which a type of numbers needs logarithms."""
 
 
 def log_prob_of_words(
@@ -37,7 +38,7 @@ def log_prob_of_words(
     Raises:
         IndexError: a word has no scores.
     """
-    if a.device.type != "cpu" or a.dtype not in COMPILED:
+    if not has_loops(a):
         return plain(a, s, words)
     of_one_member = a.reshape(1, -1, a.shape[-1]), s[None], words.reshape(1, -1)
     return _Score.apply(*of_one_member)[0].view(words.shape)
@@ -63,8 +64,8 @@ class _Score(torch.autograd.Function):
         top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
         e = (s - top[..., None]).exp_()
         p, out = a.new_empty(words.shape), a.new_empty(words.shape)
-        given = _arrays(a, s, pi, e, top, words, p, out)
-        if not kernels.score(*given, least=COMPILED[a.dtype]):
+        given = arrays(a, s, pi, e, top, words, p, out)
+        if not kernels.score(*given, least=LEAST[a.dtype]):
             raise IndexError(f"a word is not in 0..{s.shape[1] - 1}: {words.min()}..{words.max()}")
         return out, pi, e, p
 
@@ -94,7 +95,7 @@ class _Reverse(torch.autograd.Function):
 
         g, a, s, words, pi, e, p = given
         da, ds = pi.new_empty(pi.shape), e.new_zeros(e.shape)
-        kernels.reverse(*_arrays(a, s, pi, e, words, p, g, da, ds), least=COMPILED[a.dtype])
+        kernels.reverse(*arrays(a, s, pi, e, words, p, g, da, ds), least=LEAST[a.dtype])
         return da, ds
 
     @staticmethod
@@ -110,11 +111,6 @@ class _Reverse(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
         return _mapped(_Reverse, info.batch_size, in_dims, given)
-
-
-def _arrays(*tensors: Tensor) -> list[Any]:
-    """Each as NumPy sees it, in C order."""
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 def _mapped(function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:

@@ -9,7 +9,7 @@ from lmzoo import capture, zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.functional import word_mixture
+from lmzoo.functional import processor
 from tests.training.tape import Taping
 
 
@@ -45,5 +45,5 @@ def taping(monkeypatch: pytest.MonkeyPatch) -> Taping:
     rmsprop = sys.modules["torch.optim.rmsprop"]
     monkeypatch.setattr(rmsprop, "_get_capturable_supported_devices", lambda: ["cpu"])
     # As on CUDA, where every operation is one of torch's.
-    monkeypatch.setattr(word_mixture, "COMPILED", {})
+    monkeypatch.setattr(processor, "TYPES", set())
     return found

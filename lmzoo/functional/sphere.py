@@ -1,0 +1,103 @@
+r"""Vectors put on a sphere of radius R.
+
+    y = f x        f = R / max(‖x‖, ε),  ε = 1e-12
+    ∂L/∂x = f ( g − y (g·y) / R² )        g = ∂L/∂y; where ‖x‖ < ε the second term is missing
+    ∂f/∂x = −f² y / R²
+
+As operations of torch this is half a dozen passes over x and ten on the way back, in two
+orders of memory where x comes from a recurrence, time first. Of many vectors on a processor
+it is one pass each way, compiled (`kernels/sphere.py`). Derived here; zoo.md 1.5.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lmzoo.functional.processor import arrays, has_loops
+
+LARGE = 2**15
+"""Numbers from which a loop gains more than the call of an autograd function costs."""
+SHORTEST = 1e-12
+"""A vector shorter than this keeps a length in proportion."""
+
+
+def onto_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
+    """Each vector with its direction kept and its length made `radius`."""
+    return _Onto.apply(x, radius)[0] if has_loops(x, LARGE) else plain(x, radius)
+
+
+def plain(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
+    """The same, operation by operation."""
+    # One factor a vector: x / ‖x‖ would pass over all of x several times more on the way back.
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(SHORTEST)
+    return x * (radius / length)
+
+
+class _Onto(torch.autograd.Function):
+    """(x, R) -> (y, f); both are differentiable, so that derivatives are too."""
+
+    @staticmethod
+    def forward(x: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+        from lmzoo.functional.kernels import sphere as kernels
+
+        y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
+        rows, onto = arrays(_rows(x), _rows(y))
+        kernels.onto(rows, radius, radius / SHORTEST, onto, f.view(-1).numpy())
+        return y, f
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.radius = inputs[1]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, df: Tensor | None) -> tuple[Tensor | None, None]:
+        y, f = ctx.saved_tensors
+        if g is not None and df is None and not torch.is_grad_enabled():
+            return _Reverse.apply(g, y, f, ctx.radius), None
+        found, squared = None, ctx.radius**2
+        inside = (f < ctx.radius / SHORTEST)[..., None]
+        if g is not None:
+            along = (g * y).sum(-1, keepdim=True) / squared
+            found = f[..., None] * (g - y * along.where(inside, 0.0))
+        if df is not None:
+            turned = -((df * f**2)[..., None] / squared).where(inside, 0.0) * y
+            found = turned if found is None else found + turned
+        return found, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, radius: float) -> Any:
+        return _Onto.apply(x.movedim(in_dims[0], 0), radius), (0, 0)
+
+
+class _Reverse(torch.autograd.Function):
+    """(g, y, f, R) -> ∂L/∂x."""
+
+    @staticmethod
+    def forward(g: Tensor, y: Tensor, f: Tensor, radius: float) -> Tensor:
+        from lmzoo.functional.kernels import sphere as kernels
+
+        dx = g.new_empty(g.shape)
+        given = arrays(_rows(g), _rows(y), f.flatten())
+        kernels.reverse(*given, radius, radius / SHORTEST, _rows(dx).numpy())
+        return dx
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Never differentiated: `_Onto.backward` has another way where it might be."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        *tensors, radius = given
+        joined = [
+            one.expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
+            for one, dim in zip(tensors, in_dims, strict=False)
+        ]
+        return _Reverse.apply(*joined, radius), 0
+
+
+def _rows(x: Float[Tensor, "*N E"]) -> Float[Tensor, "M E"]:
+    return x.reshape(-1, x.shape[-1])
