@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.initialisers import Draw, fill
+from lmzoo.functional.scan.words import Words
 from lmzoo.registry import Registry
 
+Inputs = Tensor | Words
+"""What a scan reads."""
 State = tuple[Tensor, ...]
 """What a cell carries; the first tensor is h, (B, H)."""
 
@@ -57,16 +60,17 @@ class Cell(nn.Module, ABC):
         """Vectors that may be anything as what `initial` may be told: themselves, as a rule."""
         return vectors
 
-    def scan(
-        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B T H"]:
-        """The outputs of all steps from the given initial state."""
-        fast = self.fast_scan(x, start)
-        return self.naive_scan(x, start) if fast is None else fast
+    def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
+        """The outputs of all steps from the given initial state.
 
-    def fast_scan(
-        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B T H"] | None:
+        Inputs are vectors (B, T, E), or words (B, T) and their table (V, E).
+        """
+        fast = self.fast_scan(x, start)
+        if fast is None:
+            return self.naive_scan(x.vectors() if isinstance(x, Words) else x, start)
+        return fast
+
+    def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
         """The same by `functional/scan`; None where no such sweep is known."""
         return None
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
 from lmzoo.config import config
 from lmzoo.functional.scan.autograd import scan_batch_first
 from lmzoo.functional.scan.gru import GRUScan
@@ -82,7 +82,7 @@ class GRU(Cell):
         h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
         return h, (h,)
 
-    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor | None:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if self.config.reset is Reset.INPUT:
             return None
         w, gates = self.w, 2 * self.width

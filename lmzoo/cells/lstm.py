@@ -20,7 +20,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.functional.scan.autograd import scan_batch_first
@@ -91,7 +91,7 @@ class LSTM(Cell):
             gates = {"i": i, "o": o}
         return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
-    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
         w = self.w
         weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
         return scan_batch_first(LSTMScan(self.config.forget.value), x, start, weights)

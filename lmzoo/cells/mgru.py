@@ -22,7 +22,7 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
@@ -118,7 +118,7 @@ class MGRU(Cell):
             return o, (h,)
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
 
-    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor | None:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if self.attend is not None:
             return None
         sweep = MGRUScan(

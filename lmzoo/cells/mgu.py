@@ -19,7 +19,7 @@ from pydantic import field_validator, model_validator
 from pydantic_core import ArgsKwargs
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.functional.numbered import by_number
@@ -129,7 +129,7 @@ class MGU(Cell):
             h = f * c if Cut.CARRY in cuts else h + f * (c - h)
         return h, (h,)
 
-    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
         w = self.w
         sweep = MGUScan(carry=Cut.CARRY not in self.cuts, write=Cut.WRITE not in self.cuts)
         return scan_batch_first(sweep, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import StrictBool
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights, as_drawn, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, as_drawn, stacked
 from lmzoo.config import config
 from lmzoo.functional.scan.autograd import scan_batch_first
 from lmzoo.functional.scan.rnn import RNNScan
@@ -63,7 +63,7 @@ class RNN(Cell):
         h = FUNCTIONS[self.config.activation](projected + state[0] @ self.w.weight_hh.T)
         return h, (h,)
 
-    def fast_scan(self, x: Tensor, start: Tensor) -> Tensor:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
         w = self.w
         weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
         return scan_batch_first(RNNScan(self.config.activation.value), x, start, weights)

@@ -54,8 +54,8 @@ class _Onto(torch.autograd.Function):
         ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, df: Tensor | None) -> tuple[Tensor | None, None]:
-        y, f = ctx.saved_tensors
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None]:
+        (g, df), (y, f) = upstream, ctx.saved_tensors
         if g is not None and df is None and not torch.is_grad_enabled():
             return _Reverse.apply(g, y, f, ctx.radius), None
         found, squared = None, ctx.radius**2
@@ -69,7 +69,8 @@ class _Onto(torch.autograd.Function):
         return found, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, radius: float) -> Any:
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        x, radius = given
         return _Onto.apply(x.movedim(in_dims[0], 0), radius), (0, 0)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.functional.scan.words import Words
 from lmzoo.models.recurrent import recurrent_lm
 from tests.laws.ask import same
 from tests.tiny import FINE, tiny
@@ -18,6 +19,8 @@ def test_values_and_gradients(norm: Norm, tokens: torch.Tensor) -> None:
     assert (tokens.numel() > model.task.vocab) == (tokens is MANY)
     weight = model.embedding.weight
     ours, plain = model._inputs(tokens), normalise_sequence(model.embedding(tokens), norm)
+    assert isinstance(ours, Words) == (tokens is MANY and not norm.over_time)
+    ours = ours.vectors() if isinstance(ours, Words) else ours
     same(ours.detach(), plain.detach(), FINE, "inputs")
     upstream = torch.randn(plain.shape, dtype=torch.float64)
     one, other = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))

@@ -15,29 +15,38 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.members import Members
+from lmzoo.functional.processor import has_loops
+from lmzoo.functional.scan.inputs import Inputs, Vectors
+from lmzoo.functional.scan.products import laid_out
 from lmzoo.functional.scan.sweep import Recurrence, Weights, sweep, sweep_back
+from lmzoo.functional.scan.words import ByWord, Words
 
 
 def scan(
     recurrence: Recurrence,
-    x: Float[Tensor, "T *P B E"],
+    x: "Float[Tensor, 'T *P B E'] | Words",
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "T *P B H"]:
     """The outputs of all steps."""
-    call = _Call(recurrence, tuple(weight is not None for weight in weights))
+    inputs = (x.tokens, x.table) if isinstance(x, Words) else (x,)
+    call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
     given = [weight for weight in weights if weight is not None]
-    return _Forward.apply(call, x, start, *given)[0]
+    return _Forward.apply(call, *inputs, start, *given)[0]
 
 
 def scan_batch_first(
     recurrence: Recurrence,
-    x: Float[Tensor, "*P B T E"],
+    x: Float[Tensor, "*P B T E"] | Words,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
     """The same for sequences that stand one after another, as models have them."""
-    return scan(recurrence, x.movedim(-2, 0), start, weights).movedim(0, -2)
+    if isinstance(x, Words):
+        x = Words(x.tokens.mT, x.table) if has_loops(x.table) else x.vectors()
+    if not isinstance(x, Words):
+        x = x.movedim(-2, 0)
+    return scan(recurrence, x, start, weights).movedim(0, -2)
 
 
 @dataclass(frozen=True)
@@ -45,56 +54,78 @@ class _Call:
     """What of a call is not a tensor: autograd functions see present weights only."""
 
     recurrence: Recurrence
+    inputs: int
+    """Tensors that the inputs are: vectors, or words and their table."""
     present: tuple[bool, ...]
 
-    @property
-    def count(self) -> int:
-        return sum(self.present)
+    def read(self, tensors: Sequence[Tensor]) -> tuple[Inputs, Tensor, Weights, Sequence[Tensor]]:
+        """(inputs laid out, start, weights present, rest) as what they are."""
+        laid, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
+        count = sum(self.present)
+        given = iter(rest[:count])
+        weights = [next(given) if there else None for there in self.present]
+        inputs = ByWord(*laid) if self.by_word else Vectors(*laid)
+        return inputs, tensors[self.inputs], weights, rest[count:]
 
-    def weights(self, given: Sequence[Tensor]) -> Weights:
-        rest = iter(given)
-        return [next(rest) if there else None for there in self.present]
+    @property
+    def by_word(self) -> bool:
+        return self.inputs == 2
+
+    @property
+    def axes(self) -> list[int]:
+        """Where members stand in inputs, start and weights."""
+        return [1, *[0] * (self.inputs - 1), 0, *[0] * sum(self.present)]
+
+    def members(self, size: int, first: Tensor, dim: int | None) -> Members:
+        """Those there are, given the first of the inputs."""
+        logical = first.dim() - (dim is not None)
+        return Members(size, already=logical > (2 if self.by_word else 3))
 
 
 class _Forward(torch.autograd.Function):
-    """(call, x, start, *weights) -> (outputs, *kept)."""
+    """(call, *inputs, start, *weights) -> (outputs, first of the inputs laid out, *kept)."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        x, start, *given = tensors
-        return sweep(call.recurrence, x, start, call.weights(given))
+        first, *rest = tensors
+        whole = torch.contiguous_format
+        laid = first.clone(memory_format=whole) if call.by_word else laid_out(first)
+        inputs, start, weights, _ = call.read((laid, *rest))
+        states, *kept = sweep(call.recurrence, inputs, start, weights)
+        return states, laid, *kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.call, _, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        # output[1] is x as `sweep` has laid it out: what was given is free to go.
+        # output[1] is x or the words as they are laid out: what was given is free to go.
         ctx.save_for_backward(output[1], *tensors, output[0], *output[2:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        call = ctx.call
         if upstream[0] is None:
-            return (None,) * (3 + ctx.call.count)
-        return None, *_Reverse.apply(ctx.call, upstream[0], *ctx.saved_tensors)
+            return (None,) * (1 + len(call.axes))
+        found = _Reverse.apply(call, upstream[0], *ctx.saved_tensors)
+        return (None,) * call.inputs + tuple(found)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         call, *tensors = args
-        axes = [1, 0] + [0] * call.count
-        members = Members(info.batch_size, already=_logical(tensors[0], in_dims[1]) > 3)
-        found = _Forward.apply(call, *members.join(tensors, in_dims[1:], axes))
+        members = call.members(info.batch_size, tensors[0], in_dims[1])
+        found = _Forward.apply(call, *members.join(tensors, in_dims[1:], call.axes))
         return members.split(found, [1] * len(found))
 
 
 class _Reverse(torch.autograd.Function):
-    """(call, upstream, x, start, *weights, *kept) -> gradients of x, start, *weights."""
+    """(call, upstream, *inputs, start, *weights, *kept) -> gradients of inputs, start, *weights."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        upstream, x, start, *rest = tensors
-        weights, kept = call.weights(rest[: call.count]), rest[call.count :]
-        dx, dstart, found = sweep_back(call.recurrence, upstream, x, start, weights, kept)
+        upstream, *rest = tensors
+        inputs, start, weights, kept = call.read(rest)
+        dx, dstart, found = sweep_back(call.recurrence, upstream, inputs, start, weights, kept)
         return dx, dstart, *(gradient for gradient in found if gradient is not None)
 
     @staticmethod
@@ -110,12 +141,8 @@ class _Reverse(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         call, *tensors = args
-        axes = [1, 1, 0] + [0] * call.count + [1] * (len(tensors) - 3 - call.count)
-        members = Members(info.batch_size, already=_logical(tensors[1], in_dims[2]) > 3)
+        members = call.members(info.batch_size, tensors[1], in_dims[2])
+        axes = [1, *call.axes]
+        axes += [1] * (len(tensors) - len(axes))
         found = _Reverse.apply(call, *members.join(tensors, in_dims[1:], axes))
-        return members.split(found, [1, 0] + [0] * call.count)
-
-
-def _logical(tensor: Tensor, dim: int | None) -> int:
-    """Axes of a tensor, the mapped one not counted."""
-    return tensor.dim() - (dim is not None)
+        return members.split(found, call.axes[call.inputs - 1 :])

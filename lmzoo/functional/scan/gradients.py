@@ -2,50 +2,22 @@ r"""From the gradients of pre-activations to those of weights, biases and inputs
 
     a_t = x_t W_x + q_t W_q + b          d_t = ∂L/∂a_t, found by the reverse sweep
 
-    ∂L/∂W_x = Σ_t x_tᵀ d_t    ∂L/∂W_q = Σ_t q_tᵀ d_t    ∂L/∂b = Σ_t d_t    ∂L/∂x_t = Σ_a d_t W_xᵀ
+    ∂L/∂W_x, ∂L/∂b, ∂L/∂x    of the inputs (`inputs.py`)        ∂L/∂W_q = Σ_t q_tᵀ d_t
 
 Two ways to the same sums. Afterwards: every d_t is kept, and each weight gets one product
 over all steps when the sweep is done. In step: a step's share is added while d_t is in the
 cache, and the next step writes over it. `products.in_step` says which one pays.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.scan.products import (
-    accumulate,
-    apart,
-    before,
-    in_step,
-    product,
-    side_by_side,
-    transposed,
-)
-
-
-class Steps:
-    """What a sweep writes at every step, (T, *P, B, G); or one step's room, used again."""
-
-    def __init__(self, every: Float[Tensor, "T *P B G"], count: int) -> None:
-        self.every, self.count = every, count
-
-    def columns(self, begin: int, end: int) -> "Steps":
-        """Some of the columns."""
-        return Steps(self.every[..., begin:end], self.count)
-
-    @cached_property
-    def at(self) -> list[Float[Tensor, "*P B G"]]:
-        """Where each step is: an index every time would cost as much as a small product."""
-        return list(self.every.unbind(0)) * (self.count // len(self.every))
-
-    @cached_property
-    def rows(self) -> Float[Tensor, "*P N G"]:
-        """All steps' rows side by side."""
-        return side_by_side(self.every)
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import before, side_by_side
+from lmzoo.functional.scan.sums import Afterwards, OfWeight, Steps, Sum
 
 
 class Gradients:
@@ -56,118 +28,80 @@ class Gradients:
 
     def __init__(
         self,
-        x: Float[Tensor, "T *P B E"],
+        inputs: Inputs,
         start: Float[Tensor, "*P B H"],
         states: Float[Tensor, "T *P B H"],
     ) -> None:
-        self._in_step = in_step(x)
-        self._x, self._start, self._states = Steps(x, len(x)), start, states
-        self._dx = Steps(_like_given(x), len(x)) if self._in_step else None
-        self._through: list[tuple[Steps, Tensor]] = []
-        self._shares: list[Callable[[int], object]] = []
-        self._sums: list[Callable[[], Tensor] | None] = []
+        self._inputs, self._start, self._states = inputs, start, states
+        self._asked: list[Sum | None] = []
         self.before = before(start, states)
         """The state that each step starts from."""
 
     def steps(self, columns: int) -> Steps:
         """Room for something that the sweep writes at every step."""
         count = len(self._states)
-        shape = (1 if self._in_step else count, *self._start.shape[:-1], columns)
+        shape = (1 if self._inputs.in_step else count, *self._start.shape[:-1], columns)
         return Steps(self._start.new_empty(shape), count)
 
     def of_inputs(self, weight: Tensor | None, d: Steps) -> None:
         """W_x, and its share of ∂L/∂x."""
-        self.of(weight, self._x, d)
-        if weight is not None:
-            self._through.append((d, transposed(weight)))
+        self._asked.append(None if weight is None else self._inputs.of_weight(weight, d))
+
+    def of_bias(self, bias: Tensor | None, d: Steps) -> None:
+        """B; after the inputs' weight with the same d."""
+        self._asked.append(None if bias is None else self._inputs.of_bias(d))
 
     def of_states(self, weight: Tensor | None, d: Steps) -> None:
         """W_q where q_t is the state before the step."""
+        # Not by way of self: it would hold what holds it, and arrays wait for the collector.
+        start, states = self._start, self._states
 
         def afterwards() -> Tensor:
-            count, total = self._start.shape[-2], self._start.mT @ d.at[0]
-            if len(self._states) == 1:
+            total = start.mT @ d.at[0]
+            if len(states) == 1:
                 return total
-            return total + side_by_side(self._states[:-1]).mT @ d.rows[..., count:, :]
+            return total + side_by_side(states[:-1]).mT @ d.rows[..., start.shape[-2] :, :]
 
-        self._product(weight, lambda: self.before, d, afterwards)
+        self._weight(weight, lambda one: OfWeight(one, self.before, d), afterwards)
 
     def of(self, weight: Tensor | None, q: Steps, d: Steps) -> None:
         """W_q where the sweep writes q_t."""
-        self._product(weight, lambda: q.at, d, lambda: q.rows.mT @ d.rows)
+        self._weight(weight, lambda one: OfWeight(one, q.at, d), lambda: q.rows.mT @ d.rows)
 
     def of_gated(self, weight: Tensor | None, f: Float[Tensor, "T *P B H"], d: Steps) -> None:
         """W_q where q_t is the state before the step times f_t, and is made again in the step."""
-        if weight is not None:
-            assert self._in_step
-            q, f_at, before = self.steps(f.shape[-1]), f.unbind(0), self.before
-            self._shares.append(lambda t: torch.mul(before[t], f_at[t], out=q.at[t]))
-            self.of(weight, q, d)
-        else:
-            self._sums.append(None)
+        if weight is None:
+            self._asked.append(None)
+            return
+        assert self._inputs.in_step
+        q, f_at, before = self.steps(f.shape[-1]), f.unbind(0), self.before
 
-    def of_bias(self, bias: Tensor | None, d: Steps) -> None:
-        """B."""
-        if bias is None:
-            self._sums.append(None)
-        elif self._in_step:
-            total = d.at[0].new_zeros(d.at[0].shape)
-            self._shares.append(lambda t: total.add_(d.at[t]))
-            self._sums.append(lambda: total.sum(-2))
-        else:  # over both axes at once takes several times as long
-            self._sums.append(lambda: d.every.sum(-2).sum(0))
+        def fill(t: int) -> None:
+            torch.mul(before[t], f_at[t], out=q.at[t])
+
+        self._asked.append(OfWeight(weight, q.at, d, fill))
 
     def spend(self, t: int) -> None:
         """Step t is written."""
-        if self._dx is not None:
-            for share in self._shares:
-                share(t)
-            self._to_inputs([d.at[t] for d, _ in self._through], self._dx.at[t])
+        if self._inputs.in_step:
+            for one in self._asked:
+                if one is not None:
+                    one.spend(t)
+            self._inputs.spend(t)
 
-    def found(self) -> tuple[Float[Tensor, "T *P B E"], list[Tensor | None]]:
+    def found(self) -> tuple[Tensor, list[Tensor | None]]:
         """All steps are written: the gradient of the inputs, and those of the weights."""
-        if self._dx is None:
-            rows = self._x.rows.new_empty(self._x.rows.shape)
-            self._to_inputs([d.rows for d, _ in self._through], rows)
-            dx = apart(rows, len(self._states))
-        else:
-            dx = self._dx.every
-        found = [total and total() for total in self._sums]
-        # They hold this object, and it them: arrays would wait for the garbage collector.
-        self._sums.clear()
-        self._shares.clear()
-        return dx, found
+        into = self._inputs.found()
+        return into, [one and one.total() for one in self._asked]
 
-    def _product(
+    def _weight(
         self,
         weight: Tensor | None,
-        q: Callable[[], Sequence[Tensor]],
-        d: Steps,
+        in_step: Callable[[Tensor], Sum],
         afterwards: Callable[[], Tensor],
     ) -> None:
         if weight is None:
-            self._sums.append(None)
-        elif self._in_step:
-            total, turned = weight.new_zeros(weight.shape), [one.mT for one in q()]
-            self._shares.append(lambda t: accumulate(total, turned[t], d.at[t]))
-            self._sums.append(lambda: total)
+            self._asked.append(None)
         else:
-            self._sums.append(afterwards)
-
-    def _to_inputs(self, gradients: Sequence[Tensor], out: Tensor) -> None:
-        if not gradients:
-            out.zero_()
-        for k, (d, (_, weight)) in enumerate(zip(gradients, self._through, strict=True)):
-            _ = accumulate(out, d, weight) if k else product(d, weight, out)
-
-
-def _like_given(x: Float[Tensor, "T *P B E"]) -> Float[Tensor, "T *P B E"]:
-    """Room for ∂L/∂x: batch first, as inputs are given, or who asked for it copies it so.
-
-    Members' products have to write one block.
-    """
-    return (
-        x.new_empty(x.transpose(0, 1).shape).transpose(0, 1)
-        if x.dim() == 3
-        else x.new_empty(x.shape)
-    )
+            in_time = self._inputs.in_step
+            self._asked.append(in_step(weight) if in_time else Afterwards(afterwards))

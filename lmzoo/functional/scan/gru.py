@@ -20,9 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.gradients import Gradients, Steps
-from lmzoo.functional.scan.products import accumulate, product, projected, transposed
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
 
@@ -36,14 +38,14 @@ class GRUScan(Recurrence):
     def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
         return [width, 3 * width, width]
 
-    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, gate, hidden, hidden_bias = weights
         assert gate is not None
         assert hidden is not None
         (states, gates, inner), width, h = kept, start.shape[-1], start
-        a_at = projected(x, into, bias, gates)
+        a_at = x.projected(into, bias, gates)
         # m where the reset is after its product, r ⊙ h where it is before
-        m_at = projected(x, None, hidden_bias, inner)
+        m_at = x.projected(None, hidden_bias, inner)
         gate = gate.contiguous()
         for a, m, next_h in zip(a_at, m_at, states.unbind(0), strict=True):
             rz, n = a.split((2 * width, width), dim=-1)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.products import accumulate, before, product, projected, transposed
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import accumulate, before, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -37,12 +38,12 @@ class LSTMScan(Recurrence):
         gates = 4 if self.forget == "gate" else 3
         return [width, gates * width, width, width]
 
-    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, hidden = weights
         assert hidden is not None
         states, gates, memory, squashed = kept
         h, c = start.chunk(2, dim=-1)
-        for t, a in enumerate(projected(x, into, bias, gates)):
+        for t, a in enumerate(x.projected(into, bias, gates)):
             i, f, g, o = self._gates(accumulate(a, h, hidden))
             for gate in (i, o):
                 gate.sigmoid_()

@@ -19,9 +19,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.gradients import Gradients, Steps
-from lmzoo.functional.scan.products import accumulate, product, projected, transposed
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
 LIMIT = 0.9999
@@ -45,14 +47,14 @@ class MGRUScan(Recurrence):
         reads = weights[0] is not None and self.read != "raw"
         return [width] * (4 if reads else 3)
 
-    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         hf, xh = weights
         states, f, g, *reads = kept
         if hf is None:
             f.fill_(0.5)
         h, f_at, q_at = start, f.unbind(0), (reads[0] if reads else f).unbind(0)
         for g_t, f_t, q, next_h in zip(
-            projected(x, xh, None, g), f_at, q_at, states.unbind(0), strict=True
+            x.projected(xh, None, g), f_at, q_at, states.unbind(0), strict=True
         ):
             _ = g_t.sigmoid_() if self.sigmoid else g_t.tanh_()
             if hf is not None:

@@ -18,9 +18,11 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from lmzoo.functional.scan.gradients import Gradients, Steps
-from lmzoo.functional.scan.products import accumulate, product, projected, transposed
+from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
 
@@ -35,12 +37,12 @@ class MGUScan(Recurrence):
         # The last is h ⊙ f, where it is read and not as cheaply made again.
         return [width] * (2 + self.write + (weights[4] is not None and not in_step))
 
-    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         xf, hf, bf, xh, hh, bh = weights
         states, f, *candidate = kept
-        c = projected(x, xh, bh, candidate[0]) if self.write else repeat(None)
+        c = x.projected(xh, bh, candidate[0]) if self.write else repeat(None)
         q = candidate[1].unbind(0) if len(candidate) > 1 else repeat(torch.empty_like(start))
-        h, f_at = start, projected(x, xf, bf, f)
+        h, f_at = start, x.projected(xf, bf, f)
         for f_t, c_t, q_t, out in zip(f_at, c, q, states.unbind(0), strict=False):
             if hf is not None:
                 accumulate(f_t, h, hf)

@@ -3,9 +3,11 @@
 product          a W, into its place
 accumulate       out + a W, in place
 projected        x_t W + b for every t, all by one product or each when its step comes
+biased           b for every t
 in_step          whether products are made step by step
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -16,18 +18,22 @@ LARGE = 2**15
 """Numbers of one step (*P, B, E) from which a processor's products are made step by step."""
 
 
-def in_step(x: Float[Tensor, "T *P B E"]) -> bool:
+def in_step(like: Tensor, shape: Sequence[int]) -> bool:
     """Whether the products of inputs and of weights' gradients are made in the loop.
 
     One product over all steps has fewer operations, and arrays of all steps. Where these do
     not fit in the cache, products of what a step has just written are faster.
+
+    Args:
+        like: of the device.
+        shape: one step's inputs, (*P, B, E).
     """
-    return x.device.type == "cpu" and x.shape[1:].numel() >= LARGE
+    return like.device.type == "cpu" and math.prod(shape) >= LARGE
 
 
 def laid_out(x: Float[Tensor, "T *P B E"]) -> Float[Tensor, "T *P B E"]:
     """A copy that the products of a sweep read without another."""
-    if x.dim() == 3 or in_step(x):
+    if x.dim() == 3 or in_step(x, x.shape[1:]):
         return x.clone(memory_format=torch.contiguous_format)
     return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).transpose(0, 1)
 
@@ -56,20 +62,28 @@ def accumulate(
     return out.addmm_(a, weight) if out.dim() == 2 else out.baddbmm_(a, weight)
 
 
+def biased(
+    bias: Float[Tensor, "*P G"] | None, out: Float[Tensor, "T *P B G"]
+) -> tuple[Float[Tensor, "*P B G"], ...]:
+    """Each out_t = b, or zero."""
+    _ = out.zero_() if bias is None else out.copy_(bias.unsqueeze(-2).expand_as(out))
+    return out.unbind(0)
+
+
 def projected(
     x: Float[Tensor, "T *P B E"],
-    weight: Float[Tensor, "*P E G"] | None,
+    weight: Float[Tensor, "*P E G"],
     bias: Float[Tensor, "*P G"] | None,
     out: Float[Tensor, "T *P B G"],
+    *,
+    in_step: bool,
 ) -> Iterator[Float[Tensor, "*P B G"]]:
-    """Each out_t = x_t W + b in turn, with either missing."""
-    if weight is not None and in_step(x):
+    """Each out_t = x_t W + b in turn; without `in_step` by one product."""
+    if in_step:
         for x_t, out_t in zip(x.unbind(0), out.unbind(0), strict=True):
             yield product(x_t, weight, out_t) if bias is None else _affine(bias, x_t, weight, out_t)
         return
-    if weight is None:
-        _ = out.zero_() if bias is None else out.copy_(bias.unsqueeze(-2).expand_as(out))
-    elif out.dim() == 3:
+    if out.dim() == 3:
         rows, flat = side_by_side(x), out.view(-1, out.shape[-1])
         _ = product(rows, weight, flat) if bias is None else _affine(bias, rows, weight, flat)
     else:

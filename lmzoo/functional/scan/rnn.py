@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.products import accumulate, product, projected, transposed
+from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -30,11 +31,11 @@ class RNNScan(Recurrence):
     def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
         return [width]
 
-    def forward(self, x: Tensor, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, back = weights
         assert back is not None
         h = start
-        for a in projected(x, into, bias, kept[0]):
+        for a in x.projected(into, bias, kept[0]):
             h = self._act_(accumulate(a, h, back))
 
     def reverse(

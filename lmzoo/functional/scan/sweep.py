@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.products import in_step, laid_out
+from lmzoo.functional.scan.inputs import Inputs
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
@@ -40,7 +40,7 @@ class Recurrence(ABC):
     @abstractmethod
     def forward(
         self,
-        x: Float[Tensor, "T *P B E"],
+        x: Inputs,
         start: Float[Tensor, "*P B S"],
         weights: Weights,
         kept: Kept,
@@ -60,24 +60,20 @@ class Recurrence(ABC):
 
 
 def sweep(
-    recurrence: Recurrence,
-    x: Float[Tensor, "T *P B E"],
-    start: Float[Tensor, "*P B S"],
-    weights: Weights,
-) -> tuple[Tensor, ...]:
-    """The outputs (T, *P, B, H), the inputs laid out time first, what else the sweep keeps."""
+    recurrence: Recurrence, x: Inputs, start: Float[Tensor, "*P B S"], weights: Weights
+) -> Kept:
+    """The outputs (T, *P, B, H), and what else the sweep keeps."""
     width = start.shape[-1] // recurrence.parts
-    x = laid_out(x)
-    columns = recurrence.columns(width, weights, in_step=in_step(x))
-    states, *kept = (x.new_empty(*x.shape[:-1], g) for g in columns)
-    recurrence.forward(x, start, weights, (states, *kept))
-    return states, x, *kept
+    columns = recurrence.columns(width, weights, in_step=x.in_step)
+    kept = [start.new_empty(*x.shape, g) for g in columns]
+    recurrence.forward(x, start, weights, kept)
+    return kept
 
 
 def sweep_back(
     recurrence: Recurrence,
     upstream: Float[Tensor, "T *P B H"],
-    x: Float[Tensor, "T *P B E"],
+    x: Inputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
     kept: Kept,

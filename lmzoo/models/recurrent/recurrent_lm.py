@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.starts import Starts
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS, Cell, Inputs
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
@@ -30,6 +30,7 @@ from lmzoo.functional.normalise import (
     normalise_sequence,
     normalise_vectors,
 )
+from lmzoo.functional.scan.words import Words
 from lmzoo.functional.starts import mix_next, mix_starts, start_posterior
 from lmzoo.space import IntRange
 
@@ -176,19 +177,20 @@ class RecurrentLM(LanguageModel):
         start = self._start_vectors()
         count, batch = len(start), len(tokens)
         start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
-        x = x.repeat(count, 1, 1) if count > 1 else x
+        if count > 1:
+            x = x.repeated(count) if isinstance(x, Words) else x.repeat(count, 1, 1)
         begin, *upper = start.chunk(self.config.num_layers, dim=-1)
         h = self.cell.scan(x, begin)
         for layer, begin in zip(self.upper, upper, strict=True):
             h = cast("Cell", layer).scan(h, begin)
         return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
 
-    def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+    def _inputs(self, tokens: Tensor) -> Inputs:
         """N(e(s)): normalised word by word, or position by position if those are fewer."""
         norm = self.config.norm
         if norm.over_time or tokens.numel() <= self.task.vocab:
             return normalise_sequence(self.embedding(tokens), norm)
-        return nn.functional.embedding(tokens, normalise_vectors(self.embedding.weight, norm))
+        return Words(tokens, normalise_vectors(self.embedding.weight, norm))
 
     @property
     def _cells(self) -> list[Cell]:
