@@ -65,6 +65,11 @@ def test_what_has_next_to_no_length(length: float) -> None:
     expected, slope = solved(plain, x)
     same(y, expected, FINE, "y")
     same(gradient[1] * SHORTEST, slope[1] * SHORTEST, FINE, "gradient of the short one")
+    again = x.clone().requires_grad_()
+    weights = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+    total = (onto_sphere(again, RADIUS) * weights).sum()
+    (differentiable,) = torch.autograd.grad(total, again, create_graph=True)
+    same(differentiable[1] * SHORTEST, slope[1] * SHORTEST, FINE, "by the way of derivatives")
 
 
 def test_what_is_no_number_stays_its_own_vectors_affair() -> None:
@@ -112,6 +117,17 @@ def test_a_gradient_through_a_map_of_members() -> None:
         return x.grad
 
     same(through(onto_sphere), through(plain), FINE, "gradient")
+
+
+def test_many_upstreams_at_once() -> None:
+    x, upstreams = vectors(3, 4), vectors(3, 5, 4, seed=1)
+
+    def back(way):
+        given = x.clone().requires_grad_()
+        y = way(given, RADIUS)
+        return vmap(lambda g: torch.autograd.grad(y, given, g, retain_graph=True)[0], 1)(upstreams)
+
+    same(back(onto_sphere), back(plain), FINE, "gradients")
 
 
 def test_few_vectors_take_the_plain_formula(monkeypatch: pytest.MonkeyPatch) -> None:

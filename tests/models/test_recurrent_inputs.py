@@ -36,3 +36,17 @@ def test_many_positions_are_not_normalised_one_by_one(monkeypatch: pytest.Monkey
     assert not seen
     model._inputs(FEW)
     assert seen == [(1, 2, model.config.width)]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("starts", [0, 3])
+def test_scores_of_words_are_those_of_their_vectors(
+    starts: int, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("recurrent_lm", vocab=4, starts=starts, num_layers=layers).double()
+    tokens, lengths = torch.cat([MANY, MANY]), torch.tensor([4, 3, 4, 2])
+    scores = model.score_tokens(tokens, lengths)
+    words = model._inputs(tokens[:, :-1])
+    assert isinstance(words, Words)
+    monkeypatch.setattr(model, "_inputs", lambda tokens: words.vectors())
+    same(scores, model.score_tokens(tokens, lengths), FINE, "scores")
