@@ -9,9 +9,10 @@ each way than those of all positions, no vector is copied to where it stands, an
 nothing. Looking up and adding up are compiled (`kernels/words.py`). Derived here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -44,24 +45,35 @@ class ByWord(Inputs):
     def __init__(self, tokens: Int[Tensor, "T *P B"], table: Float[Tensor, "*P V E"]) -> None:
         self.shape = tokens.shape
         self.in_step = in_step(table, (*tokens.shape[1:], table.shape[-1]))
-        self._tokens, self._table = tokens if tokens.dim() > 2 else tokens[:, None], table
+        self._table, self._alone = table, tokens.dim() == 2
+        self._words = self._array(tokens, 1)
         self._sums: list[tuple[Steps, Tensor, Tensor]] = []
+        self._shares: list[Callable[[int, int], None]] = []
 
     def _products(
         self, weight: Tensor, bias: Tensor | None, out: Tensor
     ) -> Iterator[Float[Tensor, "*P B G"]]:
+        from lmzoo.functional.kernels import words as kernels
+
         rows = self._table @ weight
         if bias is not None:
             rows += bias.unsqueeze(-2)
-        if not self.in_step:
-            self._look_up(rows, self._tokens, out)
+        scores, there = self._array(rows, 0), self._array(out, 1)
+        steps = 1 if self.in_step else len(out)
         for t, out_t in enumerate(out.unbind(0)):
-            if self.in_step:
-                self._look_up(rows, self._tokens[t : t + 1], out_t[None])
+            if t % steps == 0:
+                some = slice(t, t + steps)
+                if not kernels.look_up(scores, self._words[some], there[some]):
+                    last, least, most = rows.shape[-2] - 1, self._words.min(), self._words.max()
+                    raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
             yield out_t
 
     def of_weight(self, weight: Float[Tensor, "*P E G"], d: Steps) -> Sum:
+        from lmzoo.functional.kernels import words as kernels
+
         total = weight.new_zeros(*self._table.shape[:-1], weight.shape[-1])
+        share, sums = self._array(d.every, 1), self._array(total, 0)
+        self._shares.append(lambda t, end: kernels.add_up(share, self._words[t:end], sums))
         self._sums.append((d, total, transposed(weight)))
         return Afterwards(lambda: self._table.mT @ total)
 
@@ -73,31 +85,20 @@ class ByWord(Inputs):
 
     def spend(self, t: int) -> None:
         if self.in_step:
-            for d, total, _ in self._sums:
-                self._add_up(d.at[t][None], self._tokens[t : t + 1], total)
+            for share in self._shares:
+                share(t, t + 1)
 
     def found(self) -> Float[Tensor, "*P V E"]:
+        if not self.in_step:
+            for share in self._shares:
+                share(0, len(self._words))
+        self._shares.clear()  # they hold this, and it them
         found = self._table.new_zeros(self._table.shape)
-        for d, total, weight in self._sums:
-            if not self.in_step:
-                self._add_up(d.every, self._tokens, total)
+        for _, total, weight in self._sums:
             found += total @ weight
         return found
 
-    def _look_up(self, rows: Tensor, tokens: Tensor, out: Tensor) -> None:
-        from lmzoo.functional.kernels import words as kernels
-
-        assert out.is_contiguous()
-        if not kernels.look_up(*arrays(_of_members(rows, 2), tokens, _of_members(out, 3))):
-            last, least, most = rows.shape[-2] - 1, tokens.min(), tokens.max()
-            raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
-
-    def _add_up(self, d: Tensor, tokens: Tensor, total: Tensor) -> None:
-        from lmzoo.functional.kernels import words as kernels
-
-        kernels.add_up(*arrays(_of_members(d, 3), tokens, _of_members(total, 2)))
-
-
-def _of_members(x: Tensor, without: int) -> Tensor:
-    """With an axis of members before the last two."""
-    return x.unsqueeze(-3) if x.dim() == without else x
+    def _array(self, x: Tensor, axis: int) -> Any:
+        """As the loops take it, where it is: with members at their axis."""
+        assert x.is_contiguous()
+        return arrays(x.unsqueeze(axis) if self._alone else x)[0]

@@ -162,7 +162,7 @@ def test_where_nothing_is_compiled_words_are_vectors(monkeypatch: pytest.MonkeyP
     given = problem(cell)
     expected = results(cell, *given, words=False)
     monkeypatch.setattr(processor, "TYPES", set())
-    monkeypatch.delattr("lmzoo.functional.scan.words.ByWord._look_up")
+    monkeypatch.delattr("lmzoo.functional.scan.words.ByWord._products")
     for mine, theirs in zip(results(cell, *given, words=True), expected, strict=True):
         same(mine, theirs, FINE, "as vectors")
 
