@@ -17,15 +17,13 @@ from typing import Annotated
 import torch
 import typer
 from measure import Ratio, faster, in_turn, save, table
-from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.cells.base import Cell, Inputs
+from lmzoo.cells.base import Cell
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.edge import run
 from lmzoo.fit import Training, fit
-from lmzoo.functional.scan.words import Words
 from lmzoo.fuse.together import train_together
 from lmzoo.recipe import Recipe
 
@@ -100,12 +98,9 @@ def one_by_one(shape: Shape, corpus: Corpus) -> Callable[[], object]:
 def with_loops(work: Callable[[], object]) -> Callable[[], object]:
     """The same with every cell's reference loop in place of its sweep by hand."""
 
-    def loop(cell: Cell, x: Inputs, start: Tensor) -> Tensor:
-        return cell.naive_scan(x.vectors() if isinstance(x, Words) else x, start)
-
     @contextlib.contextmanager
     def naive() -> Iterator[None]:
-        fast, Cell.scan = Cell.scan, loop
+        fast, Cell.scan = Cell.scan, Cell.naive_scan
         try:
             yield
         finally:

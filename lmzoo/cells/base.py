@@ -66,19 +66,16 @@ class Cell(nn.Module, ABC):
         Inputs are vectors (B, T, E), or words (B, T) and their table (V, E).
         """
         fast = self.fast_scan(x, start)
-        if fast is None:
-            return self.naive_scan(x.vectors() if isinstance(x, Words) else x, start)
-        return fast
+        return self.naive_scan(x, start) if fast is None else fast
 
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
         """The same by `functional/scan`; None where no such sweep is known."""
         return None
 
-    def naive_scan(
-        self, x: Float[Tensor, "B T E"], start: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B T H"]:
+    def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """The same by the loop over `step`: what a fast scan must equal."""
         state, outputs = self.initial(start), []
+        x = x.vectors() if isinstance(x, Words) else x
         for projected in self.project(x).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)

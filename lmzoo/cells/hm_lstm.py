@@ -24,7 +24,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, State, Weights, as_drawn
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, as_drawn
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.space import FloatRange, IntRange
@@ -88,7 +88,7 @@ class HierarchicalMultiscaleLSTM(Cell):
             return begin
         return begin + (STEEPEST - begin) * (self.scans / self.config.anneal).clamp(max=1)
 
-    def naive_scan(self, x: Tensor, start: Tensor) -> Tensor:
+    def naive_scan(self, x: Inputs, start: Tensor) -> Tensor:
         outputs = super().naive_scan(x, start)
         if self.scans is not None and self.training and torch.is_grad_enabled():
             self.scans += 1

@@ -4,6 +4,7 @@ import torch
 
 from lmzoo.contract import START
 from lmzoo.diagnostics.boundaries import boundaries, has_boundaries
+from lmzoo.functional.normalise import normalise_sequence
 from tests.laws.ask import same
 from tests.tiny import tiny
 
@@ -20,9 +21,10 @@ def test_boundaries_are_those_of_the_state_after_each_token() -> None:
     found = boundaries(model, ids, tokens)
     assert model.training
     cell, read = model.cell, torch.tensor([ids[:-1]])
+    inputs = normalise_sequence(model.embedding(read), model.config.norm)
     state, expected = cell.initial(torch.ones(1, cell.parts * 4)), []
     with torch.no_grad():
-        for projected in cell.project(model._inputs(read)).unbind(1):
+        for projected in cell.project(inputs).unbind(1):
             state = cell.step(projected, state)[1]
             expected.append(state[-1][0])
     same(found.ended, torch.stack(expected).T, 0, "ended")
