@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmzoo.functional.members import Members
 from lmzoo.functional.processor import has_loops
-from lmzoo.functional.scan.inputs import Inputs, Vectors
+from lmzoo.functional.scan.inputs import StepInputs, Vectors
 from lmzoo.functional.scan.products import laid_out
 from lmzoo.functional.scan.sweep import Recurrence, Weights, sweep, sweep_back
 from lmzoo.functional.scan.words import ByWord, Words
@@ -24,11 +24,21 @@ from lmzoo.functional.scan.words import ByWord, Words
 
 def scan(
     recurrence: Recurrence,
-    x: "Float[Tensor, 'T *P B E'] | Words",
+    x: Float[Tensor, "T *P B E"] | Words,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "T *P B H"]:
-    """The outputs of all steps."""
+    """The outputs of all steps.
+
+    Args:
+        recurrence: what happens in a step.
+        x: vectors, or on a processor words (T, *P, B) and their table (*P, V, E).
+        start: the first state.
+        weights: in the recurrence's order; None where cut.
+
+    Raises:
+        IndexError: a word has no row in the table.
+    """
     inputs = (x.tokens, x.table) if isinstance(x, Words) else (x,)
     call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
     given = [weight for weight in weights if weight is not None]
@@ -42,11 +52,11 @@ def scan_batch_first(
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
     """The same for sequences that stand one after another, as models have them."""
-    if isinstance(x, Words):
-        x = Words(x.tokens.mT, x.table) if has_loops(x.table) else x.vectors()
-    if not isinstance(x, Words):
-        x = x.movedim(-2, 0)
-    return scan(recurrence, x, start, weights).movedim(0, -2)
+    if isinstance(x, Words) and has_loops(x.table):
+        time_first = Words(x.tokens.mT, x.table)
+    else:
+        time_first = (x.vectors() if isinstance(x, Words) else x).movedim(-2, 0)
+    return scan(recurrence, time_first, start, weights).movedim(0, -2)
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,9 @@ class _Call:
     """Tensors that the inputs are: vectors, or words and their table."""
     present: tuple[bool, ...]
 
-    def read(self, tensors: Sequence[Tensor]) -> tuple[Inputs, Tensor, Weights, Sequence[Tensor]]:
+    def read(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[StepInputs, Tensor, Weights, Sequence[Tensor]]:
         """(inputs laid out, start, weights present, rest) as what they are."""
         laid, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
         count = sum(self.present)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import before, side_by_side
 from lmzoo.functional.scan.sums import Afterwards, OfWeight, Steps, Sum
 
@@ -28,7 +28,7 @@ class Gradients:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: StepInputs,
         start: Float[Tensor, "*P B H"],
         states: Float[Tensor, "T *P B H"],
     ) -> None:

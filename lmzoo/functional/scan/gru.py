@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
@@ -38,7 +38,7 @@ class GRUScan(Recurrence):
     def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
         return [width, 3 * width, width]
 
-    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, gate, hidden, hidden_bias = weights
         assert gate is not None
         assert hidden is not None

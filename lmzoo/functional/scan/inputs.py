@@ -24,7 +24,7 @@ from lmzoo.functional.scan.products import (
 from lmzoo.functional.scan.sums import Afterwards, OfBias, OfWeight, Steps, Sum
 
 
-class Inputs(ABC):
+class StepInputs(ABC):
     """All steps' inputs, laid out time first."""
 
     shape: Size
@@ -66,7 +66,7 @@ class Inputs(ABC):
         """All steps are written: the gradient of the inputs; asked for before any sum."""
 
 
-class Vectors(Inputs):
+class Vectors(StepInputs):
     """x (T, *P, B, E), laid out."""
 
     def __init__(self, x: Float[Tensor, "T *P B E"]) -> None:

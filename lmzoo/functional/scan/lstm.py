@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, before, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
@@ -38,7 +38,7 @@ class LSTMScan(Recurrence):
         gates = 4 if self.forget == "gate" else 3
         return [width, gates * width, width, width]
 
-    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, hidden = weights
         assert hidden is not None
         states, gates, memory, squashed = kept

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
@@ -47,7 +47,7 @@ class MGRUScan(Recurrence):
         reads = weights[0] is not None and self.read != "raw"
         return [width] * (4 if reads else 3)
 
-    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         hf, xh = weights
         states, f, g, *reads = kept
         if hf is None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
@@ -37,7 +37,7 @@ class MGUScan(Recurrence):
         # The last is h ⊙ f, where it is read and not as cheaply made again.
         return [width] * (2 + self.write + (weights[4] is not None and not in_step))
 
-    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         xf, hf, bf, xh, hh, bh = weights
         states, f, *candidate = kept
         c = x.projected(xh, bh, candidate[0]) if self.write else repeat(None)

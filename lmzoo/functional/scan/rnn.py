@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
@@ -31,7 +31,7 @@ class RNNScan(Recurrence):
     def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
         return [width]
 
-    def forward(self, x: Inputs, start: Tensor, weights: Weights, kept: Kept) -> None:
+    def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         into, bias, back = weights
         assert back is not None
         h = start

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
@@ -40,7 +40,7 @@ class Recurrence(ABC):
     @abstractmethod
     def forward(
         self,
-        x: Inputs,
+        x: StepInputs,
         start: Float[Tensor, "*P B S"],
         weights: Weights,
         kept: Kept,
@@ -60,7 +60,7 @@ class Recurrence(ABC):
 
 
 def sweep(
-    recurrence: Recurrence, x: Inputs, start: Float[Tensor, "*P B S"], weights: Weights
+    recurrence: Recurrence, x: StepInputs, start: Float[Tensor, "*P B S"], weights: Weights
 ) -> Kept:
     """The outputs (T, *P, B, H), and what else the sweep keeps."""
     width = start.shape[-1] // recurrence.parts
@@ -73,7 +73,7 @@ def sweep(
 def sweep_back(
     recurrence: Recurrence,
     upstream: Float[Tensor, "T *P B H"],
-    x: Inputs,
+    x: StepInputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
     kept: Kept,

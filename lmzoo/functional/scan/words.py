@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.functional.processor import arrays
-from lmzoo.functional.scan.inputs import Inputs
+from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import in_step, transposed
 from lmzoo.functional.scan.sums import Afterwards, Steps, Sum
 
@@ -39,7 +39,7 @@ class Words:
         return nn.functional.embedding(self.tokens, self.table)
 
 
-class ByWord(Inputs):
+class ByWord(StepInputs):
     """Words (T, *P, B) of a table (*P, V, E)."""
 
     def __init__(self, tokens: Int[Tensor, "T *P B"], table: Float[Tensor, "*P V E"]) -> None:
