@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lmzoo.functional.processor import arrays, has_loops
 
-LARGE = 2**15
+LARGE = 2**13
 """Numbers from which a loop gains more than the call of an autograd function costs."""
 SHORTEST = 1e-12
 """A vector shorter than this keeps a length in proportion."""
