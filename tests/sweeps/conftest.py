@@ -70,6 +70,7 @@ def script(tmp_path, sentences, monkeypatch) -> Path:
     path = tmp_path / "toy.py"
     path.write_text(
         "from pathlib import Path\n"
+        "import sweeps.engine.cluster\n"  # before what follows imports Ray
         "from sweeps.engine import main\n"
         "from tests.sweeps.conftest import _study\n"
         "if __name__ == '__main__':\n"
