@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.data.open import open_corpus
-from sweeps.engine import Point, Study, handover
+from sweeps.engine import Point, Study
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.resolve import resolve
 from sweeps.engine.store import Store
@@ -54,6 +54,8 @@ def tuned(study, corpus, corpus_fields, tmp_path):
 @pytest.fixture
 def given(monkeypatch):
     """What trials gave away, by trial: in a dictionary here, as there is no Ray."""
+    from sweeps.engine import handover  # not above: the toy script reads this file before Ray
+
     told: dict[str, set[str]] = {}
     monkeypatch.setattr(handover, "given_away", lambda trial: told.get(trial, set()))
     monkeypatch.setattr(
@@ -70,7 +72,6 @@ def script(tmp_path, sentences, monkeypatch) -> Path:
     path = tmp_path / "toy.py"
     path.write_text(
         "from pathlib import Path\n"
-        "import sweeps.engine.cluster\n"  # before what follows imports Ray
         "from sweeps.engine import main\n"
         "from tests.sweeps.conftest import _study\n"
         "if __name__ == '__main__':\n"
