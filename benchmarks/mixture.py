@@ -2,7 +2,8 @@
 
     python benchmarks/mixture.py --out runs/bench/mixture.json
 
-Forward and backward, gates and scores asking for gradients, one thread: one member, and
+Forward and backward, from contexts to log-probabilities, all but the words asking for
+gradients, one thread: one member, and
 members mapped together as `lmzoo/fuse` maps them. What compiling took is in no round.
 """
 
@@ -20,12 +21,12 @@ from torch.func import vmap
 from lmzoo.edge import run
 from lmzoo.functional.word_mixture import log_prob_of_words, plain
 
-Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
+Formula = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Members, positions of each, components and vocabulary."""
+    """Members, positions of each, components and vocabulary; contexts are of E = 32 numbers."""
 
     P: int
     N: int
@@ -36,6 +37,7 @@ class Shape:
         return f"P={self.P}, N={self.N:,}, K={self.K}, V={self.V}"
 
 
+WIDTH = 32
 SHAPES = [Shape(P, *one) for one in ((1660, 64, 251), (1900, 32, 200)) for P in (1, 16)]
 """A batch of the main sweep, and of the second shape of `fuse.py`."""
 CALLS = 20
@@ -69,15 +71,15 @@ def compare(shape: Shape, rounds: int) -> Ratio:
 def passes(formula: Formula, shape: Shape) -> Callable[[], Tensor]:
     """A forward and a backward pass; its log-probabilities."""
     members, generator = (shape.P,) * (shape.P > 1), torch.Generator().manual_seed(0)
-    a = torch.randn(*members, shape.N, shape.K, generator=generator).requires_grad_()
-    s = torch.randn(*members, shape.V, shape.K, generator=generator)
-    s = s.log_softmax(-2).requires_grad_()
+    shapes = (shape.N, WIDTH), (shape.K, WIDTH), (shape.K,), (shape.V, shape.K)
+    y, weight, bias, s = (torch.randn(*members, *one, generator=generator) for one in shapes)
+    given = [one.requires_grad_() for one in (y, weight, bias, s.log_softmax(-2))]
     words = torch.randint(shape.V, (*members, shape.N), generator=generator)
     whole = vmap(formula) if members else formula
 
     def once() -> Tensor:
-        out = whole(a, s, words)
-        torch.autograd.grad(out.sum(), (a, s))
+        out = whole(*given, words)
+        torch.autograd.grad(out.sum(), given)
         return out.detach()
 
     return once

@@ -23,7 +23,7 @@ from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.functional.word_mixture import log_prob_of_words
+from lmzoo.functional.word_mixture import log_prob_of_words, logits
 from lmzoo.space import IntRange
 from lmzoo.types import Embeddings
 
@@ -58,7 +58,8 @@ class MixtureEmission(Components, Emission):
         if not self.few_words(targets, table):
             return torch.logsumexp(self.joint(y, targets, table), dim=-1)
         words = targets.expand(y.shape[:-1])
-        return log_prob_of_words(self.logits(y), self.scores_by_word(table), words)
+        gate, scores = self.gate, self.scores_by_word(table)
+        return log_prob_of_words(y, gate.weight, gate.bias, scores, words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return log_mixture(torch.softmax(self.gate(y), dim=-1), self.word_table(table))
@@ -77,5 +78,4 @@ class MixtureEmission(Components, Emission):
 
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:
         """A y + a."""
-        # As one product: with more axes, fused members would get one for each sequence.
-        return self.gate(y.flatten(0, -2)).unflatten(0, y.shape[:-1])
+        return logits(y, self.gate.weight, self.gate.bias)

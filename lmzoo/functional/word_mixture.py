@@ -1,17 +1,19 @@
-r"""Log-probabilities of words under a gated mixture of K fixed distributions.
+r"""Log-probabilities of words under K fixed distributions, mixed by a gate on the context.
 
-    π_n = softmax(a_n)        p_n = Σ_k π_nk exp(s_vk),  v = w_n          the result is log p_n
-    r_nk = π_nk exp(s_vk) / p_n
-    ∂/∂a_n = g_n (r_n − π_n)                ∂/∂s_v = Σ_{n : w_n = v} g_n r_n
+    a_n = W y_n + b      π_n = softmax(a_n)      p_n = Σ_k π_nk exp(s_vk),  v = w_n
+    r_nk = π_nk exp(s_vk) / p_n                  δ_n = ∂L/∂a_n = g_n (r_n − π_n)
+    ∂L/∂s_v = Σ_{n : w_n = v} g_n r_n            ∂L/∂y_n = Wᵀ δ_n
+    ∂L/∂W = Σ_n δ_n y_nᵀ                         ∂L/∂b = Σ_n δ_n
 
-As operations of torch, which is the plain formula below, this is a dozen passes over
-(N, K) and back, and a pack of fused members waits for memory in each. On a CPU the
-passes are one forward and one backward, compiled (`kernels/word_mixture.py`).
+The result is log p_n, and g_n = ∂L/∂(log p_n). As operations of torch, which is the plain
+formula below, this is a score of passes over (N, K) and back, and a pack of fused members
+waits for memory in each. On a CPU it is done a tile at a time, which stays in the cache
+(`tiles`), and what is no product or softmax is compiled (`kernels/word_mixture.py`).
 
 Derived here; the mixture is S0's, zoo.md 1.4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,49 +26,89 @@ from lmzoo.functional.processor import arrays, has_loops
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
 """The p below which a type of numbers needs logarithms."""
 
+TILE = 2**17
+"""Logits at a time: half a megabyte of a second-level cache."""
+
 
 def log_prob_of_words(
-    a: Float[Tensor, "*N K"], s: Float[Tensor, "V K"], words: Int[Tensor, "*N"]
+    y: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "K E"],
+    bias: Float[Tensor, "K"],
+    s: Float[Tensor, "V K"],
+    words: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
-    """Log Σ_k softmax(a)_k exp(s_wk) for each word w; exact however small.
+    """Log Σ_k softmax(W y + b)_k exp(s_wk) for each word w; exact however small.
 
     Args:
-        a: the gate's logits at each position.
+        y: the context at each position.
+        weight: W of the gate.
+        bias: b of the gate.
         s: log P(v | k) of every word.
         words: which word stands at each position.
 
     Raises:
         IndexError: a word has no scores.
     """
-    if not has_loops(a):
-        return plain(a, s, words)
-    of_one_member = a.reshape(1, -1, a.shape[-1]), s[None], words.reshape(1, -1)
-    return _Score.apply(*of_one_member)[0].view(words.shape)
+    if not has_loops(y):
+        return plain(y, weight, bias, s, words)
+    rows = y.reshape(1, -1, y.shape[-1])
+    given = rows, weight[None], bias[None], s[None], words.reshape(1, -1)
+    return _Score.apply(*given)[0].view(words.shape)
 
 
 def plain(
-    a: Float[Tensor, "*N K"], s: Float[Tensor, "V K"], words: Int[Tensor, "*N"]
+    y: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "K E"],
+    bias: Float[Tensor, "K"],
+    s: Float[Tensor, "V K"],
+    words: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
     """The same, operation by operation."""
+    a = logits(y, weight, bias)
     scores = torch.nn.functional.embedding(words, s)
     return torch.logsumexp(torch.log_softmax(a, dim=-1) + scores, dim=-1)
 
 
+def logits(
+    y: Float[Tensor, "*N E"], weight: Float[Tensor, "K E"], bias: Float[Tensor, "K"]
+) -> Float[Tensor, "*N K"]:
+    """W y + b, as one product: with more axes, fused members would get one for each sequence."""
+    rows = y.reshape(-1, y.shape[-1])
+    return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
+
+
+def tiles(members: int, positions: int, components: int) -> Iterator[tuple[slice, slice]]:
+    """What is done at a time: some members' positions, or some positions of one member."""
+    rows = max(1, TILE // components)
+    some, few = max(1, rows // max(1, positions)), min(rows, positions)
+    for i in range(0, members, some):
+        for n in range(0, positions, max(1, few)):
+            yield slice(i, i + some), slice(n, n + few)
+
+
 class _Score(torch.autograd.Function):
-    """(a, s, words), each with members first -> (log p, *kept)."""
+    """(y, W, b, s, words), each with members first -> (log p, *kept)."""
 
     @staticmethod
-    def forward(a: Tensor, s: Tensor, words: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor
+    ) -> tuple[Tensor, ...]:
         from lmzoo.functional.kernels import word_mixture as kernels
 
-        pi = torch.softmax(a, dim=-1)
+        pi = y.new_empty(*words.shape, weight.shape[1])
         top = s.amax(dim=-1)
         top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
         e = (s - top[..., None]).exp_()
-        p, out = a.new_empty(words.shape), a.new_empty(words.shape)
-        given = arrays(a, s, pi, e, top, words, p, out)
-        if not kernels.score(*given, least=LEAST[a.dtype]):
-            raise IndexError(f"a word is not in 0..{s.shape[1] - 1}: {words.min()}..{words.max()}")
+        p, out = y.new_empty(words.shape), y.new_empty(words.shape)
+        of_words, of_positions = arrays(s, e, top), arrays(words, p, out)
+        for some, few in tiles(*pi.shape):
+            a = _logits(y[some, few], weight[some], bias[some])
+            torch.softmax(a, dim=-1, out=pi[some, few])
+            given = *arrays(a, pi[some, few]), *(one[some] for one in of_words)
+            there = (one[some, few] for one in of_positions)
+            if not kernels.score(*given, *there, least=LEAST[y.dtype]):
+                last, least, most = s.shape[1] - 1, words.min(), words.max()
+                raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
         return out, pi, e, p
 
     @staticmethod
@@ -78,7 +120,7 @@ class _Score(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
-            return None, None, None
+            return (None,) * 5
         return *_Reverse.apply(upstream[0], *ctx.saved_tensors), None
 
     @staticmethod
@@ -87,16 +129,29 @@ class _Score(torch.autograd.Function):
 
 
 class _Reverse(torch.autograd.Function):
-    """(g, a, s, words, π, exp(s - top), p) -> gradients of a and s."""
+    """(g, y, W, b, s, words, π, exp(s - top), p) -> gradients of y, W, b and s."""
 
     @staticmethod
     def forward(*given: Tensor) -> tuple[Tensor, ...]:
         from lmzoo.functional.kernels import word_mixture as kernels
 
-        g, a, s, words, pi, e, p = given
-        da, ds = pi.new_empty(pi.shape), e.new_zeros(e.shape)
-        kernels.reverse(*arrays(a, s, pi, e, words, p, g, da, ds), least=LEAST[a.dtype])
-        return da, ds
+        g, y, weight, bias, s, words, pi, e, p = given
+        dy, ds = torch.empty_like(y, memory_format=torch.contiguous_format), e.new_zeros(e.shape)
+        dweight, dbias = weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
+        of_members = arrays(e, ds, weight, bias, s)
+        of_positions = arrays(words, pi, p, g, y)
+        least = LEAST[y.dtype]
+        for some, few in tiles(*pi.shape):
+            delta = torch.empty_like(pi[some, few])
+            e_, ds_, *gate = (one[some] for one in of_members)
+            words_, pi_, p_, g_, y_ = (one[some, few] for one in of_positions)
+            into = delta.numpy(), ds_
+            if kernels.reverse(words_, pi_, e_, p_, g_, least, *into):
+                kernels.reverse_small(y_, *gate, words_, pi_, p_, g_, least, *into)
+            torch.bmm(delta, weight[some], out=dy[some, few])
+            dweight[some].baddbmm_(delta.mT, y[some, few])
+            dbias[some] += delta.sum(-2)
+        return dy, dweight, dbias, ds
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -111,6 +166,12 @@ class _Reverse(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
         return _mapped(_Reverse, info.batch_size, in_dims, given)
+
+
+def _logits(
+    y: Float[Tensor, "P N E"], weight: Float[Tensor, "P K E"], bias: Float[Tensor, "P K"]
+) -> Float[Tensor, "P N K"]:
+    return torch.bmm(y, weight.mT).add_(bias.unsqueeze(-2))
 
 
 def _mapped(function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:

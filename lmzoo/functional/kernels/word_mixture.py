@@ -1,4 +1,4 @@
-"""The loops of `functional/word_mixture.py`: a, s, π, p, r and g are its symbols.
+"""The loops of `functional/word_mixture.py`: its symbols are a, s, π, p, r, g and y, δ being da.
 
 e^s is given relative to each word's largest score, `top`. Where what is left of p could be
 rounding, a position is done again with logarithms.
@@ -12,7 +12,7 @@ from lmzoo.functional.kernels.compiled import compiled
 
 @compiled
 @no_type_check
-def score(a, s, pi, e, top, words, p, out, least):
+def score(a, pi, s, e, top, words, p, out, least):
     """Fill p and out = log p + top; False at a word that is none of those with scores."""
     members, positions, components = pi.shape
     for i in range(members):
@@ -34,25 +34,40 @@ def score(a, s, pi, e, top, words, p, out, least):
 
 @compiled
 @no_type_check
-def reverse(a, s, pi, e, words, p, g, da, ds, least):
-    """Fill da; add to ds."""
+def reverse(words, pi, e, p, g, least, da, ds):
+    """Fill da and add to ds, but for positions whose p is too small; how many these are."""
+    members, positions, components = pi.shape
+    left = 0
+    for i in range(members):
+        for n in range(positions):
+            if p[i, n] < least:
+                left += 1
+                continue
+            v = words[i, n]
+            gate, word, out, scores = pi[i, n], e[i, v], da[i, n], ds[i, v]
+            scale = g[i, n] / p[i, n]
+            for k in range(components):
+                r = scale * gate[k] * word[k]
+                scores[k] += r
+                out[k] = r - g[i, n] * gate[k]
+    return left
+
+
+@compiled
+@no_type_check
+def reverse_small(y, weight, bias, s, words, pi, p, g, least, da, ds):
+    """The same for the positions left: with it in the one above, neither is fast."""
     members, positions, components = pi.shape
     for i in range(members):
         for n in range(positions):
-            v = words[i, n]
-            gate, word, out, scores = pi[i, n], e[i, v], da[i, n], ds[i, v]
             if p[i, n] < least:
-                _shares(a[i, n], s[i, v], out)
+                out, scores = da[i, n], ds[i, words[i, n]]
+                _logits(y[i, n], weight[i], bias[i], out)
+                _shares(s[i, words[i, n]], out)
                 for k in range(components):
                     r = g[i, n] * out[k]
                     scores[k] += r
-                    out[k] = r - g[i, n] * gate[k]
-            else:
-                scale = g[i, n] / p[i, n]
-                for k in range(components):
-                    r = scale * gate[k] * word[k]
-                    scores[k] += r
-                    out[k] = r - g[i, n] * gate[k]
+                    out[k] = r - g[i, n] * pi[i, n, k]
 
 
 @compiled
@@ -72,8 +87,16 @@ def _log_sum(a, s):
 
 @compiled
 @no_type_check
-def _shares(a, s, r):
-    """Fill r_k = exp(a_k + s_k) / Σ_j exp(a_j + s_j)."""
+def _logits(y, weight, bias, a):
+    """Fill a = W y + b."""
+    for k in range(len(a)):
+        a[k] = bias[k] + (weight[k] * y).sum()
+
+
+@compiled
+@no_type_check
+def _shares(s, a):
+    """Put exp(a_k + s_k) / Σ_j exp(a_j + s_j) in place of each a_k."""
     total = _log_sum(a, s)
     for k in range(len(a)):
-        r[k] = exp(a[k] + s[k] - total)
+        a[k] = exp(a[k] + s[k] - total)

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
+from lmzoo.functional.scan.mgu_back import Read, steps
 from lmzoo.functional.scan.products import accumulate, product, transposed
-from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -59,7 +59,7 @@ class MGUScan(Recurrence):
         self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
     ) -> Tensor:
         xf, hf, bf, xh, hh, bh = weights
-        _, f, *candidate = kept
+        states, f, *candidate = kept
         df, dc = (gradients.steps(start.shape[-1]) for _ in range(2))
         gradients.of_inputs(xf, df)
         gradients.of_states(hf, df)
@@ -70,29 +70,20 @@ class MGUScan(Recurrence):
         else:
             gradients.of_gated(hh, f, dc)
         gradients.of_bias(bh, dc)
-        delta, s, u = (torch.zeros_like(start) for _ in range(3))
+        delta, s = (start.new_zeros(start.shape) for _ in range(2))
         back_f = None if hf is None else transposed(hf)
         back_h = None if hh is None else transposed(hh)
+        c = candidate[0] if self.write else None
+        read = Read(self.carry, f, c, start, states, df, dc, delta, s)
+        into_candidate, into_gate = steps(read)
         # Taken apart once: an index costs as much as a product of a small step.
-        f_at, upstream_at, before = f.unbind(0), upstream.unbind(0), gradients.before
-        c_at = candidate[0].unbind(0) if self.write else ()
-        df_at, dc_at = df.at, dc.at
+        upstream_at, df_at, dc_at = upstream.unbind(0), df.at, dc.at
         for t in reversed(range(len(f))):
-            f_t, h = f_at[t], before[t]
             delta.add_(upstream_at[t])
-            if self.write:
-                c_t = c_at[t]
-                through_tanh(torch.mul(delta, f_t, out=u), c_t, dc_at[t])
-                torch.mul(delta, c_t, out=u)
-            if self.carry:
-                u.addcmul_(delta, h, value=-1) if self.write else torch.mul(delta, -h, out=u)
+            into_candidate(t)
             if back_h is not None:
-                u.addcmul_(product(dc_at[t], back_h, s), h)
-            through_sigmoid(u, f_t, df_at[t])
-            if self.carry:
-                delta.lerp_(s, f_t)  # s stays zero where h ⊙ f is not read
-            else:
-                torch.mul(s, f_t, out=delta)
+                product(dc_at[t], back_h, s)  # without h ⊙ f it stays zero
+            into_gate(t)
             if back_f is not None:
                 accumulate(delta, df_at[t], back_f)
             gradients.spend(t)

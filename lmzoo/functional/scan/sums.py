@@ -25,7 +25,12 @@ class Steps:
     @cached_property
     def at(self) -> list[Float[Tensor, "*P B G"]]:
         """Where each step is: an index every time would cost as much as a small product."""
-        return list(self.every.unbind(0)) * (self.count // len(self.every))
+        return list(self.every.unbind(0)) * self.repeats
+
+    @property
+    def repeats(self) -> int:
+        """How often each room is written."""
+        return self.count // len(self.every)
 
     @cached_property
     def rows(self) -> Float[Tensor, "*P N G"]:

@@ -1,10 +1,14 @@
-"""Both ways of making the products of a sweep, which large steps and small ones take."""
+"""The ways of a sweep: products of large steps or of small ones, loops or operations."""
 
 import pytest
 
+from lmzoo.functional import processor
 from lmzoo.functional.scan import products
 
 
-@pytest.fixture(params=["afterwards", "in step"])
+@pytest.fixture(params=["afterwards", "in step", "in step, by operations"])
 def products_made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LARGE", 1 if request.param == "in step" else 2**62)
+    """Which products a step makes; operations are what a GPU does instead of compiled loops."""
+    monkeypatch.setattr(products, "LARGE", 2**62 if request.param == "afterwards" else 1)
+    if request.param.endswith("operations"):
+        monkeypatch.setattr(processor, "TYPES", frozenset())

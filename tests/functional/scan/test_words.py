@@ -142,7 +142,8 @@ def test_a_word_without_a_row_is_refused(word: int) -> None:
     cell = build(CELLS.read("mgu"), torch.float64)
     tokens, table, start = problem(cell)
     tokens[1, 2] = word
-    with pytest.raises(IndexError, match=f"not in 0..{VOCAB - 1}: {min(word, 0)}.."):
+    loops, operations = f"not in 0..{VOCAB - 1}: {min(word, 0)}..", "index out of range in self"
+    with pytest.raises(IndexError, match=f"{loops}|{operations}"):
         cell.scan(Words(tokens, table), start)
 
 
