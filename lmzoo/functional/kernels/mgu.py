@@ -1,4 +1,4 @@
-"""The loops of `functional/scan/mgu.py`'s reverse sweep: its symbols, a step's numbers in a row."""
+"""The loops of `functional/scan/mgu_back.py`, in its symbols: a step's numbers in a row."""
 
 from typing import no_type_check
 

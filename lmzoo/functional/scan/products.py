@@ -18,7 +18,7 @@ LARGE = 2**15
 """Numbers of one step (*P, B, E) from which a processor's products are made step by step."""
 
 
-def in_step(like: Tensor, shape: Sequence[int]) -> bool:
+def in_step(like: Tensor, shape: Sequence[int], least: int | None = None) -> bool:
     """Whether the products of inputs and of weights' gradients are made in the loop.
 
     One product over all steps has fewer operations, and arrays of all steps. Where these do
@@ -27,8 +27,9 @@ def in_step(like: Tensor, shape: Sequence[int]) -> bool:
     Args:
         like: of the device.
         shape: one step's inputs, (*P, B, E).
+        least: numbers from which it pays; None is `LARGE`.
     """
-    return like.device.type == "cpu" and math.prod(shape) >= LARGE
+    return like.device.type == "cpu" and math.prod(shape) >= (LARGE if least is None else least)
 
 
 def laid_out(x: Float[Tensor, "T *P B E"]) -> Float[Tensor, "T *P B E"]:

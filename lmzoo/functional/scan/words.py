@@ -23,6 +23,11 @@ from lmzoo.functional.scan.products import in_step, transposed
 from lmzoo.functional.scan.sums import Afterwards, Steps, Sum
 
 
+LARGE = 2**11
+"""Numbers of a member's step (B, E) from which products are made step by step: no input's is
+among them, so it pays sooner; and what others are in the pack changes no bit of a member."""
+
+
 @dataclass(frozen=True)
 class Words:
     """Inputs of a recurrence as words: sequences one after another, or time first."""
@@ -44,7 +49,7 @@ class ByWord(StepInputs):
 
     def __init__(self, tokens: Int[Tensor, "T *P B"], table: Float[Tensor, "*P V E"]) -> None:
         self.shape = tokens.shape
-        self.in_step = in_step(table, (*tokens.shape[1:], table.shape[-1]))
+        self.in_step = in_step(table, (tokens.shape[-1], table.shape[-1]), LARGE)
         self._table, self._alone = table, tokens.dim() == 2
         self._words = self._array(tokens, 1)
         self._sums: list[tuple[Steps, Tensor, Tensor]] = []

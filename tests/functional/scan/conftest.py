@@ -3,12 +3,13 @@
 import pytest
 
 from lmzoo.functional import processor
-from lmzoo.functional.scan import products
+from lmzoo.functional.scan import products, words
 
 
 @pytest.fixture(params=["afterwards", "in step", "in step, by operations"])
 def products_made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which products a step makes; operations are what a GPU does instead of compiled loops."""
-    monkeypatch.setattr(products, "LARGE", 2**62 if request.param == "afterwards" else 1)
+    for module in (products, words):
+        monkeypatch.setattr(module, "LARGE", 2**62 if request.param == "afterwards" else 1)
     if request.param.endswith("operations"):
         monkeypatch.setattr(processor, "TYPES", frozenset())
