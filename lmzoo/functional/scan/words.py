@@ -22,7 +22,6 @@ from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import in_step, transposed
 from lmzoo.functional.scan.sums import Afterwards, Steps, Sum
 
-
 LARGE = 2**11
 """Numbers of a member's step (B, E) from which products are made step by step: no input's is
 among them, so it pays sooner; and what others are in the pack changes no bit of a member."""
