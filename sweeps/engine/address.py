@@ -13,12 +13,15 @@ Ray reads its environment when it is imported, so this comes first.
 
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 DESCRIPTION = "~/ray_bootstrap_config.yaml"
 """Where `ray up` puts the cluster's description on the head, and only there."""
 TOKEN = "~/.ray/auth_token"
+TOO_LATE = "ray" in sys.modules
+"""Whether Ray was imported before this, and knows nothing of what `environment` will say."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

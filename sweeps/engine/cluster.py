@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.engine.address import DESCRIPTION, environment
+from sweeps.engine.address import DESCRIPTION, TOO_LATE, environment
 
 os.environ.update(environment(os.environ))
 
@@ -81,7 +81,16 @@ def cluster() -> Iterator[None]:
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
-    """Start Ray; on a busy machine its parts give each other up, and are started again."""
+    """Start Ray; on a busy machine its parts give each other up, and are started again.
+
+    Raises:
+        UserError: this process imported Ray too soon to know the token.
+    """
+    if TOO_LATE:  # each part would refuse this process, again and again
+        raise UserError(
+            "ray was imported before sweeps.engine could make the token that it starts behind; "
+            "take `import ray` out of the study, or put it inside a function"
+        )
     for more in reversed(range(STARTS)):
         try:
             ray.init(address="local", include_dashboard=False, **quiet)

@@ -1,6 +1,9 @@
 """Ray of our own that does not start, as on a busy machine, is started again."""
 
 import contextlib
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -23,3 +26,24 @@ def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert len(calls) == min(failures + 1, clusters.STARTS)
+
+
+def test_a_study_that_imports_ray_first_is_refused(tmp_path):
+    """Ray would start behind a token that this process never read, and wait for ever."""
+    study = tmp_path / "early.py"
+    study.write_text(
+        "import ray\nfrom sweeps.gru_ablation import STUDY\n"
+        "from sweeps.engine import main\nmain(STUDY)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, study, "--storage", tmp_path / "runs"],
+        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()[-1:]
+    assert said.startswith("error: ray was imported before"), done.stderr
+    assert "Traceback" not in done.stderr
