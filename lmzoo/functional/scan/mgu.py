@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.mgu_back import Read, steps
+from lmzoo.functional.scan.mgu_back import Buffers, steps
 from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
@@ -74,8 +74,8 @@ class MGUScan(Recurrence):
         back_f = None if hf is None else transposed(hf)
         back_h = None if hh is None else transposed(hh)
         c = candidate[0] if self.write else None
-        read = Read(self.carry, f, c, start, states, df, dc, delta, s)
-        into_candidate, into_gate = steps(read)
+        buffers = Buffers(self.carry, f, c, start, states, df, dc, delta, s)
+        into_candidate, into_gate = steps(buffers)
         # Taken apart once: an index costs as much as a product of a small step.
         upstream_at, df_at, dc_at = upstream.unbind(0), df.at, dc.at
         for t in reversed(range(len(f))):

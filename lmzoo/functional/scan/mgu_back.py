@@ -26,7 +26,7 @@ Step = Callable[[int], object]
 
 
 @dataclass(frozen=True)
-class Read:
+class Buffers:
     """What steps read and write; δ, s and u are one step's, and written again and again."""
 
     carry: bool
@@ -41,18 +41,18 @@ class Read:
     s: Float[Tensor, "*P B H"]
 
 
-def steps(read: Read) -> tuple[Step, Step]:
+def steps(buffers: Buffers) -> tuple[Step, Step]:
     """Candidate and gate, by whichever way there is."""
-    return (loops if has_loops(read.f) and read.c is not None else operations)(read)
+    return (loops if has_loops(buffers.f) and buffers.c is not None else operations)(buffers)
 
 
-def operations(read: Read) -> tuple[Step, Step]:
+def operations(buffers: Buffers) -> tuple[Step, Step]:
     """Candidate and gate, operation by operation."""
-    carry, delta, s = read.carry, read.delta, read.s
+    carry, delta, s = buffers.carry, buffers.delta, buffers.s
     # Taken apart once: an index costs as much as a product of a small step.
-    f, before = read.f.unbind(0), [read.start, *read.states.unbind(0)[:-1]]
-    c = None if read.c is None else read.c.unbind(0)
-    df, dc, u = read.df.at, read.dc.at, torch.empty_like(delta)
+    f, before = buffers.f.unbind(0), [buffers.start, *buffers.states.unbind(0)[:-1]]
+    c = None if buffers.c is None else buffers.c.unbind(0)
+    df, dc, u = buffers.df.at, buffers.dc.at, torch.empty_like(delta)
 
     def candidate(t: int) -> None:
         if c is not None:
@@ -70,15 +70,15 @@ def operations(read: Read) -> tuple[Step, Step]:
     return candidate, gate
 
 
-def loops(read: Read) -> tuple[Step, Step]:
+def loops(buffers: Buffers) -> tuple[Step, Step]:
     """The same, compiled; something is written."""
     from lmzoo.functional.kernels import mgu as kernels
 
-    assert read.c is not None
-    carry, of_step = read.carry, (read.start, read.delta, read.s)
+    assert buffers.c is not None
+    carry, of_step = buffers.carry, (buffers.start, buffers.delta, buffers.s)
     start, delta, s = arrays(*(one.flatten() for one in of_step))
-    f, c, states = (_rows(one) for one in (read.f, read.c, read.states))
-    df, dc = (_rows(one.every) * one.repeats for one in (read.df, read.dc))
+    f, c, states = (_rows(one) for one in (buffers.f, buffers.c, buffers.states))
+    df, dc = (_rows(one.every) * one.repeats for one in (buffers.df, buffers.dc))
     before, u = [start, *states[:-1]], np.empty_like(delta)
 
     def candidate(t: int) -> None:
