@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.types import Embeddings
 
 PLAIN = 1 << 20
@@ -38,7 +39,7 @@ def log_normalisers(
     return _LogNormalisers.apply(y.flatten(0, -2), table).unflatten(0, y.shape[:-1])  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
 
 
-class _LogNormalisers(torch.autograd.Function):
+class _LogNormalisers(ByHand):
     @staticmethod
     def forward(y: Tensor, table: Tensor) -> Tensor:
         log_z, (height, width, logits_of) = y.new_empty(len(y)), _tile(y, table)
@@ -65,9 +66,7 @@ class _LogNormalisers(torch.autograd.Function):
         return torch.stack(list(_each(_LogNormalisers, info, in_dims, inputs))), 0
 
 
-class _Gradients(torch.autograd.Function):
-    """The way back, a function of its own so that it too can be mapped over members."""
-
+class _Gradients(WayBack):
     @staticmethod
     def forward(y: Tensor, table: Tensor, log_z: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         to_y, to_table = torch.zeros_like(y), torch.zeros_like(table)
@@ -79,14 +78,6 @@ class _Gradients(torch.autograd.Function):
                 own.addmm_(p, table[words])
                 to_table[words].addmm_(p.T, weighted)
         return to_y * slope[:, None], to_table
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Any:
-        raise NotImplementedError("log_normalisers has first derivatives only")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.processor import arrays, has_loops
 
 LARGE = 2**13
@@ -35,7 +36,7 @@ def plain(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     return x * (radius / length)
 
 
-class _Onto(torch.autograd.Function):
+class _Onto(ByHand):
     """(x, R) -> (y, f); both are differentiable, so that derivatives are too."""
 
     @staticmethod
@@ -74,8 +75,8 @@ class _Onto(torch.autograd.Function):
         return _Onto.apply(x.movedim(in_dims[0], 0), radius), (0, 0)
 
 
-class _Reverse(torch.autograd.Function):
-    """(g, y, f, R) -> ∂L/∂x."""
+class _Reverse(WayBack):
+    """(g, y, f, R) -> ∂L/∂x; `_Onto.backward` has another way where that is differentiated."""
 
     @staticmethod
     def forward(g: Tensor, y: Tensor, f: Tensor, radius: float) -> Tensor:
@@ -85,10 +86,6 @@ class _Reverse(torch.autograd.Function):
         given = arrays(_rows(g), _rows(y), f.flatten())
         kernels.reverse(*given, radius, radius / SHORTEST, _rows(dx).numpy())
         return dx
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Never differentiated: `_Onto.backward` has another way where it might be."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:

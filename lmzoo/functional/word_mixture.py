@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.members import Members
 from lmzoo.functional.processor import arrays, has_loops
 
@@ -86,7 +87,7 @@ def tiles(members: int, positions: int, components: int) -> Iterator[tuple[slice
             yield slice(i, i + some), slice(n, n + few)
 
 
-class _Score(torch.autograd.Function):
+class _Score(ByHand):
     """(y, W, b, s, words), each with members first -> (log p, *kept)."""
 
     @staticmethod
@@ -128,7 +129,7 @@ class _Score(torch.autograd.Function):
         return _mapped(_Score, info.batch_size, in_dims, given)
 
 
-class _Reverse(torch.autograd.Function):
+class _Reverse(WayBack):
     """(g, y, W, b, s, words, π, exp(s - top), p) -> gradients of y, W, b and s."""
 
     @staticmethod
@@ -152,16 +153,6 @@ class _Reverse(torch.autograd.Function):
             dweight[some].baddbmm_(delta.mT, y[some, few])
             dbias[some] += delta.sum(-2)
         return dy, dweight, dbias, ds
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> None:
-        raise NotImplementedError(
-            "a compiled mixture has no second derivative; differentiate word_mixture.plain instead"
-        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:

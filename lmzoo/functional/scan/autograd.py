@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.members import Members
 from lmzoo.functional.processor import has_loops
 from lmzoo.functional.scan.inputs import StepInputs, Vectors
@@ -94,7 +95,7 @@ class _Call:
         return Members(size, already=logical > (2 if self.by_word else 3))
 
 
-class _Forward(torch.autograd.Function):
+class _Forward(ByHand):
     """(call, *inputs, start, *weights) -> (outputs, first of the inputs laid out, *kept)."""
 
     @staticmethod
@@ -130,7 +131,7 @@ class _Forward(torch.autograd.Function):
         return members.split(found, [1] * len(found))
 
 
-class _Reverse(torch.autograd.Function):
+class _Reverse(WayBack):
     """(call, upstream, *inputs, start, *weights, *kept) -> gradients of inputs, start, *weights."""
 
     @staticmethod
@@ -139,16 +140,6 @@ class _Reverse(torch.autograd.Function):
         inputs, start, weights, kept = call.read(rest)
         dx, dstart, found = sweep_back(call.recurrence, upstream, inputs, start, weights, kept)
         return dx, dstart, *(gradient for gradient in found if gradient is not None)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> None:
-        raise NotImplementedError(
-            "a fast scan has no second derivative; differentiate the cell's naive_scan instead"
-        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
