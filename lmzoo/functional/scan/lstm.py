@@ -12,18 +12,15 @@ Derived here; the cell's naive loop is the reference (`cells/lstm.py`).
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.products import accumulate, before, product, transposed
-from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
+from lmzoo.functional.scan.lstm_back import Buffers, Forget, gates_of, step
+from lmzoo.functional.scan.products import accumulate, product, transposed
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
-
-Forget = Literal["gate", "none", "coupled"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class LSTMScan(Recurrence):
         states, gates, memory, squashed = kept
         h, c = start.chunk(2, dim=-1)
         for t, a in enumerate(x.projected(into, bias, gates)):
-            i, f, g, o = self._gates(accumulate(a, h, hidden))
+            i, f, g, o = gates_of(accumulate(a, h, hidden), self.forget)
             for gate in (i, o):
                 gate.sigmoid_()
             g.tanh_()
@@ -62,38 +59,20 @@ class LSTMScan(Recurrence):
         into, bias, hidden = weights
         assert hidden is not None
         _, gates, memory, squashed = kept
-        _, first_c = start.chunk(2, dim=-1)
+        _, first = start.chunk(2, dim=-1)
         back = transposed(hidden)
         da = gradients.steps(gates.shape[-1])
         gradients.of_inputs(into, da)
         gradients.of_bias(bias, da)
         gradients.of_states(hidden, da)
-        delta, gamma, u = (torch.zeros_like(squashed[0]) for _ in range(3))
-        cells = before(first_c, memory)
+        delta, gamma = (start.new_zeros(first.shape) for _ in range(2))
+        buffers = Buffers(gates, first, memory, squashed, da, delta, gamma, self.forget)
+        into_gates = step(buffers)
+        # Taken apart once: an index costs as much as a product of a small step.
+        upstream_at, da_at = upstream.unbind(0), da.at
         for t in reversed(range(len(gates))):
-            (i, f, g, o), (di, df, dg, do) = self._gates(gates[t]), self._gates(da.at[t])
-            c, squash = cells[t], squashed[t]
-            delta.add_(upstream[t])
-            through_sigmoid(torch.mul(delta, squash, out=u), o, do)
-            gamma.add_(through_tanh(torch.mul(delta, o, out=u), squash, u))
-            through_tanh(torch.mul(gamma, i, out=u), g, dg)
-            torch.mul(gamma, g, out=u)
-            if self.forget == "coupled":
-                u.addcmul_(gamma, c, value=-1)
-            through_sigmoid(u, i, di)
-            if f is not None and df is not None:
-                through_sigmoid(torch.mul(gamma, c, out=u), f, df)
-                gamma.mul_(f)
-            elif self.forget == "coupled":
-                gamma.addcmul_(gamma, i, value=-1)
-            product(da.at[t], back, delta)
+            delta.add_(upstream_at[t])
+            into_gates(t)
+            product(da_at[t], back, delta)
             gradients.spend(t)
         return torch.cat([delta, gamma], dim=-1)
-
-    def _gates(self, a: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """I, f, g, o; no f without its weights."""
-        if self.forget == "gate":
-            i, f, g, o = a.chunk(4, dim=-1)
-            return i, f, g, o
-        i, g, o = a.chunk(3, dim=-1)
-        return i, None, g, o
