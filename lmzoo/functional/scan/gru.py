@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
+from lmzoo.functional.scan.gru_back import Buffers, steps
 from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
-from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -62,38 +62,31 @@ class GRUScan(Recurrence):
         into, bias, gate, hidden, hidden_bias = weights
         assert gate is not None
         assert hidden is not None
-        (_, gates, inner), width = kept, start.shape[-1]
+        (states, gates, inner), width = kept, start.shape[-1]
         da, dm = gradients.steps(3 * width), gradients.steps(width)
-        drz, dn_at = da.columns(0, 2 * width), da.columns(2 * width, 3 * width)
+        drz, dn = da.columns(0, 2 * width), da.columns(2 * width, 3 * width)
         gradients.of_inputs(into, da)
         gradients.of_bias(bias, da)
         gradients.of_states(gate, drz)
         if self.reset_before:
-            gradients.of(hidden, Steps(inner, len(inner)), dn_at)
+            gradients.of(hidden, Steps(inner, len(inner)), dn)
         else:
             gradients.of_states(hidden, dm)
         gradients.of_bias(hidden_bias, dm)
         back_gate, back_hidden = transposed(gate), transposed(hidden)
-        delta, u, v = (torch.zeros_like(start) for _ in range(3))
+        delta, s = (start.new_zeros(start.shape) for _ in range(2))
+        variant = self.reset_before, self.z_keeps
+        blend, reset = steps(Buffers(gates, inner, start, states, da, dm, delta, s, *variant))
+        # Taken apart once: an index costs as much as a product of a small step.
+        upstream_at, drz_at, dn_at, dm_at = upstream.unbind(0), drz.at, dn.at, dm.at
         for t in reversed(range(len(gates))):
-            (r, z, n), h, m = gates[t].chunk(3, dim=-1), gradients.before[t], inner[t]
-            dr, dz, dn = da.at[t].chunk(3, dim=-1)
-            delta.add_(upstream[t])
-            torch.sub(h, n, out=u).mul_(delta)
-            through_sigmoid(u if self.z_keeps else u.neg_(), z, dz)
-            torch.mul(delta, z, out=u)
-            written, kept_share = (delta.sub_(u), u) if self.z_keeps else (u, delta.sub_(u))
-            through_tanh(written, n, dn)
+            delta.add_(upstream_at[t])
+            blend(t)
             if self.reset_before:
-                product(dn, back_hidden, v)
-                delta = torch.addcmul(kept_share, v, r, out=written)
-                u = kept_share
-                through_sigmoid(v.mul_(h), r, dr)
-            else:
-                through_sigmoid(torch.mul(dn, m, out=v), r, dr)
-                torch.mul(dn, r, out=dm.at[t])
-                delta, u = kept_share, written
-                accumulate(delta, dm.at[t], back_hidden)
-            accumulate(delta, drz.at[t], back_gate)
+                product(dn_at[t], back_hidden, s)
+            reset(t)
+            if not self.reset_before:
+                accumulate(delta, dm_at[t], back_hidden)
+            accumulate(delta, drz_at[t], back_gate)
             gradients.spend(t)
         return delta
