@@ -9,21 +9,17 @@ Between the two the sweep makes s, if it has to; symbols are those of `gru.py`. 
 operations of torch, over columns that lie apart, or two loops, compiled (`kernels/gru.py`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, each, has_loops
 from lmzoo.functional.scan.products import before
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
-
-Step = Callable[[int], object]
-"""What is done at step t."""
+from lmzoo.functional.scan.sweep import Step
 
 
 @dataclass(frozen=True)
@@ -81,8 +77,10 @@ def loops(buffers: Buffers) -> tuple[Step, Step]:
     """The same, compiled."""
     from lmzoo.functional.kernels import gru as kernels
 
-    gates, inner, states = map(_rows, (buffers.gates, buffers.inner, buffers.states))
-    da, dm = (_rows(one.every) * one.repeats for one in (buffers.da, buffers.dm))
+    gates, inner, states = (
+        each(one.flatten(1, -2)) for one in (buffers.gates, buffers.inner, buffers.states)
+    )
+    da, dm = (each(one.every.flatten(1, -2)) * one.repeats for one in (buffers.da, buffers.dm))
     of_step = buffers.start, buffers.delta, buffers.s
     start, delta, s = arrays(*(one.flatten(0, -2) for one in of_step))
     h, keeps = [start, *states[:-1]], buffers.z_keeps
@@ -97,8 +95,3 @@ def loops(buffers: Buffers) -> tuple[Step, Step]:
             kernels.reset_after(gates[t], inner[t], da[t], dm[t])
 
     return blend, reset
-
-
-def _rows(x: Float[Tensor, "T *P B G"]) -> list[Any]:
-    """Each step's sequences; in place where they are in C order, as everything written is."""
-    return list(arrays(x.flatten(1, -2))[0])

@@ -10,17 +10,17 @@ activations. As operations of torch that is eleven passes over columns that lie 
 loop, compiled (`kernels/lstm.py`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, empty_like, mul
 
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, each, has_loops
 from lmzoo.functional.scan.products import before
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
+from lmzoo.functional.scan.sweep import Step
 
 Forget = Literal["gate", "none", "coupled"]
 
@@ -49,12 +49,12 @@ def gates_of(a: Tensor, forget: Forget) -> tuple[Tensor, Tensor | None, Tensor, 
     return i, None, g, o
 
 
-def step(buffers: Buffers) -> Callable[[int], object]:
+def step(buffers: Buffers) -> Step:
     """What is done at step t, by whichever way there is."""
     return (loop if has_loops(buffers.gates) else operations)(buffers)
 
 
-def operations(buffers: Buffers) -> Callable[[int], object]:
+def operations(buffers: Buffers) -> Step:
     """Operation by operation."""
     delta, gamma, coupled = buffers.delta, buffers.gamma, buffers.forget == "coupled"
     cells, u = before(buffers.first, buffers.memory), empty_like(delta)
@@ -79,12 +79,14 @@ def operations(buffers: Buffers) -> Callable[[int], object]:
     return at
 
 
-def loop(buffers: Buffers) -> Callable[[int], object]:
+def loop(buffers: Buffers) -> Step:
     """The same, compiled."""
     from lmzoo.functional.kernels import lstm as kernels
 
-    gates, memory, squashed = map(_rows, (buffers.gates, buffers.memory, buffers.squashed))
-    da = _rows(buffers.da.every) * buffers.da.repeats
+    gates, memory, squashed = (
+        each(one.flatten(1, -2)) for one in (buffers.gates, buffers.memory, buffers.squashed)
+    )
+    da = each(buffers.da.every.flatten(1, -2)) * buffers.da.repeats
     of_step = buffers.first, buffers.delta, buffers.gamma
     first, delta, gamma = arrays(*(one.flatten(0, -2) for one in of_step))
     cells = [first, *memory[:-1]]
@@ -94,8 +96,3 @@ def loop(buffers: Buffers) -> Callable[[int], object]:
         kernels.step(delta, gates[t], cells[t], squashed[t], *kind, gamma, da[t])
 
     return at
-
-
-def _rows(x: Float[Tensor, "T *P B G"]) -> list[Any]:
-    """Each step's sequences; in place where they are in C order, as everything written is."""
-    return list(arrays(x.flatten(1, -2))[0])

@@ -8,21 +8,17 @@ is nine passes; compiled (`kernels/mgu.py`) it is two, in a third of the time, a
 where steps are small.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, each, has_loops
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
-
-Step = Callable[[int], object]
-"""What is done at step t."""
+from lmzoo.functional.scan.sweep import Step
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ def loops(buffers: Buffers) -> tuple[Step, Step]:
     assert buffers.c is not None
     carry, of_step = buffers.carry, (buffers.start, buffers.delta, buffers.s)
     start, delta, s = arrays(*(one.flatten() for one in of_step))
-    f, c, states = (_rows(one) for one in (buffers.f, buffers.c, buffers.states))
-    df, dc = (_rows(one.every) * one.repeats for one in (buffers.df, buffers.dc))
+    f, c, states = (each(one.flatten(1)) for one in (buffers.f, buffers.c, buffers.states))
+    df, dc = (each(one.every.flatten(1)) * one.repeats for one in (buffers.df, buffers.dc))
     before, u = [start, *states[:-1]], np.empty_like(delta)
 
     def candidate(t: int) -> None:
@@ -88,8 +84,3 @@ def loops(buffers: Buffers) -> tuple[Step, Step]:
         kernels.gate(u, s, before[t], f[t], carry, df[t], delta)
 
     return candidate, gate
-
-
-def _rows(x: Float[Tensor, "T *P B H"]) -> list[Any]:
-    """Each step's numbers; in place where they are in C order, as everything written is."""
-    return list(arrays(x.flatten(1))[0])

@@ -5,7 +5,7 @@ reverse   ∂L/∂h_{t-1} from ∂L/∂h_t, for t = T-1 .. 0, and then the weigh
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -16,6 +16,9 @@ from lmzoo.functional.scan.inputs import StepInputs
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
+
+Step = Callable[[int], object]
+"""What is done at step t."""
 
 Kept = Sequence[Tensor]
 """What the forward sweep leaves for the reverse sweep, time first; [0] are the outputs."""
