@@ -56,7 +56,7 @@ def reverse(words, pi, e, p, g, least, da, ds):
 @compiled
 @no_type_check
 def reverse_small(y, weight, bias, s, words, pi, p, g, least, da, ds):
-    """The same for the positions left: with it in the one above, neither is fast."""
+    """The same for the positions left: beside them the common case would not be vectorised."""
     members, positions, components = pi.shape
     for i in range(members):
         for n in range(positions):
