@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.products import before, side_by_side
-from lmzoo.functional.scan.sums import Afterwards, OfWeight, Steps, Sum
+from lmzoo.functional.scan.products import before
+from lmzoo.functional.scan.sums import Afterwards, OfWeight, Steps, Sum, product_of_all
 
 
 class Gradients:
@@ -60,13 +60,13 @@ class Gradients:
             total = start.mT @ d.at[0]
             if len(states) == 1:
                 return total
-            return total + side_by_side(states[:-1]).mT @ d.rows[..., start.shape[-2] :, :]
+            return total + product_of_all(Steps(states[:-1], len(states) - 1), d)
 
         self._weight(weight, lambda one: OfWeight(one, self.before, d), afterwards)
 
     def of(self, weight: Tensor | None, q: Steps, d: Steps) -> None:
         """W_q where the sweep writes q_t."""
-        self._weight(weight, lambda one: OfWeight(one, q.at, d), lambda: q.rows.mT @ d.rows)
+        self._weight(weight, lambda one: OfWeight(one, q.at, d), lambda: product_of_all(q, d))
 
     def of_gated(self, weight: Tensor | None, f: Float[Tensor, "T *P B H"], d: Steps) -> None:
         """W_q where q_t is the state before the step times f_t, and is made again in the step."""

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,6 +37,21 @@ class Steps:
     def rows(self) -> Float[Tensor, "*P N G"]:
         """All steps' rows side by side."""
         return side_by_side(self.every)
+
+
+def product_of_all(q: Steps, d: Steps) -> Float[Tensor, "*P H G"]:
+    """Σ_t q_tᵀ d_t over q's steps, which are d's last ones.
+
+    Members' rows have to be copied for one product of all steps. So there it is one a step, all
+    asked for at once, unless these were larger than what they are made of.
+    """
+    steps, members = q.every.shape[:-2], q.every.dim() > 3
+    (rows, h), g = q.every.shape[-2:], d.every.shape[-1]
+    if members and 2 * h * g <= rows * (h + g):
+        late = d.every[-len(q.every) :]
+        products = torch.bmm(q.every.flatten(0, 1).mT, late.flatten(0, 1))
+        return products.unflatten(0, steps).sum(0)
+    return q.rows.mT @ d.rows[..., -q.rows.shape[-2] :, :]
 
 
 class Afterwards:
