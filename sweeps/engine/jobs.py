@@ -25,6 +25,8 @@ MAX_FAILURES = 3
 """How often a trial that died is started again before its run counts as failed."""
 WORTH = 10.0
 """Seconds that a pack must still have to go to be shared: about what an actor's start takes."""
+WORTH_AT_ONCE = 1.0
+"""The same where an actor stands idle: its next runs begin within a tenth of a second."""
 
 
 @dataclass
@@ -83,6 +85,8 @@ class Jobs(Searcher):
         """Packs without a trial: theirs has died, or they are halves given away."""
         self._epochs: dict[str, int] = {}
         """What was told of each run."""
+        self._spare = False
+        """Whether an actor stands idle: of those that have ended their runs, Tune keeps one."""
         self._taken = 0
         """Places that were live when one of them proved to be somebody else's."""
 
@@ -115,7 +119,7 @@ class Jobs(Searcher):
         if not pack:
             return Searcher.FINISHED if self.agenda.done else None
         pack.heard, pack.told = False, time.monotonic()
-        self.runs[trial_id] = pack
+        self.runs[trial_id], self._spare = pack, False
         return pack.config
 
     def _packed(self) -> Pack | None:
@@ -139,7 +143,8 @@ class Jobs(Searcher):
             elif run in going and epoch > self._epochs.get(run, 0):
                 self._epochs[run] = epoch  # who takes a run over tells its last one again
                 self.console.epoch()
-        if pack.left(reports) >= WORTH and len(going) > 1 and not self.agenda.ready():
+        worth = WORTH_AT_ONCE if self._spare else WORTH
+        if pack.left(reports) >= worth and len(going) > 1 and not self.agenda.ready():
             self._share(trial_id)
         return bool(going)
 
@@ -164,6 +169,7 @@ class Jobs(Searcher):
             handover.forget(trial_id)
             if not pack.given.heard:
                 self._taken = min(self.places, self.live())
+        self._spare = self._spare or not error
         pack.deaths += error
         if error and pack.going and pack.deaths <= MAX_FAILURES:
             self._waiting.append(pack)

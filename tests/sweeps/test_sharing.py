@@ -4,7 +4,7 @@ import pytest
 
 from sweeps.engine import handover, jobs
 from sweeps.engine.fused import Packer
-from sweeps.engine.jobs import MAX_FAILURES, WORTH, Jobs
+from sweeps.engine.jobs import MAX_FAILURES, WORTH, WORTH_AT_ONCE, Jobs
 from tests.sweeps.byhand import Silent
 
 
@@ -69,6 +69,36 @@ def test_what_is_all_but_over_is_not_shared(sweep, left, seconds):
     sweep.live = 2
     sweep.tell("one", sweep.jobs.runs["one"].config["budget"] - left, seconds)
     assert not sweep.begin("two")
+
+
+def test_an_idle_actor_takes_even_little(sweep):
+    """One that has ended its runs; who takes over its place afterwards has to start one."""
+    sweep.live, last = 2, sweep.jobs.runs["one"].config["budget"] - 1
+    sweep.tell("one", 1)
+    assert sweep.begin("two")
+    sweep.jobs.on_trial_complete("two", {"runs": ended(sweep, "two")})
+    sweep.tell("one", last, WORTH_AT_ONCE / 2)
+    assert not sweep.begin("three")
+    sweep.tell("one", last, WORTH_AT_ONCE)
+    assert sweep.begin("three")
+    sweep.live = 3
+    sweep.tell("three", last, WORTH_AT_ONCE)
+    sweep.tell("one", last, WORTH_AT_ONCE)
+    assert not sweep.begin("four"), "the actor that stood idle has work"
+
+
+def test_no_actor_is_left_of_a_death(sweep, monkeypatch):
+    sweep.live, last = 3, sweep.jobs.runs["one"].config["budget"] - 1
+    sweep.tell("one", 1)
+    assert sweep.begin("two")
+    sweep.tell("two", 1)
+    for death in range(MAX_FAILURES + 1):
+        assert len(sweep.begin(f"three {death}")) == 1
+        sweep.jobs.on_trial_complete(f"three {death}", error=True)
+    monkeypatch.setattr(sweep.jobs.agenda, "ready", list)
+    for epoch in (last + 1, last):  # the first sets its clock
+        sweep.tell("one", epoch, WORTH_AT_ONCE)
+    assert sweep.sizes() == {"one": 3, "two": 2}
 
 
 def test_the_next_half_waits_until_the_last_was_begun(sweep):
