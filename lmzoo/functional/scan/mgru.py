@@ -21,8 +21,8 @@ from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
+from lmzoo.functional.scan.mgru_back import Buffers, step
 from lmzoo.functional.scan.products import accumulate, product, transposed
-from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -65,40 +65,26 @@ class MGRUScan(Recurrence):
         self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
     ) -> Tensor:
         hf, xh = weights
-        _, f, g, *reads = kept
-        away = self.carry - self.keep  # λ
+        states, f, g, *reads = kept
         df, dg = (gradients.steps(start.shape[-1]) for _ in range(2))
-        if not self.write:
-            dg.every.zero_()
         if reads:
             gradients.of(hf, Steps(reads[0], len(f)), df)
         else:
             gradients.of_states(hf, df)
         gradients.of_inputs(xh, dg)
         back_f = None if hf is None else transposed(hf)
-        through = through_sigmoid if self.sigmoid else through_tanh
-        delta, u = torch.zeros_like(start), torch.empty_like(start)
+        delta = start.new_zeros(start.shape)
+        variant = self.carry, self.write, self.carry - self.keep, self.sigmoid
+        back = step(Buffers(f, g, start, states, dg, df, delta, *variant))
+        # Taken apart once: an index costs as much as a product of a small step.
+        upstream_at, df_at, before = upstream.unbind(0), df.at, gradients.before
         for t in reversed(range(len(f))):
-            f_t, g_t, h = f[t], g[t], gradients.before[t]
-            delta.add_(upstream[t])
-            if self.write:
-                through(torch.mul(delta, f_t, out=u), g_t, dg.at[t])
-            if back_f is not None:
-                u = torch.mul(h, -away, out=u)
-                through_sigmoid(
-                    u.add_(g_t).mul_(delta) if self.write else u.mul_(delta), f_t, df.at[t]
-                )
-            if self.carry:
-                delta.addcmul_(delta, f_t, value=-away)
-            elif self.keep:
-                delta.mul_(f_t)
-            else:
-                delta.zero_()
-            if back_f is not None:
-                if self.read == "logit":
-                    delta.addcmul_(product(df.at[t], back_f, u), _logit_slope(h))
-                else:
-                    accumulate(delta, df.at[t], back_f)
+            delta.add_(upstream_at[t])
+            back(t)
+            if back_f is not None and self.read == "logit":
+                delta.addcmul_(df_at[t] @ back_f, _logit_slope(before[t]))
+            elif back_f is not None:
+                accumulate(delta, df_at[t], back_f)
             gradients.spend(t)
         return delta
 
