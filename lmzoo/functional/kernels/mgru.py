@@ -14,6 +14,6 @@ def step(f, g, h, carry, write, away, sigmoid, dg, df, delta):
     lamda = delta.dtype.type(away)
     for i in range(len(delta)):
         slope = g[i] * (one - g[i]) if sigmoid else one - g[i] * g[i]
-        dg[i] = omega * delta[i] * f[i] * slope
+        dg[i] = delta[i] * f[i] * slope
         df[i] = delta[i] * (omega * g[i] - lamda * h[i]) * f[i] * (one - f[i])
         delta[i] *= kappa - lamda * f[i]

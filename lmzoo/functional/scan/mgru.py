@@ -34,7 +34,7 @@ Read = Literal["raw", "centred", "logit"]
 
 @dataclass(frozen=True)
 class MGRUScan(Recurrence):
-    """Weights hf, xh; None where cut."""
+    """Weights hf, xh; None where cut. Without `write`, no xh."""
 
     carry: bool = True
     write: bool = True

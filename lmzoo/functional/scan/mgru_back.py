@@ -1,6 +1,6 @@
 r"""A step of the minimal gated recurrent unit's reverse sweep, but for its product.
 
-    δg = ω δ ⊙ f ⊙ act'(g)      δf = δ ⊙ (ω g − λ h) ⊙ f ⊙ (1 − f)
+    δg = δ ⊙ f ⊙ act'(g), where ω = 1      δf = δ ⊙ (ω g − λ h) ⊙ f ⊙ (1 − f)
     δ becomes δ ⊙ (κ − λ f)
 
 Symbols are those of `mgru.py`. Seven passes as operations of torch; compiled
@@ -29,6 +29,7 @@ class Buffers:
     start: Float[Tensor, "*P B H"]
     states: Float[Tensor, "T *P B H"]
     dg: Steps
+    """Asked for by nobody where nothing is written, ω = 0."""
     df: Steps
     delta: Float[Tensor, "*P B H"]
     carry: bool
@@ -48,8 +49,6 @@ def operations(buffers: Buffers) -> Step:
     f, g, delta, away = buffers.f, buffers.g, buffers.delta, buffers.away
     h, u = before(buffers.start, buffers.states), torch.empty_like(delta)
     through = through_sigmoid if buffers.sigmoid else through_tanh
-    if not buffers.write:
-        buffers.dg.every.zero_()
 
     def back(t: int) -> None:
         torch.mul(h[t], -away, out=u)
