@@ -26,7 +26,8 @@ from lmzoo.data.batches import epoch_batches, served
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import beside, device_of
 from lmzoo.evaluate import Losses, evaluate
-from lmzoo.recipe import Accumulate, Recipe, Weighting, make_optimiser
+from lmzoo.optimisers import make_optimiser
+from lmzoo.recipe import Accumulate, Recipe, Weighting
 from lmzoo.record import Record
 
 

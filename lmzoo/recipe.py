@@ -9,9 +9,7 @@ step i moves along g_1 + ... + g_i. zoo.md 1.8.
 from enum import StrEnum
 from typing import Annotated
 
-import torch
 from pydantic import Field, field_validator
-from torch.optim.optimizer import ParamsT
 
 from lmzoo.config import config
 from lmzoo.errors import UserError
@@ -89,13 +87,3 @@ def named_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UserError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
     return RECIPES[name]
-
-
-def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer:
-    """The recipe's optimiser over these parameters, or groups of them with rates of their own."""
-    lr, decay = recipe.lr, recipe.weight_decay
-    if recipe.optimiser is Optimiser.RMSPROP:
-        return torch.optim.RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
-    if recipe.optimiser is Optimiser.ADAMW:
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
-    return torch.optim.Adam(parameters, lr=lr, weight_decay=decay, fused=True)

@@ -25,7 +25,8 @@ from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.diagnostics.leak_budget import uniform_bag_floor
 from lmzoo.evaluate import evaluate
-from lmzoo.recipe import Recipe, make_optimiser
+from lmzoo.optimisers import make_optimiser
+from lmzoo.recipe import Recipe
 
 MARGIN = 0.02
 """Nats per token that the finite sample of the test may take off: its standard error is

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.fit import Training
-from lmzoo.recipe import make_optimiser
+from lmzoo.optimisers import make_optimiser
 
 ALIGN = 16
 """Every parameter starts at a multiple of so many numbers, that is, of a cache line."""
