@@ -24,9 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
-from analysis.frames.statistics import LEVEL, RESAMPLES, stretch
+from analysis.frames.statistics import LEVEL, RESAMPLES, ranks, stretch, t_below, t_quantile
 
 Array = NDArray[np.float64]
 
@@ -75,9 +74,9 @@ def crossed_difference(values: ArrayLike, reference: ArrayLike, level: float = L
         return Crossed(mean, mean, mean, float("nan"), better, *errors)
     freedom = variance**2 / (of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1))
     error = float(np.sqrt(variance))
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
-    p = 2 * float(stats.t.sf(abs(mean) / error, freedom))
-    better = float(stats.t.cdf(-mean / error, freedom))
+    half = float(t_quantile(level, freedom)) * error
+    p = 2 * float(t_below(-abs(mean) / error, freedom))
+    better = float(t_below(-mean / error, freedom))
     return Crossed(mean, mean - half, mean + half, p, better, *errors)
 
 
@@ -95,8 +94,8 @@ def crossed_ranks(
     seeds = random.multinomial(S, np.full(S, 1 / S), resamples) / S
     sequences = random.multinomial(N, np.full(N, 1 / N), resamples) / N
     shift = (seeds @ rows.T - mean) * stretch(np.array(S), level) + (sequences @ columns.T - mean)
-    ranks = stats.rankdata(mean + shift, method="min", axis=1)
+    drawn = ranks(mean + shift)
     ends = (1 - level) / 2, (1 + level) / 2
-    low, high = np.quantile(ranks, ends, axis=0, method="inverted_cdf")
-    observed = stats.rankdata(mean, method="min")
+    low, high = np.quantile(drawn, ends, axis=0, method="inverted_cdf")
+    observed = ranks(mean)
     return np.minimum(low, observed), np.maximum(high, observed)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special  # scipy.stats takes half a second to import
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def paired_difference(values: ArrayLike, reference: ArrayLike, level: float = LE
     half = _t(n, level) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(error > 0, np.abs(mean) / error, np.nan)
-    p = 2 * stats.t.sf(t, np.where(n > 1, n - 1, np.nan))
+    p = 2 * t_below(-t, np.where(n > 1, n - 1, np.nan))
     better = np.where(mean < 0, 1 - p / 2, p / 2)
     exact = (error == 0) & (mean != 0)
     better = np.where(exact, mean < 0, better)
@@ -110,13 +110,29 @@ def rank_intervals(
     sizes = counts @ measured.T
     shift = (counts @ away.T) / np.maximum(sizes, 1)  # resamples x P
     means = (mean + shift * stretch(n, level))[:, placed]
-    ranks = stats.rankdata(means, method="min", axis=1)
+    drawn_ranks = ranks(means)
     ends = (1 - level) / 2, (1 + level) / 2
-    found = np.quantile(ranks, ends, axis=0, method="inverted_cdf")
-    observed = stats.rankdata(mean[placed], method="min")
+    found = np.quantile(drawn_ranks, ends, axis=0, method="inverted_cdf")
+    observed = ranks(mean[placed])
     low[placed] = np.minimum(found[0], observed)
     high[placed] = np.maximum(found[1], observed)
     return np.where(drawn, low, np.nan), np.where(drawn, high, np.nan)
+
+
+def ranks(values: Array) -> NDArray[np.int64]:
+    """Each value's rank among those beside it (last axis): one more than how many are less."""
+    each = np.moveaxis(values, -1, 0)
+    return np.stack([1 + (values < one[..., None]).sum(-1) for one in each], axis=-1)
+
+
+def t_below(t: ArrayLike, freedom: ArrayLike) -> Array:
+    """P(T ≤ t)."""
+    return special.stdtr(freedom, t)
+
+
+def t_quantile(level: float, freedom: ArrayLike) -> Array:
+    """The t that T stays within, on both sides of zero, with probability `level`."""
+    return special.stdtrit(freedom, (1 + level) / 2)
 
 
 def _moments(values: Array) -> tuple[Array, Array, Array]:
@@ -135,12 +151,12 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
 
 def _t(n: Array, level: float) -> Array:
     """The t-quantile of a two-sided interval over n values; NaN below two."""
-    return stats.t.ppf((1 + level) / 2, np.where(n > 1, n - 1, np.nan))
+    return t_quantile(level, np.where(n > 1, n - 1, np.nan))
 
 
 def stretch(n: Array, level: float) -> Array:
     """How much a bootstrap of n values is too narrow; 1 where nothing is drawn."""
     safe = np.maximum(n, 2)
     return np.where(
-        n > 1, np.sqrt(safe / (safe - 1)) * _t(safe, level) / stats.norm.ppf((1 + level) / 2), 1.0
+        n > 1, np.sqrt(safe / (safe - 1)) * _t(safe, level) / special.ndtri((1 + level) / 2), 1.0
     )
