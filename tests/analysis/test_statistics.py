@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
-from analysis.frames.statistics import holm, mean_interval, paired_difference, rank_intervals
+from analysis.frames.statistics import (
+    holm,
+    mean_interval,
+    paired_difference,
+    rank_intervals,
+    stretch,
+)
 
 RNG = np.random.default_rng
 untimed = settings(deadline=None, max_examples=50)  # a busy machine fails no test
@@ -23,6 +29,14 @@ def test_interval_is_scipys():
     ours = mean_interval(x)
     low, high = stats.t.interval(0.95, 6, loc=x.mean(), scale=stats.sem(x))
     assert np.allclose([ours.mean, ours.low, ours.high], [x.mean(), low, high], rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_a_stretched_bootstrap_of_a_mean_is_as_wide_as_the_t_interval(level):
+    n = np.array([2, 3, 5, 40])
+    bootstrap = stats.norm.interval(level)[1] * np.sqrt((n - 1) / n)  # times s / √n
+    assert np.allclose(stretch(n, level) * bootstrap, stats.t.interval(level, n - 1)[1])
+    assert stretch(np.array(1), level) == 1
 
 
 def test_difference_is_scipys_paired_test():
