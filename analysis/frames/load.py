@@ -11,15 +11,18 @@ The layout is documented in `lmzoo/record.py`.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from lmzoo.errors import UserError
+from lmzoo.place import Place
 from lmzoo.places import place
-from lmzoo.record import CONFIG, LOSSES, RECORDS, SCHEMA, STUDY, read_json
+from lmzoo.record import CONFIG, LOSSES, RECORDS, SCHEMA, STUDY, parsed, read_json
 
 RUNS = pl.Schema(
     {
@@ -92,13 +95,14 @@ def load(path: Path) -> Folder:
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
     ignored = 0
-    for folder in sorted(p for p in path.iterdir() if p.is_dir() and p.name[0] != "."):
-        config = read_json(folder / CONFIG)
+    names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
+    for folder in (f"{path}/{name}" for name in names):  # a Path takes as long as its file
+        config = parsed(_bytes(folder, CONFIG))
         if not isinstance(config, dict):
             ignored += 1
             continue
-        configs.append(_run(config, folder / CONFIG))
-        texts.append((config["run"], _bytes(folder / RECORDS)))
+        configs.append(_run(config, f"{folder}/{CONFIG}"))
+        texts.append((config["run"], _bytes(folder, RECORDS)))
     events, damaged = read_events(texts)
     return Folder(study, pl.LazyFrame(configs, RUNS), events.lazy(), ignored, damaged, path)
 
@@ -128,16 +132,22 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
     except pl.exceptions.ComputeError:
         frame, damaged = _line_by_line(texts)
     key = ["run", "event", "epoch"]
-    frame = frame.drop_nulls(key).unique(subset=key, keep="last", maintain_order=True)
-    return frame, damaged
+    return frame.drop_nulls(key).filter(pl.struct(key).is_last_distinct()), damaged
 
 
 def _at_once(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
-    named = (
-        b"\n".join([b"", *text.splitlines()]).replace(b"\n{", b'\n{"run":%b,' % _quoted(run))
-        for run, text in texts
-    )
-    return pl.read_ndjson(b"".join(named), schema=EVENTS)
+    """All lines parsed in one pass, each beside its run.
+
+    Raises:
+        pl.exceptions.ComputeError: a line is damaged, or is none.
+    """
+    closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
+    lines = [text.count(b"\n") for text in closed]
+    frame = pl.read_ndjson(b"".join(closed), schema=EVENTS)
+    if len(frame) != sum(lines):
+        raise pl.exceptions.ComputeError("not every line is a record")
+    runs = pl.Series([run for run, _ in texts], dtype=pl.String)
+    return frame.with_columns(run=runs.gather(np.repeat(np.arange(len(texts)), lines)))
 
 
 def _line_by_line(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
@@ -161,7 +171,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _run(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _run(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """A config as a row of `RUNS`."""
     _same_schema(config, path)
     try:
@@ -178,7 +188,7 @@ def _run(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not the config of a study's run: {error!r}") from None
 
 
-def _same_schema(written: Mapping[str, Any], path: Path) -> None:
+def _same_schema(written: Mapping[str, Any], path: str | Path) -> None:
     if written.get("schema") != SCHEMA:
         raise UserError(
             f"{path} has schema {written.get('schema')!r}, this version reads {SCHEMA}; "
@@ -186,12 +196,12 @@ def _same_schema(written: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(folder: str, name: str) -> bytes:
+    """A file's content; nothing if there is none."""
     try:
-        return path.read_bytes()
+        with open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
+            return file.read()
     except FileNotFoundError:
         return b""
-
-
-def _quoted(run: str) -> bytes:
-    return json.dumps(run).encode()
+    except OSError:  # the store is away: waits for it, or says why not
+        return Place(Path(folder)).read(name) or b""

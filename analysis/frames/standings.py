@@ -44,17 +44,17 @@ def standings(folder: Folder, frame: pl.DataFrame) -> Report:
 
 
 def _results(part: pl.DataFrame) -> Sheet:
-    digits = _digits(part)
+    digits, rows = _digits(part), part.to_dicts()
     columns = {
-        "rank": [_rank(row) for row in part.to_dicts()],
-        "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in part.to_dicts()],
-        "loss": [mean(row["loss"], row["high"], f".{digits}f") for row in part.to_dicts()],
-        "difference": [_difference(row, digits) for row in part.to_dicts()],
-        "p": [p_value(row["p"]) for row in part.to_dicts()],
-        "better": [probability(row["better"]) for row in part.to_dicts()],
-        "ppl": [perplexity(row["perplexity"]) for row in part.to_dicts()],
-        "to floor": [number(row["gap"], f".{digits}f") for row in part.to_dicts()],
-        "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in part.to_dicts()],
+        "rank": [_rank(row) for row in rows],
+        "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
+        "loss": [mean(row["loss"], row["high"], f".{digits}f") for row in rows],
+        "difference": [_difference(row, digits) for row in rows],
+        "p": [p_value(row["p"]) for row in rows],
+        "better": [probability(row["better"]) for row in rows],
+        "ppl": [perplexity(row["perplexity"]) for row in rows],
+        "to floor": [number(row["gap"], f".{digits}f") for row in rows],
+        "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in rows],
     }
     return _sheet(title(part.row(0, named=True)), columns, silent={NONE, ""})
 
@@ -116,7 +116,8 @@ def _legend(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
         lines.append(f"leaks: not a language model's loss; {', '.join(labels)}: {reason}")
     for row in frame.filter(pl.col("aliases").list.len() > 0).to_dicts():
         lines.append("the same function: " + " ≡ ".join([row["label"], *row["aliases"]]))
-    absent = [p["label"] for p in folder.study["points"] if p["id"] not in frame["point"]]
+    begun = set(frame["point"])
+    absent = [p["label"] for p in folder.study["points"] if p["id"] not in begun]
     if absent:
         lines.append(f"no run yet: {', '.join(absent)}")
     if folder.ignored:

@@ -121,8 +121,14 @@ def rank_intervals(
 
 def ranks(values: Array) -> NDArray[np.int64]:
     """Each value's rank among those beside it (last axis): one more than how many are less."""
-    each = np.moveaxis(values, -1, 0)
-    return np.stack([1 + (values < one[..., None]).sum(-1) for one in each], axis=-1)
+    order = np.argsort(values, axis=-1)
+    ordered = np.take_along_axis(values, order, axis=-1)
+    repeats = np.diff(ordered, axis=-1, prepend=np.nan) == 0
+    places = np.arange(1, values.shape[-1] + 1)
+    found = np.empty_like(order)
+    least = np.maximum.accumulate(np.where(repeats, 0, places), axis=-1)
+    np.put_along_axis(found, order, least, axis=-1)
+    return found
 
 
 def t_below(t: ArrayLike, freedom: ArrayLike) -> Array:

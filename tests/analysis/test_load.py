@@ -81,12 +81,17 @@ def test_a_torn_line_costs_the_line_that_was_written_onto_it_and_no_other(made):
     assert load(made.path).damaged == 1
 
 
-def test_one_pass_and_line_by_line_agree(made):
+@pytest.mark.parametrize("blank", [b"", b"\n"], ids=["records only", "blank lines"])
+def test_one_pass_and_line_by_line_agree(made, blank, monkeypatch):
     texts = [(p.parent.name, p.read_bytes()) for p in sorted(made.path.glob("*/records.ndjson"))]
-    extra = b'\n{"event": "note", "epoch": 0, "reason": "{\\"new\\": 1}", "nested": {"a": [1]}}\n\n'
-    texts = [(run, text + extra) for run, text in texts]
-    whole, none = read_events(texts)
+    extra = b'{"event": "note", "epoch": 0, "reason": "{\\"new\\": 1}", "nested": {"a": [1]}}\n'
+    texts = [(run, text + blank + extra + blank) for run, text in texts]
+    texts[0] = texts[0][0], texts[0][1].rstrip(b"\n")
+    texts.insert(1, ("not begun", b""))
     mended, one = read_events([*texts, ("late", b"{torn")])
+    if not blank:
+        monkeypatch.setattr("analysis.frames.load._line_by_line", None)
+    whole, none = read_events(texts)
     assert whole.equals(mended)
     assert (none, one) == (0, 1)
 
@@ -112,6 +117,21 @@ def test_the_status_is_the_last_one_written(made):
     folder = load(made.path)
     found = with_status(folder.runs, folder.events).select("run", "status").collect()
     assert dict(found.iter_rows()) == {"full-confirm-1": "failed", "full-confirm-2": "finished"}
+
+
+def test_runs_come_by_name_whatever_order_the_disk_has(made):
+    for name in "zyxwvuts":
+        made.point(name, [3.0])
+    runs = load(made.path).runs.collect()["run"].to_list()
+    assert len(runs) == 10
+    assert runs == sorted(runs)
+
+
+def test_a_file_that_cannot_be_read_is_named(made):
+    made.records("full-confirm-1").unlink()
+    made.records("full-confirm-1").mkdir()
+    with pytest.raises(UserError, match=r"full-confirm-1/records.ndjson: Is a directory"):
+        load(made.path)
 
 
 def test_folders_without_a_config_are_ignored_and_counted(made):
