@@ -136,7 +136,7 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     corpus = opened(fields)
     points = resolve(study, corpus, fields)
     with closing(Store(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
-        agenda = Agenda(study, points, corpus, store, only=points[:1])
+        agenda = Agenda(study, points[:1], corpus, store)
         said, sys.stdout = sys.stdout, nowhere
         with Watched(agenda, as_json=True) as console:
             complete = train(agenda, corpus, Resources(1.0, 0.0, 2), console, read_fuse(fuse))
