@@ -91,7 +91,7 @@ def together(count: int) -> Callable[[], object]:
     return lambda: company.train(corpus.train)
 
 
-def draw(points: list[dict[str, object]]) -> alt.LayerChart:
+def draw(points: list[dict[str, object]]) -> alt.LayerChart | alt.FacetChart:
     """Time over size, both of the smallest size, with what proportion would be."""
     x = alt.X(
         "size:Q", scale=alt.Scale(type="log", domain=(1, 250)), title="times the smallest size"

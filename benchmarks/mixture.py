@@ -21,7 +21,7 @@ from torch.func import vmap
 from lmzoo.edge import run
 from lmzoo.functional.word_mixture import log_prob_of_words, plain
 
-Formula = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Formula = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)

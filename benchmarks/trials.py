@@ -90,8 +90,8 @@ def compare(fuse: str, trials: int, mine: Marks, theirs: Marks) -> list[Ratio]:
     def row(name: str, key: str, goal: float | None) -> Ratio:
         return slower(f"{what}: {name}", at, RIVAL, each(mine, key), each(theirs, key), goal)
 
-    grown = [[grows(marks)] for marks in (mine, theirs)]
-    memory = shrunk(f"{what}: driver's growth per 1,000", at, RIVAL, *grown, None)
+    growth = f"{what}: driver's growth per 1,000"
+    memory = shrunk(growth, at, RIVAL, [grows(mine)], [grows(theirs)], None)
     return [
         row("clock", "seconds", 1.0),
         row("CPU of all processes", "all", None),

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 import typer
@@ -117,7 +117,7 @@ def one_side(side: str, corpus: str | None, data_dir: Path | None, steps: int) -
 
 def as_published(model: LanguageModel, *, gathered: bool) -> None:
     """Give the model its published formulation; its weights stay."""
-    cell, emission = model.cell, model.emission  # pyright: ignore[reportAttributeAccessIssue]
+    cell, emission = cast("Any", model.cell), cast("Any", model.emission)
     cell.scan = lambda x, start: published(cell, x, start, sliced)
 
     def at_targets(targets: Tensor, words: Tensor) -> Tensor:
