@@ -61,7 +61,9 @@ class Trial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Train one epoch of every run; at the end of its budget, test it and write its end."""
-        gone = handover.given_away(self.trial_id)  # Ray is asked before silence is off
+        # Ray is asked before silence is off; of a single run nothing can be given away.
+        several = len(self.config["folders"]) > 1
+        gone = handover.given_away(self.trial_id) if several else ()
         with self._turn:
             self._silence.cancel()
             self.let_go(gone)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from lmzoo.errors import UserError
+from sweeps.engine import handover
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.fused import Packer, read_fuse
 from sweeps.engine.jobs import MAX_FAILURES, Jobs
@@ -85,6 +86,17 @@ def test_neither_company_nor_deaths_change_it(fused_sweep, tmp_path, seed):
     deadly = random.Random(seed).sample(range(25), 6)
     fused_sweep(tmp_path / "wild", most=3, seed=seed, deadly=deadly)
     agree(outcome(tmp_path / "wild"), outcome(tmp_path / "calm"))
+
+
+@pytest.mark.parametrize(("most", "asked"), [(0, []), (2, ["one"])], ids=["one run", "a pack"])
+def test_only_a_pack_asks_what_was_given_away(tuned, corpus, monkeypatch, most, asked):
+    told = []
+    monkeypatch.setattr(handover, "given_away", lambda trial: told.append(trial) or set())
+    config = Jobs(Packer(tuned, corpus, most=most), Silent(), places=1).suggest("one")
+    trial = _trial(config, corpus, "one")
+    assert [epoch for _, epoch, *_ in trial.step()["runs"]] == [1] * max(1, most)
+    trial.cleanup()
+    assert told == asked
 
 
 @pytest.mark.parametrize(
