@@ -48,16 +48,21 @@ class Training:
         """The last epoch's record."""
 
     def dump(self) -> dict[str, Any]:
-        """The state as tensors and plain values, safe for `torch.load(weights_only=True)`."""
+        """The state as tensors and plain values, safe for `torch.load(weights_only=True)`.
+
+        The best weights, where they are those of this epoch, are the same object: written once.
+        """
+        weights = self.model.state_dict()
+        newest = self.best_weights and self.best_epoch == self.epoch
         return {
             "epoch": self.epoch,
             "steps": self.steps,
-            "weights": self.model.state_dict(),
+            "weights": weights,
             "optimiser": self.optimiser.state_dict() if self.optimiser else None,
             "best": {
                 "loss": self.best_loss,
                 "epoch": self.best_epoch,
-                "weights": self.best_weights,
+                "weights": weights if newest else self.best_weights,
             },
             "record": self.record,
         }
@@ -70,7 +75,7 @@ class Training:
             self.optimiser.load_state_dict(state["optimiser"])
         best = state["best"]
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
-        self.best_weights = best["weights"]
+        self.best_weights = {name: value.clone() for name, value in best["weights"].items()}
 
     def take(self, record: Record) -> None:
         """Take in the record of an epoch that has just been trained."""

@@ -1,6 +1,7 @@
 """Training: a stream of records, resumable to the bit, honest about divergence."""
 
 import dataclasses
+import io
 import math
 
 import pytest
@@ -77,6 +78,27 @@ def test_the_best_weights_are_those_of_the_best_epoch(corpus):
     assert training.best_epoch == best + 1
     for name, value in training.best_weights.items():
         assert torch.equal(value, weights[best][name])
+
+
+def test_best_weights_that_are_the_newest_are_written_once_and_outlive_worse_epochs(corpus):
+    training = Training(_fresh(corpus), Recipe(batch=16, lr=0.03), seed=0)
+    next(fit(training, corpus, 1))
+    assert training.best_epoch == 1
+    once, twice = io.BytesIO(), io.BytesIO()
+    torch.save(state := training.dump(), once)
+    again = {**state["best"], "weights": training.best_weights}
+    torch.save({**state, "best": again}, twice)
+    assert len(once.getvalue()) < 0.9 * len(twice.getvalue())
+    once.seek(0)
+    goes_on = Training(_fresh(corpus), Recipe(batch=16, lr=3.0), seed=0)
+    goes_on.load(torch.load(once, weights_only=True))
+    expected = {name: value.clone() for name, value in training.best_weights.items()}
+    assert next(fit(goes_on, corpus, 2))["valid_token"] > goes_on.best_loss
+    later = io.BytesIO()
+    torch.save(goes_on.dump(), later)
+    later.seek(0)
+    for kept in (goes_on.best_weights, torch.load(later, weights_only=True)["best"]["weights"]):
+        assert all(torch.equal(kept[name], value) for name, value in expected.items())
 
 
 def test_published_gradients_pile_up_within_an_epoch_and_not_across(corpus):
