@@ -123,11 +123,10 @@ def ranks(values: Array) -> NDArray[np.int64]:
     """Each value's rank among those beside it (last axis): one more than how many are less."""
     order = np.argsort(values, axis=-1)
     ordered = np.take_along_axis(values, order, axis=-1)
-    repeats = np.diff(ordered, axis=-1, prepend=np.nan) == 0
-    places = np.arange(1, values.shape[-1] + 1)
+    least = np.broadcast_to(np.arange(1, values.shape[-1] + 1), order.shape).copy()
+    least[..., 1:][ordered[..., 1:] == ordered[..., :-1]] = 0  # equals have the first one's
     found = np.empty_like(order)
-    least = np.maximum.accumulate(np.where(repeats, 0, places), axis=-1)
-    np.put_along_axis(found, order, least, axis=-1)
+    np.put_along_axis(found, order, np.maximum.accumulate(least, axis=-1), axis=-1)
     return found
 
 

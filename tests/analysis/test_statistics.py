@@ -12,6 +12,7 @@ from analysis.frames.statistics import (
     mean_interval,
     paired_difference,
     rank_intervals,
+    ranks,
     stretch,
 )
 
@@ -29,6 +30,15 @@ def test_interval_is_scipys():
     ours = mean_interval(x)
     low, high = stats.t.interval(0.95, 6, loc=x.mean(), scale=stats.sem(x))
     assert np.allclose([ours.mean, ours.low, ours.high], [x.mean(), low, high], rtol=1e-12)
+
+
+@untimed
+@given(
+    arrays(np.float64, array_shapes(max_dims=3, max_side=5), elements=st.floats(-2, 2).map(round))
+)
+def test_ranks_are_scipys(values):
+    values[values == 2] = np.inf  # the loss of who thinks a word impossible
+    assert np.array_equal(ranks(values), stats.rankdata(values, method="min", axis=-1))
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
