@@ -53,7 +53,7 @@ class Training:
         The best weights, where they are those of this epoch, are the same object: written once.
         """
         weights = self.model.state_dict()
-        newest = self.best_weights and self.best_epoch == self.epoch
+        newest = 0 < self.epoch == self.best_epoch
         return {
             "epoch": self.epoch,
             "steps": self.steps,

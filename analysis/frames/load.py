@@ -3,7 +3,7 @@
     runs     a row per run: its identity, point, stage, seed, what kind of number it gives
     events   a row per (run, event, epoch): the lines of all records.ndjson, as last written
 
-All record files are joined, each line given its run's name, and parsed in one pass.
+All record files are joined and parsed in one pass; whose a line is, is found by counting lines.
 Where a line is damaged (a run was killed while it wrote) the lines are read one by one
 and the damaged ones are left out and counted; folders without a config are counted too.
 

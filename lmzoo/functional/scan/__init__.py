@@ -4,7 +4,7 @@ Each is the fast form of a cell's `step` loop and equals it, in outputs and grad
 they share: inputs are projected for all steps by one product, or word by word where they are
 words (`inputs.py`, `words.py`); time is the first axis, so that a step is one contiguous
 block; the forward sweep works in place and keeps what the reverse sweep reads; weight
-gradients are one product over all steps after it, or a share a step where a step is large
+gradients are products of all steps after it, or a share a step where a step is large
 (`gradients.py`).
 
     T steps, B sequences, E inputs, H units, G columns of a weight

@@ -4,9 +4,9 @@ r"""From the gradients of pre-activations to those of weights, biases and inputs
 
     ∂L/∂W_x, ∂L/∂b, ∂L/∂x    of the inputs (`inputs.py`)        ∂L/∂W_q = Σ_t q_tᵀ d_t
 
-Two ways to the same sums. Afterwards: every d_t is kept, and each weight gets one product
-over all steps when the sweep is done. In step: a step's share is added while d_t is in the
-cache, and the next step writes over it. `products.in_step` says which one pays.
+Two ways to the same sums. Afterwards: every d_t is kept, and each weight gets its products,
+one or one a step (`sums.py`), when the sweep is done. In step: a step's share is added while
+d_t is in the cache, and the next step writes over it. `products.in_step` says which one pays.
 """
 
 from collections.abc import Callable
