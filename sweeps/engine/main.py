@@ -1,5 +1,6 @@
 """The command line that every study has: `python sweeps/NAME.py [options]`."""
 
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -104,31 +105,35 @@ def _sweep(
         if dry_run:
             _describe(agenda, corpus, resources, as_json=as_json)
             return
-        _work(agenda, corpus, resources, fuse, as_json=as_json)
-    if not as_json:
-        raise SystemExit(_table(store.place.address))
+        raise SystemExit(_work(agenda, corpus, resources, fuse, as_json=as_json))
 
 
 def _work(
     agenda: Agenda, corpus: Corpus, resources: Any, fuse: int | None, *, as_json: bool
-) -> None:
-    """Train what is owed; exit code 130 if that was interrupted."""
+) -> int:
+    """Train what is owed and print the ranking; the exit code, 130 if that was interrupted."""
     say = Rich(stderr=True)
-    if agenda.done:
-        say.print(f"nothing left to do in {agenda.store.place}")
-        return
-    from sweeps.engine.tuner import train
+    with contextlib.ExitStack() as ray:
+        if agenda.done:
+            say.print(f"nothing left to do in {agenda.store.place}")
+        else:
+            from sweeps.engine.cluster import cluster
+            from sweeps.engine.tuner import train
 
-    with Console(agenda, as_json=as_json) as console:
-        complete = train(agenda, corpus, resources, console, fuse)
-    if not complete:
-        say.print("stopped; the same command goes on from here")
-        raise SystemExit(130)
+            ray.enter_context(cluster())
+            with Console(agenda, as_json=as_json) as console:
+                complete = train(agenda, corpus, resources, console, fuse)
+            if not complete:
+                say.print("stopped; the same command goes on from here")
+                return 130
+        # Ray takes more than a second to end, and the ranking is made meanwhile.
+        ranking = None if as_json else _ranking(agenda.store.place.address)
+    return ranking.wait() if ranking else 0
 
 
-def _table(path: str) -> int:
-    """Print the ranking, as `python analysis/rank.py PATH` does."""
-    return subprocess.run([sys.executable, "-m", "analysis.rank", path], check=False).returncode
+def _ranking(path: str) -> subprocess.Popen[bytes]:
+    """What prints the ranking, as `python analysis/rank.py PATH` does."""
+    return subprocess.Popen([sys.executable, "-m", "analysis.rank", path])
 
 
 def _describe(agenda: Agenda, corpus: Corpus, resources: Any, *, as_json: bool) -> None:
