@@ -4,9 +4,9 @@
 
 A parameter of all members is a slice of the columns, so the gradient's norm, clipping
 and the optimiser work on whole rows, with torch's own optimiser and one parameter group
-per member. A parameter that a member lacks (a cut path) is a zero whose gradient is kept
-at zero. Rows are made from trainings and written back to them: what lies on disk is the
-same as if nothing had been fused.
+per member, or with its state (`adam.py`). A parameter that a member lacks (a cut path) is
+a zero whose gradient is kept at zero. Rows are made from trainings and written back to
+them: what lies on disk is the same as if nothing had been fused.
 """
 
 import math
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.fit import Training
+from lmzoo.fuse.adam import RowAdam
 from lmzoo.optimisers import make_optimiser
 
 ALIGN = 16
@@ -74,6 +75,8 @@ class Rows:
             for row, t in zip(self._rows, trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
+        compiled = RowAdam.moves(self.optimiser, self.values)
+        self.adam = RowAdam(self.optimiser, self.values) if compiled else None
         self.read()
 
     @torch.no_grad()

@@ -153,6 +153,9 @@ class Company:
             fresh *= rows.moved
         if self.recipe.accumulate is Accumulate.EPOCH:
             rows.gradients += fresh
+        elif rows.adam is not None:
+            rows.adam.step(rates, self._clips, fresh)
+            return
         else:
             rows.gradients.copy_(fresh)
         norms = torch.linalg.vector_norm(rows.gradients, dim=1)
