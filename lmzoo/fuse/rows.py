@@ -29,21 +29,17 @@ class Layout:
 
     def __init__(self, host: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in host.named_parameters()}
-        self.widths: list[int] = []
-        self._starts: dict[str, int] = {}
-        for name, shape in self.shapes.items():
-            self._starts[name] = sum(self.widths)
-            self.widths.append(-(-math.prod(shape) // ALIGN) * ALIGN)
+        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
 
     @property
     def length(self) -> int:
         """N."""
         return sum(self.widths)
 
-    def at(self, row: Float[Tensor, "N"], name: str) -> Tensor:
-        """The part of a row that is this parameter, in its shape."""
-        shape = self.shapes[name]
-        return row[self._starts[name] :][: math.prod(shape)].view(shape)
+    def parts(self, row: Float[Tensor, "N"]) -> dict[str, Tensor]:
+        """The parts of a row that are its parameters, each in its shape."""
+        named = zip(self.shapes.items(), row.split(self.widths), strict=True)
+        return {name: part[: shape.numel()].view(shape) for (name, shape), part in named}
 
     def stacked(self, rows: Float[Tensor, "P N"]) -> dict[str, Tensor]:
         """Every parameter of all members, member first."""
@@ -64,8 +60,9 @@ class Rows:
         self.gradients = torch.zeros_like(self.values)
         self.moved = torch.zeros_like(self.values)
         for moved, training in zip(self.moved, trainings, strict=True):
+            parts = self.layout.parts(moved)
             for name, _ in training.model.named_parameters():
-                self.layout.at(moved, name).fill_(1)
+                parts[name].fill_(1)
         self.all_move = bool((self.moved == _present(self.layout)).all())
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
         for row, gradient in zip(self._rows, self.gradients, strict=True):
@@ -83,10 +80,12 @@ class Rows:
     def read(self) -> None:
         """Take in weights and optimiser state of the trainings, into the same memory."""
         for row, training in zip(self.values, self.trainings, strict=True):
+            parts = self.layout.parts(row)
             for name, parameter in training.model.named_parameters():
-                self.layout.at(row, name).copy_(parameter)
+                parts[name].copy_(parameter)
         self._read_states()
 
+    @torch.no_grad()
     def write_back(self) -> None:
         """Hand weights and optimiser state back to the trainings, each its own copy."""
         for row, group, training in zip(
@@ -95,13 +94,14 @@ class Rows:
             optimiser = training.optimiser
             assert optimiser is not None
             optimiser.param_groups[0]["lr"] = group["lr"]
+            held = dict(self.optimiser.state[row])
+            step = held.pop("step")
+            states = {key: self.layout.parts(value) for key, value in held.items()}
+            values = self.layout.parts(row.detach())
             for name, parameter in training.model.named_parameters():
-                with torch.no_grad():
-                    parameter.copy_(self.layout.at(row.detach(), name))
-                optimiser.state[parameter] = {
-                    key: value.clone() if key == "step" else self.layout.at(value, name).clone()
-                    for key, value in self.optimiser.state[row].items()
-                }
+                parameter.copy_(values[name])
+                kept = {key: parts[name].clone() for key, parts in states.items()}
+                optimiser.state[parameter] = {"step": step.clone(), **kept}
 
     def _read_states(self) -> None:
         """Continue from the trainings' optimisers; one that is fresh stays fresh."""
@@ -118,20 +118,20 @@ class Rows:
                     held[key] = held[key].copy_(value) if key in held else value
 
     def _row_state(self, states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for key in next(iter(states.values())):
-            if key == "step":  # all parameters of a training have made the same steps
-                found[key] = next(iter(states.values()))[key].clone()
-                continue
+        one = next(iter(states.values()))
+        # All parameters of a training have made the same steps.
+        found = {"step": one["step"].clone()}
+        for key in one.keys() - {"step"}:
             found[key] = torch.zeros(self.layout.length)
+            parts = self.layout.parts(found[key])
             for name, state in states.items():
-                self.layout.at(found[key], name).copy_(state[key])
+                parts[name].copy_(state[key])
         return found
 
 
 def _present(layout: Layout) -> Float[Tensor, "N"]:
     """One wherever a row holds a parameter, zero between them."""
     row = torch.zeros(layout.length)
-    for name in layout.shapes:
-        layout.at(row, name).fill_(1)
+    for part in layout.parts(row).values():
+        part.fill_(1)
     return row

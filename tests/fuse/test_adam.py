@@ -11,7 +11,7 @@ from lmzoo.recipe import Recipe
 
 P, N = 5, 37
 RATES = [1e-3, 1e-2, 0.1, 3e-2, 1e-2]
-CLIPS = [1.0, math.inf, 0.1, 1e9, 2.0]
+CLIPS = [1.0, math.inf, 0.125, 1e9, 2.0]
 DECAYS = [0.0, 0.1, 0.01, 0.0, 0.3]
 BEFORE = [0, 0, 4, 0, 2]
 """Steps that each row made before they came together."""
