@@ -4,6 +4,10 @@ The order is a function of (seed, epoch) alone, so a run cut off between epochs 
 as if nothing had happened. Batches hold sequences of like length: sequences are
 shuffled, sorted by length within pools of several batches, cut into batches, and the
 batches shuffled. Padding then costs little, and no metric depends on it.
+
+Which sequences stand together is the seed's; when batches of long ones come is the epoch's
+alone. So members that are trained together come to them at the same step, and none pads its
+short ones to another's long ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +33,9 @@ def epoch_batches(
     order = torch.randperm(len(lengths), generator=generator, device="cpu")
     pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
     batches = [rows for pool in pools for rows in pool.split(batch)]
-    return [
-        batches[i] for i in torch.randperm(len(batches), generator=generator, device="cpu").tolist()
-    ]
+    of_all = torch.Generator().manual_seed(stream(0, "lengths", epoch))
+    turns = torch.randperm(len(batches), generator=of_all, device="cpu")
+    return [batches[i] for i in turns.tolist()]
 
 
 def served(
