@@ -2,15 +2,17 @@
 
 import typer
 
-from lmzoo.commands.audit import audit_rows
-from lmzoo.commands.budget import budget
-from lmzoo.commands.catalogue import describe, list_rows
-from lmzoo.commands.gates import gates_of
-from lmzoo.commands.horizon import horizon
-from lmzoo.commands.posterior import write_posterior
-from lmzoo.commands.sample import sample
-from lmzoo.commands.train import train
-from lmzoo.edge import run
+from lmzoo.edge import importing, run
+
+with importing():
+    from lmzoo.commands.audit import audit_rows
+    from lmzoo.commands.budget import budget
+    from lmzoo.commands.catalogue import describe, list_rows
+    from lmzoo.commands.gates import gates_of
+    from lmzoo.commands.horizon import horizon
+    from lmzoo.commands.posterior import write_posterior
+    from lmzoo.commands.sample import sample
+    from lmzoo.commands.train import train
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 app.command("list")(list_rows)

@@ -1,8 +1,11 @@
-"""What every command line shares: one-line errors, and FIELD=VALUE settings."""
+"""What every command line shares: a quick start and end, one-line errors, FIELD=VALUE settings."""
 
+import atexit
+import contextlib
+import gc
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pydantic
@@ -13,8 +16,25 @@ from lmzoo.errors import UserError
 ROOTS = ("model", "recipe", "corpus")
 
 
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While it lasts nothing is collected: what imports make stays, and that is a great deal.
+
+    To look through it again and again is a tenth of the time that importing torch takes.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def run(app: Callable[..., Any]) -> NoReturn:
     """Run a typer app and exit; bad input ends with one line on stderr and exit code 2."""
+    # Or Python looks through all objects once more before it ends, for 0.2 to 0.4 s.
+    atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
     except UserError as error:

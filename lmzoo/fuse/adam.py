@@ -38,13 +38,16 @@ class RowAdam:
         return isinstance(optimiser, torch.optim.Adam) and has_loops(values)
 
     def step(
-        self, rates: Sequence[float], clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
+        self,
+        rates: Sequence[float] | Float[Tensor, "P"],
+        clips: Float[Tensor, "P"],
+        gradients: Float[Tensor, "P N"],
     ) -> None:
         """Clip and move every row; a clip of infinity does not."""
         from lmzoo.functional.kernels.adam import move
 
         one, numbers = self._groups[0], torch.float64
         decays = torch.tensor([group["weight_decay"] for group in self._groups], dtype=numbers)
-        each = arrays(torch.tensor(rates, dtype=numbers), clips.to(numbers), decays)
+        each = arrays(torch.as_tensor(rates, dtype=numbers), clips.to(numbers), decays)
         rows = arrays(self._values, gradients, self._m, self._v, self._steps)
         move(*rows, *each, one["decoupled_weight_decay"], *one["betas"], one["eps"])

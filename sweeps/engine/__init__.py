@@ -1,5 +1,8 @@
 """The machinery under the studies; only this folder knows Ray and Optuna."""
 
-from sweeps.engine.main import main as main
-from sweeps.engine.study import Point as Point
-from sweeps.engine.study import Study as Study
+from lmzoo.edge import importing
+
+with importing():
+    from sweeps.engine.main import main as main
+    from sweeps.engine.study import Point as Point
+    from sweeps.engine.study import Study as Study

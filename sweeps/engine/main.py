@@ -15,7 +15,7 @@ from rich.console import Console as Rich
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import read_settings, run
+from lmzoo.edge import importing, read_settings, run
 from lmzoo.errors import UserError
 from lmzoo.space import parse_range
 from sweeps.engine.agenda import Agenda
@@ -117,8 +117,9 @@ def _work(
         if agenda.done:
             say.print(f"nothing left to do in {agenda.store.place}")
         else:
-            from sweeps.engine.cluster import cluster
-            from sweeps.engine.tuner import train
+            with importing():
+                from sweeps.engine.cluster import cluster
+                from sweeps.engine.tuner import train
 
             ray.enter_context(cluster())
             with Console(agenda, as_json=as_json) as console:
