@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
+from lmzoo.functional.members import mapped
 from lmzoo.types import Embeddings
 
 PLAIN = 1 << 20
@@ -36,53 +37,73 @@ def log_normalisers(
     """Log Σ_v exp(table_v · y) for every vector of `y`."""
     if y.shape[:-1].numel() * len(table) <= plain:
         return torch.logsumexp(y @ table.T, dim=-1)
-    return _LogNormalisers.apply(y.flatten(0, -2), table).unflatten(0, y.shape[:-1])  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    rows = y.reshape(1, -1, y.shape[-1])
+    return _LogNormalisers.apply(rows, table[None])[0].view(y.shape[:-1])
 
 
 class _LogNormalisers(ByHand):
+    """(y, table), each with members first -> (log z,)."""
+
     @staticmethod
-    def forward(y: Tensor, table: Tensor) -> Tensor:
-        log_z, (height, width, logits_of) = y.new_empty(len(y)), _tile(y, table)
-        for rows in _cuts(len(y), height):
-            top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])
-            for words in _cuts(len(table), width):
-                logits = logits_of(y[rows], table[words])
-                before, top = top, torch.maximum(top, logits.amax(1))
-                new = logits.sub_(top[:, None]).exp_().sum(1)
-                total = total * (before - top).exp_() + new
-            log_z[rows] = total.log_() + top
-        return log_z
+    def forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
+        log_z = y.new_empty(y.shape[:-1])
+        for one in zip(y, table, log_z, strict=True):  # each is large enough alone
+            _fill(*one)
+        return (log_z,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs, output)
+        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _Gradients.apply(*ctx.saved_tensors, slope)
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        return _Gradients.apply(*ctx.saved_tensors, *upstream)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return torch.stack(list(_each(_LogNormalisers, info, in_dims, inputs))), 0
+    def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
+        return mapped(_LogNormalisers, info.batch_size, in_dims, given)
 
 
 class _Gradients(WayBack):
-    @staticmethod
-    def forward(y: Tensor, table: Tensor, log_z: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        to_y, to_table = torch.zeros_like(y), torch.zeros_like(table)
-        height, width, logits_of = _tile(y, table)
-        for rows in _cuts(len(y), height):
-            weighted, own = slope[rows, None] * y[rows], to_y[rows]
-            for words in _cuts(len(table), width):
-                p = logits_of(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
-                own.addmm_(p, table[words])
-                to_table[words].addmm_(p.T, weighted)
-        return to_y * slope[:, None], to_table
+    """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = _each(_Gradients, info, in_dims, inputs)
-        return tuple(torch.stack(part) for part in zip(*found, strict=True)), (0, 0)
+    def forward(*given: Tensor) -> tuple[Tensor, Tensor]:
+        to_y, to_table = (torch.zeros_like(one) for one in given[:2])
+        for one in zip(*given, to_y, to_table, strict=True):
+            _add_gradients(*one)
+        return to_y, to_table
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
+        return mapped(_Gradients, info.batch_size, in_dims, given)
+
+
+def _fill(y: Tensor, table: Tensor, log_z: Tensor) -> None:
+    """One member's log z."""
+    height, width, logits_of = _tile(y, table)
+    for rows in _cuts(len(y), height):
+        top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])
+        for words in _cuts(len(table), width):
+            logits = logits_of(y[rows], table[words])
+            before, top = top, torch.maximum(top, logits.amax(1))
+            new = logits.sub_(top[:, None]).exp_().sum(1)
+            total = total * (before - top).exp_() + new
+        log_z[rows] = total.log_() + top
+
+
+def _add_gradients(
+    y: Tensor, table: Tensor, log_z: Tensor, slope: Tensor, to_y: Tensor, to_table: Tensor
+) -> None:
+    """One member's gradients."""
+    height, width, logits_of = _tile(y, table)
+    for rows in _cuts(len(y), height):
+        weighted, own = slope[rows, None] * y[rows], to_y[rows]
+        for words in _cuts(len(table), width):
+            p = logits_of(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
+            own.addmm_(p, table[words])
+            to_table[words].addmm_(p.T, weighted)
+    to_y *= slope[:, None]
 
 
 def _tile(y: Tensor, table: Tensor) -> tuple[int, int, Callable[[Tensor, Tensor], Tensor]]:
@@ -99,15 +120,3 @@ def _tile(y: Tensor, table: Tensor) -> tuple[int, int, Callable[[Tensor, Tensor]
 
 def _cuts(count: int, size: int) -> Iterator[slice]:
     return (slice(i, min(i + size, count)) for i in range(0, count, size))
-
-
-def _each(
-    function: type[torch.autograd.Function], info: Any, in_dims: Any, inputs: tuple[Tensor, ...]
-) -> Iterator[Any]:
-    """The function for each member of a mapped call in turn: each is large enough alone."""
-    for member in range(info.batch_size):
-        own = (
-            x if dim is None else x.select(dim, member)
-            for x, dim in zip(inputs, in_dims, strict=True)
-        )
-        yield function.apply(*own)

@@ -36,3 +36,12 @@ class Members:
             pairs = zip(found, axes, strict=True)
             found = [tensor.unflatten(axis, (self.size, -1)) for tensor, axis in pairs]
         return tuple(found), tuple(axes)
+
+
+def mapped(
+    function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]
+) -> tuple[Any, Any]:
+    """The rule by which `vmap` runs a function whose tensors all have members first."""
+    members = Members(size, already=True)
+    found = function.apply(*members.join(given, dims, [0] * len(given)))
+    return members.split(found, [0] * len(found))

@@ -13,7 +13,7 @@ waits for memory in each. On a CPU it is done a tile at a time, which stays in t
 Derived here; the mixture is S0's, zoo.md 1.4.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.members import Members
+from lmzoo.functional.members import mapped
 from lmzoo.functional.processor import arrays, has_loops
 
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -126,7 +126,7 @@ class _Score(ByHand):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return _mapped(_Score, info.batch_size, in_dims, given)
+        return mapped(_Score, info.batch_size, in_dims, given)
 
 
 class _Reverse(WayBack):
@@ -156,17 +156,10 @@ class _Reverse(WayBack):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return _mapped(_Reverse, info.batch_size, in_dims, given)
+        return mapped(_Reverse, info.batch_size, in_dims, given)
 
 
 def _logits(
     y: Float[Tensor, "P N E"], weight: Float[Tensor, "P K E"], bias: Float[Tensor, "P K"]
 ) -> Float[Tensor, "P N K"]:
     return torch.bmm(y, weight.mT).add_(bias.unsqueeze(-2))
-
-
-def _mapped(function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:
-    """What is mapped over becomes members, beside those that there are."""
-    members = Members(size, already=True)
-    found = function.apply(*members.join(given, dims, [0] * len(given)))
-    return members.split(found, [0] * len(found))
