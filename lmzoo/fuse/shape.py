@@ -53,11 +53,14 @@ MOST = 2**19
 
 Beyond it a member's own arithmetic fills the processor, and P of them only spill its cache.
 """
+TABLE = 2**16
+"""The same of a table of embeddings (V, E): what is made of it fills the cache by itself."""
 
 
 def pays(model: Any, recipe: Recipe, task: Task) -> bool:
     """Whether members of this size are faster together; a rule, so that it is the same anywhere."""
-    return recipe.batch * task.length * getattr(model, "width", 1) <= MOST
+    width = getattr(model, "width", 1)
+    return recipe.batch * task.length * width <= MOST and task.vocab * width <= TABLE
 
 
 def fusible(model: LanguageModel) -> str:

@@ -8,7 +8,7 @@ from torch import nn
 
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.fuse.shape import fusible, shape, whole
+from lmzoo.fuse.shape import fusible, pays, shape, whole
 from lmzoo.recipe import Recipe
 from tests.tiny import tiny
 
@@ -102,3 +102,22 @@ def test_frozen_parameters_are_refused():
     model = tiny("DLM46")
     model.embedding.weight.requires_grad = False
     assert "frozen" in fusible(model)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "width", "batch", "length", "together"),
+    [
+        (251, 32, 100, 20, True),  # the main sweep
+        (2000, 32, 100, 20, True),
+        (4000, 16, 100, 20, True),
+        (200, 128, 100, 20, True),
+        (82, 128, 64, 100, False),  # characters: the rest of a step is too large
+        (4000, 32, 100, 20, False),  # the table is
+        (14450, 16, 100, 20, False),
+        (14450, 48, 280, 20, False),  # Multi30k's words
+    ],
+)
+def test_sides_that_were_measured_as_the_faster(vocab, width, batch, length, together):
+    """docs/performance.md, the tables of `--fuse auto`."""
+    task = Task(vocab=vocab, length=length)
+    assert pays(_mgu([], width=width), Recipe(batch=batch), task) is together
