@@ -3,7 +3,8 @@
     python benchmarks/sweep.py --out runs/bench/sweep.json
 
 The main sweep (`sweeps/gru_ablation.py`, embedded captions) from nothing to its table, as a
-user starts it, with `--fuse auto` and then with `--fuse off`, each into a store of its own.
+user starts it, with `--fuse auto` and then with `--fuse off`, each into a store of its own,
+after a small one that warms everything up.
 
     wall    by the clock, from the command to its exit: Ray's start and the ranking are in it
     bound   Σ `seconds` of all epochs of all its runs / cores
@@ -56,6 +57,8 @@ def main(
     asked = ["--max-concurrent", str(cores)]
     for name, value in (("--epochs", epochs), ("--seeds", seeds), ("--points", points)):
         asked += [name, str(value)] if value else []
+    # Loops are compiled by a clone's first sweep, and kept.
+    sweep(["--points", "wild type", "--epochs", "1", "--samples", "1", "--seeds", "2"])
     auto, off = (sweep([*asked, "--fuse", fuse]) for fuse in ("auto", "off"))
     smaller = " ".join(asked[2:]).replace("--", "")
     rows = compare(auto, off, cores, f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}")
