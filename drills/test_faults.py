@@ -87,7 +87,7 @@ def disk(tmp_path):
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("faults", [len(KINDS), 30])
 def test_faults_change_no_digit(faults, script, disk, study, corpus, corpus_fields, tmp_path):
-    changes = long(study, epochs=faults, samples=faults // 5 + 3)
+    changes = long(study, epochs=2 * faults, samples=faults // 5 + 3)
     undisturbed = tmp_path / "undisturbed"
     args = changes, script(changes), disk, study, corpus, corpus_fields, undisturbed
     assert Counter(strike(faults, 1, *args).done) == dict.fromkeys(KINDS, faults // len(KINDS))

@@ -9,6 +9,29 @@ import pytest
 
 from sweeps.engine import cluster as clusters
 
+TAKEN = """
+import os
+from sweeps.engine.cluster import cluster
+import sweeps.engine.tuner
+import ray
+from ray.tune.execution.class_cache import _ActorClassCache
+from tests.sweeps.processes import descendants, wait_until
+
+class Trainable:
+    def process(self):
+        return os.getpid()
+
+def idle():
+    return {pid for pid, name in descendants(os.getpid()).items() if name.startswith("ray::IDLE")}
+
+with cluster():
+    wait_until(lambda: bool(idle()), 60)
+    before = idle()
+    actor = _ActorClassCache().get(Trainable).remote()
+    taken = ray.get(actor.process.remote()) in before
+print(taken)
+"""
+
 
 @pytest.mark.parametrize("failures", [0, clusters.STARTS - 1, clusters.STARTS])
 def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
@@ -47,3 +70,15 @@ def test_a_study_that_imports_ray_first_is_refused(tmp_path):
     (said,) = done.stderr.splitlines()[-1:]
     assert said.startswith("error: ray was imported before"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_actors_of_tune_take_processes_that_ray_has_started_already():
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN],
+        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.strip() == "True", done.stderr
