@@ -40,7 +40,7 @@ def gradients(corpus: Corpus, clip: float | None) -> list[Tensor]:
 
 
 def moved(corpus: Corpus, clips: list[float | None], fresh: Tensor) -> Tensor:
-    """What each member's first step took for its gradient, which was `fresh`: m is (1 − β) of it."""
+    """What each member's first step took its gradient `fresh` for: m is (1 − β) of it."""
     company = Company([training(corpus, clip) for clip in clips])
     company._move([1e-3] * len(clips), fresh.expand(len(clips), -1).clone())
     groups = company.rows.optimiser.param_groups
