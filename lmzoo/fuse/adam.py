@@ -26,7 +26,7 @@ class RowAdam:
     def __init__(self, optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> None:
         """The optimiser is fresh; the state that it gets is rows of what is made here."""
         self._groups, self._values = optimiser.param_groups, values
-        self._steps = torch.zeros(len(values))
+        self._steps = torch.zeros(len(values), dtype=torch.float32)
         self._m, self._v = torch.zeros_like(values), torch.zeros_like(values)
         for p, group in enumerate(self._groups):
             state = {"step": self._steps[p], "exp_avg": self._m[p], "exp_avg_sq": self._v[p]}
