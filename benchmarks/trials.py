@@ -115,7 +115,8 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     from sweeps.engine.fused import read_fuse
     from sweeps.engine.resolve import corpus_config, resolve
     from sweeps.engine.store import Store
-    from sweeps.engine.tuner import Resources, train
+    from sweeps.engine.cluster import Resources, cluster
+    from sweeps.engine.tuner import train
 
     class Watched(Console):
         """A console that also looks at the clock."""
@@ -138,7 +139,7 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     with closing(Store(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
         agenda = Agenda(study, points[:1], corpus, store)
         said, sys.stdout = sys.stdout, nowhere
-        with Watched(agenda, as_json=True) as console:
+        with Watched(agenda, as_json=True) as console, cluster():
             complete = train(agenda, corpus, Resources(1.0, 0.0, 2), console, read_fuse(fuse))
         sys.stdout = said
     assert complete

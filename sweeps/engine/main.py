@@ -121,8 +121,9 @@ def _work(
                 from sweeps.engine.cluster import cluster
                 from sweeps.engine.tuner import train
 
+            console = Console(agenda, as_json=as_json)  # while stdout is still its own
             ray.enter_context(cluster())
-            with Console(agenda, as_json=as_json) as console:
+            with console:
                 complete = train(agenda, corpus, resources, console, fuse)
             if not complete:
                 say.print("stopped; the same command goes on from here")
