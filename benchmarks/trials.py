@@ -111,11 +111,11 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     """A sweep of so many confirm runs."""
     from sweeps.engine import Point, Study
     from sweeps.engine.agenda import Agenda
+    from sweeps.engine.cluster import Resources, cluster
     from sweeps.engine.console import Console
     from sweeps.engine.fused import read_fuse
     from sweeps.engine.resolve import corpus_config, resolve
     from sweeps.engine.store import Store
-    from sweeps.engine.cluster import Resources, cluster
     from sweeps.engine.tuner import train
 
     class Watched(Console):
