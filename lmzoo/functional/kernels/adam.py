@@ -21,10 +21,9 @@ def move(x, g, m, v, steps, rates, clips, decays, decoupled, beta1, beta2, eps):
         steps[p] += 1
         whole1, whole2 = 1 - beta1 ** steps[p], 1 - beta2 ** steps[p]
         rate, spread, least = number(rates[p] / whole1), number(1 / sqrt(whole2)), number(eps)
-        into, onto = (
-            number(0 if decoupled else decays[p]),
-            number(1 - rates[p] * decays[p] if decoupled else 1),
-        )
+        # Weight decay goes into the gradient; decoupled, onto the weights themselves.
+        into = number(0 if decoupled else decays[p])
+        onto = number(1 - rates[p] * decays[p] if decoupled else 1)
         new1, new2, old2 = number(1 - beta1), number(1 - beta2), number(beta2)
         for i in range(len(row)):
             one = slope[i] * kept + into * row[i]
