@@ -168,7 +168,7 @@ class Company:
 def _of_one_size(
     chosen: Sequence[Int[Tensor, "_"]],
 ) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
-    """The members' batches side by side: an epoch's one short batch comes at other times.
+    """The members' batches side by side: at other epochs the one short batch comes at other times.
 
     It is filled up with its own first sequence, and what is kept says what is no filling;
     None where there is none.

@@ -48,7 +48,7 @@ def moved(corpus: Corpus, clips: list[float | None], fresh: Tensor) -> Tensor:
     return torch.stack([state["exp_avg"] for state in states]) / (1 - groups[0]["betas"][0])
 
 
-@pytest.fixture(params=["compiled", "operations"], autouse=True)
+@pytest.fixture(params=["compiled", "operations"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members are moved in one compiled pass, or by torch's optimiser."""
     if request.param == "operations":
@@ -85,6 +85,7 @@ def test_below_the_threshold_every_step_is_as_without_one_to_the_bit(corpus: Cor
     assert all(one.equal(other) for one, other in zip(free, clipped, strict=True))
 
 
+@pytest.mark.usefixtures("way")
 def test_side_by_side_a_clipped_gradient_points_where_it_pointed(
     corpus: Corpus, fresh: Tensor
 ) -> None:
@@ -94,6 +95,7 @@ def test_side_by_side_a_clipped_gradient_points_where_it_pointed(
         same_direction(fresh, row)
 
 
+@pytest.mark.usefixtures("way")
 def test_side_by_side_who_is_below_its_threshold_is_not_touched(
     corpus: Corpus, fresh: Tensor
 ) -> None:
