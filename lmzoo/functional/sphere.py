@@ -18,7 +18,7 @@ from torch import Tensor
 from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.processor import arrays, has_loops
 
-LARGE = 2**13
+LARGE = 2**9
 """Numbers from which a loop gains more than the call of an autograd function costs."""
 SHORTEST = 1e-12
 """A vector shorter than this keeps a length in proportion."""
@@ -44,13 +44,15 @@ class _Onto(ByHand):
         from lmzoo.functional.kernels import sphere as kernels
 
         y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
-        rows, onto = arrays(_rows(x), _rows(y))
-        kernels.onto(rows, radius, radius / SHORTEST, onto, f.view(-1).numpy())
+        laid = _time_first(x)
+        steps, rows, width = laid.shape
+        into = y.view(rows, steps, width), f.view(rows, steps)
+        kernels.onto(*arrays(laid), radius, radius / SHORTEST, *arrays(*into))
         return y, f
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.radius = inputs[1]
+        ctx.radius, ctx.steps = inputs[1], len(_time_first(inputs[0]))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
 
@@ -58,7 +60,7 @@ class _Onto(ByHand):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None]:
         (g, df), (y, f) = upstream, ctx.saved_tensors
         if g is not None and df is None and not torch.is_grad_enabled():
-            return _Reverse.apply(g, y, f, ctx.radius), None
+            return _Reverse.apply(g, y, f, ctx.radius, ctx.steps), None
         found, squared = None, ctx.radius**2
         inside = (f < ctx.radius / SHORTEST)[..., None]
         if g is not None:
@@ -76,26 +78,35 @@ class _Onto(ByHand):
 
 
 class _Reverse(WayBack):
-    """(g, y, f, R) -> ∂L/∂x; `_Onto.backward` has another way where that is differentiated."""
+    """(g, y, f, R, T) -> ∂L/∂x, lying as x; `_Onto.backward` differentiates it another way."""
 
     @staticmethod
-    def forward(g: Tensor, y: Tensor, f: Tensor, radius: float) -> Tensor:
+    def forward(g: Tensor, y: Tensor, f: Tensor, radius: float, steps: int) -> Tensor:
         from lmzoo.functional.kernels import sphere as kernels
 
-        dx = g.new_empty(g.shape)
-        given = arrays(_rows(g), _rows(y), f.flatten())
-        kernels.reverse(*given, radius, radius / SHORTEST, _rows(dx).numpy())
-        return dx
+        *lead, width = g.shape
+        if steps > 1:
+            lead.pop()
+        given = arrays(*(one.reshape(-1, steps, width) for one in (g, y)), f.reshape(-1, steps))
+        dx = g.new_empty(steps, *lead, width)
+        into = dx.view(steps, len(given[0]), width)
+        kernels.reverse(*given, radius, radius / SHORTEST, *arrays(into))
+        return dx.movedim(0, -2) if steps > 1 else dx[0]
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
-        *tensors, radius = given
+        *tensors, radius, steps = given
         joined = [
             one.expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
             for one, dim in zip(tensors, in_dims, strict=False)
         ]
-        return _Reverse.apply(*joined, radius), 0
+        return _Reverse.apply(*joined, radius, steps), 0
 
 
-def _rows(x: Float[Tensor, "*N E"]) -> Float[Tensor, "M E"]:
-    return x.reshape(-1, x.shape[-1])
+def _time_first(x: Float[Tensor, "*N E"]) -> Float[Tensor, "T N E"]:
+    """As a recurrence wrote it, where it did: the last axis but one first; else with a T of 1."""
+    if x.dim() > 2 and not x.is_contiguous():
+        written = x.movedim(-2, 0)
+        if written.is_contiguous():
+            return written.flatten(1, -2)
+    return x.reshape(1, -1, x.shape[-1])

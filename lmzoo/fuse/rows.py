@@ -10,7 +10,7 @@ them: what lies on disk is the same as if nothing had been fused.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -36,16 +36,11 @@ class Layout:
         """N."""
         return sum(self.widths)
 
-    def parts(self, row: Float[Tensor, "N"]) -> dict[str, Tensor]:
-        """The parts of a row that are its parameters, each in its shape."""
-        named = zip(self.shapes.items(), row.split(self.widths), strict=True)
-        return {name: part[: shape.numel()].view(shape) for (name, shape), part in named}
-
     def stacked(self, rows: Float[Tensor, "P N"]) -> dict[str, Tensor]:
-        """Every parameter of all members, member first."""
+        """Every parameter of all members, member first, where it stands in the rows."""
         columns = rows.split(self.widths, dim=1)
         return {
-            name: column[:, : math.prod(shape)].unflatten(1, shape or (1,)).reshape(-1, *shape)
+            name: column[:, : math.prod(shape)].view(-1, *shape)
             for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
         }
 
@@ -58,12 +53,20 @@ class Rows:
         self.layout = Layout(host)
         self.values = torch.zeros(len(trainings), self.layout.length)
         self.gradients = torch.zeros_like(self.values)
-        self.moved = torch.zeros_like(self.values)
-        for moved, training in zip(self.moved, trainings, strict=True):
-            parts = self.layout.parts(moved)
-            for name, _ in training.model.named_parameters():
-                parts[name].fill_(1)
-        self.all_move = bool((self.moved == _present(self.layout)).all())
+        self.weights = self.layout.stacked(self.values)
+        """Every parameter of all members; a loss is made of these."""
+        for weight in self.weights.values():
+            weight.requires_grad_()
+        self._slopes = list(self.layout.stacked(self.gradients).values())
+        each = [dict(training.model.named_parameters()) for training in trainings]
+        self._there = [
+            (name, p, parameters[name])
+            for name in self.layout.shapes
+            for p, parameters in enumerate(each)
+            if name in parameters
+        ]
+        self.moved = self._moved()
+        """One where a member has a parameter, zero where it lacks it; None if none lacks any."""
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
         for row, gradient in zip(self._rows, self.gradients, strict=True):
             row.grad = gradient
@@ -76,62 +79,76 @@ class Rows:
         self.adam = RowAdam(self.optimiser, self.values) if compiled else None
         self.read()
 
+    def differentiate(self, loss: Float[Tensor, ""], *, pile: bool) -> None:
+        """Put the loss's gradients in place of those that are there, or `pile` them on these."""
+        found = torch.autograd.grad(loss, list(self.weights.values()), materialize_grads=True)
+        (_add if pile else _copy)(self._slopes, list(found))
+        if self.moved is not None:
+            self.gradients *= self.moved
+
     @torch.no_grad()
     def read(self) -> None:
         """Take in weights and optimiser state of the trainings, into the same memory."""
-        for row, training in zip(self.values, self.trainings, strict=True):
-            parts = self.layout.parts(row)
-            for name, parameter in training.model.named_parameters():
-                parts[name].copy_(parameter)
-        self._read_states()
+        _copy(self._parts(self.values), [parameter for *_, parameter in self._there])
+        # All parameters of a training have made the same steps; one that is fresh stays fresh.
+        states = self._states()
+        going = {p: state for (_, p, _), state in zip(self._there, states, strict=True) if state}
+        for key in next(iter(going.values()), {}):
+            found = torch.zeros_like(self.values)
+            if key != "step":
+                pairs = list(zip(self._parts(found), states, strict=True))
+                _copy([part for part, one in pairs if one], [one[key] for _, one in pairs if one])
+            for p, state in going.items():
+                held = self.optimiser.state[self._rows[p]]
+                value = state[key] if key == "step" else found[p]
+                held[key] = held[key].copy_(value) if key in held else value.clone()
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Hand weights and optimiser state back to the trainings, each its own copy."""
-        for row, group, training in zip(
-            self._rows, self.optimiser.param_groups, self.trainings, strict=True
-        ):
-            optimiser = training.optimiser
-            assert optimiser is not None
-            optimiser.param_groups[0]["lr"] = group["lr"]
-            held = dict(self.optimiser.state[row])
-            step = held.pop("step")
-            states = {key: self.layout.parts(value) for key, value in held.items()}
-            values = self.layout.parts(row.detach())
-            for name, parameter in training.model.named_parameters():
-                parameter.copy_(values[name])
-                kept = {key: parts[name].clone() for key, parts in states.items()}
-                optimiser.state[parameter] = {"step": step.clone(), **kept}
-
-    def _read_states(self) -> None:
-        """Continue from the trainings' optimisers; one that is fresh stays fresh."""
-        for row, training in zip(self._rows, self.trainings, strict=True):
+        for group, training in zip(self.optimiser.param_groups, self.trainings, strict=True):
             assert training.optimiser is not None
-            states = {
-                name: training.optimiser.state[parameter]
-                for name, parameter in training.model.named_parameters()
-                if parameter in training.optimiser.state
-            }
-            if states:
-                held = self.optimiser.state[row]
-                for key, value in self._row_state(states).items():
-                    held[key] = held[key].copy_(value) if key in held else value
+            training.optimiser.param_groups[0]["lr"] = group["lr"]
+        given = self._parts(self.values)
+        into: list[Tensor] = [parameter for *_, parameter in self._there]
+        held = [self.optimiser.state[row] for row in self._rows]
+        states = self._states()
+        for key in held[0]:
+            values = [state[key] for state in held]
+            if key == "step":
+                parts = [values[p] for _, p, _ in self._there]
+            else:
+                parts = self._parts(torch.stack(values))
+            for state, part in zip(states, parts, strict=True):
+                if key not in state:
+                    state[key] = torch.empty_like(part)
+                into.append(state[key])
+            given += parts
+        _copy(into, given)
 
-    def _row_state(self, states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        one = next(iter(states.values()))
-        # All parameters of a training have made the same steps.
-        found = {"step": one["step"].clone()}
-        for key in one.keys() - {"step"}:
-            found[key] = torch.zeros(self.layout.length)
-            parts = self.layout.parts(found[key])
-            for name, state in states.items():
-                parts[name].copy_(state[key])
-        return found
+    def _moved(self) -> Float[Tensor, "P N"] | None:
+        if len(self._there) == len(self.trainings) * len(self.layout.shapes):
+            return None
+        moved = torch.zeros_like(self.values)
+        for part in self._parts(moved):
+            part.fill_(1)
+        return moved
+
+    def _parts(self, rows: Float[Tensor, "P N"]) -> list[Tensor]:
+        """The parts of rows that are the trainings' parameters, in the order of these."""
+        columns = {name: column.unbind() for name, column in self.layout.stacked(rows).items()}
+        return [columns[name][p] for name, p, _ in self._there]
+
+    def _states(self) -> list[dict[str, Tensor]]:
+        """What the trainings' optimisers hold of each parameter; of a fresh one nothing yet."""
+        states = [training.optimiser.state for training in self.trainings if training.optimiser]
+        return [states[p][parameter] for _, p, parameter in self._there]
 
 
-def _present(layout: Layout) -> Float[Tensor, "N"]:
-    """One wherever a row holds a parameter, zero between them."""
-    row = torch.zeros(layout.length)
-    for part in layout.parts(row).values():
-        part.fill_(1)
-    return row
+def _copy(into: list[Tensor], given: list[Tensor]) -> None:
+    """All in one call: a call for each would take several times as long as the copies."""
+    torch._foreach_copy_(into, given)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _add(into: list[Tensor], given: list[Tensor]) -> None:
+    torch._foreach_add_(into, given)  # pyright: ignore[reportPrivateImportUsage]

@@ -133,31 +133,23 @@ class Company:
         *given: Tensor,
     ) -> None:
         """Move every member, each by its own batch; what is not `kept` fills a batch up."""
-        rows = self.rows
-        values = rows.values.detach().requires_grad_()
         with beside(self.host):
-            raised = self._objective(rows.layout.stacked(values), tokens, lengths, *given)
+            raised = self._objective(self.rows.weights, tokens, lengths, *given)
         if kept is not None:
             raised, lengths = raised.where(kept[..., None], 0.0), lengths.where(kept, 1)
-        loss_of(raised, lengths, self.recipe.loss).sum().backward()
+        self.rows.differentiate(
+            loss_of(raised, lengths, self.recipe.loss).sum(),
+            pile=self.recipe.accumulate is Accumulate.EPOCH,
+        )
         self.total += raised.detach().double().sum((1, 2))
-        assert values.grad is not None
-        self._move(rates, values.grad)
+        self._move(rates)
 
-    def _move(
-        self, rates: Sequence[float] | Float[Tensor, "P"], fresh: Float[Tensor, "P N"]
-    ) -> None:
-        """Clip and move every member; gradients pile up where the recipe says so."""
+    def _move(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
+        """Clip and move every member."""
         rows = self.rows
-        if not rows.all_move:
-            fresh *= rows.moved
-        if self.recipe.accumulate is Accumulate.EPOCH:
-            rows.gradients += fresh
-        elif rows.adam is not None:
-            rows.adam.step(rates, self._clips, fresh)
+        if rows.adam is not None and self.recipe.accumulate is Accumulate.STEP:
+            rows.adam.step(rates, self._clips, rows.gradients)
             return
-        else:
-            rows.gradients.copy_(fresh)
         norms = torch.linalg.vector_norm(rows.gradients, dim=1)
         rows.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
         for rate, group in zip(rates, rows.optimiser.param_groups, strict=True):
@@ -187,10 +179,9 @@ def _evaluate(rows: Rows, host: LanguageModel, part: Sequences) -> list[Losses]:
     score = vmap(
         as_function(host.eval(), "log_prob"), in_dims=(0, None, None, *[None] * len(part.given))
     )
-    stacked = rows.layout.stacked(rows.values)
     nll = torch.empty(len(rows.values), len(part), dtype=torch.float64, device="cpu")
     for chosen in part.lengths.argsort(stable=True).split(EVALUATED):
         some = gather(part, chosen, trim=not host.leaks)
-        scores = score(stacked, some.tokens, some.lengths, *some.given)
+        scores = score(rows.weights, some.tokens, some.lengths, *some.given)
         nll[:, chosen.cpu()] = -scores.double().sum(2).cpu()
     return [losses(one, part.lengths) for one in nll]

@@ -136,3 +136,21 @@ def test_few_vectors_take_the_plain_formula(monkeypatch: pytest.MonkeyPatch) -> 
     many = vectors(2, LARGE // 2).requires_grad_()
     names = [onto_sphere(x, RADIUS).grad_fn.name() for x in (few, many)]
     assert ["_Onto" in name for name in names] == [False, True]
+
+
+@pytest.mark.parametrize("axes", [(3, 5), (2, 3, 5), (1, 2, 1, 3, 5)])
+def test_what_lies_time_first_is_read_and_answered_so(axes: tuple[int, ...]) -> None:
+    """A recurrence writes it so, and reads its gradient so."""
+    written = vectors(4, *axes)
+    x = written.movedim(0, -2).requires_grad_()
+    y = onto_sphere(x, RADIUS)
+    assert y.is_contiguous()
+    weights = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+    (found,) = torch.autograd.grad((y * weights).sum(), x)
+    assert found.movedim(-2, 0).is_contiguous()
+    agree(written.movedim(0, -2))
+    upstreams = vectors(3, *y.shape, seed=1)
+    back = [torch.autograd.grad(onto_sphere(x, RADIUS), x, g)[0] for g in upstreams]
+    y = onto_sphere(x, RADIUS)
+    mapped = vmap(lambda g: torch.autograd.grad(y, x, g, retain_graph=True)[0])(upstreams)
+    same(mapped, torch.stack(back), FINE, "many upstreams at once")

@@ -42,7 +42,8 @@ def gradients(corpus: Corpus, clip: float | None) -> list[Tensor]:
 def moved(corpus: Corpus, clips: list[float | None], fresh: Tensor) -> Tensor:
     """What each member's first step took its gradient `fresh` for: m is (1 − β) of it."""
     company = Company([training(corpus, clip) for clip in clips])
-    company._move([1e-3] * len(clips), fresh.expand(len(clips), -1).clone())
+    company.rows.gradients.copy_(fresh.expand(len(clips), -1))
+    company._move([1e-3] * len(clips))
     groups = company.rows.optimiser.param_groups
     states = (company.rows.optimiser.state[group["params"][0]] for group in groups)
     return torch.stack([state["exp_avg"] for state in states]) / (1 - groups[0]["betas"][0])
@@ -64,8 +65,10 @@ def same_direction(one: Tensor, other: Tensor) -> None:
 @pytest.fixture
 def fresh(corpus: Corpus) -> Tensor:
     """A gradient of norm 10 or so, one of its numbers far above the others."""
-    row = Company([training(corpus, None)]).rows.moved[0]
-    noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(0)) * row
+    layout = Company([training(corpus, None)]).rows.layout
+    noise, generator = torch.zeros(layout.length), torch.Generator().manual_seed(0)
+    for part in layout.stacked(noise[None]).values():
+        part.normal_(generator=generator)
     noise[0] *= 10
     assert noise.norm() > 1
     return noise
