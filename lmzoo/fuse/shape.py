@@ -8,11 +8,13 @@ too, where it equals a weight of zero: `whole` is the config in which it is not 
 import dataclasses
 import json
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
+from torch.nn import Parameter
 
 from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task, initialise
@@ -102,25 +104,29 @@ def _mapped(host: LanguageModel, batch: tuple[Tensor, ...]) -> str:
 
 
 def as_function(host: LanguageModel, method: str = "objective") -> Any:
-    """(parameters by name, tokens, lengths, *given) -> the host's `method` under them."""
-    holder = _Holder(host, method)
+    """(parameters by name, tokens, lengths, *given) -> the host's `method` under them.
 
-    def call(parameters: dict[str, Tensor], *batch: Tensor) -> Tensor:
-        named = {f"host.{name}": value for name, value in parameters.items()}
-        return functional_call(holder, named, batch)
+    What `torch.func.functional_call` does for any module; but that looks through all of the module
+    at every call, and here it is looked up once where each parameter belongs.
+    """
+    names = {parameter: name for name, parameter in host.named_parameters()}
+    places = [
+        (module._parameters, key, parameter)
+        for module in host.modules()
+        for key, parameter in module._parameters.items()
+        if parameter is not None
+    ]
+
+    def call(parameters: Mapping[str, Tensor], *batch: Tensor) -> Tensor:
+        for held, key, own in places:
+            held[key] = cast("Parameter", parameters[names[own]])
+        try:
+            return getattr(host, method)(*batch)
+        finally:
+            for held, key, own in places:
+                held[key] = own
 
     return call
-
-
-class _Holder(torch.nn.Module):
-    """Makes a method of the host the module's forward, as `functional_call` wants it."""
-
-    def __init__(self, host: LanguageModel, method: str) -> None:
-        super().__init__()
-        self.host, self.method = host, method
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        return getattr(self.host, self.method)(*batch)
 
 
 def _batch(task: Task, conditional: bool) -> tuple[Tensor, ...]:  # noqa: FBT001

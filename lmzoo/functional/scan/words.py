@@ -63,13 +63,23 @@ class ByWord(StepInputs):
         if bias is not None:
             rows += bias.unsqueeze(-2)
         scores, there = self._array(rows, 0), self._array(out, 1)
-        steps = 1 if self.in_step else len(out)
+
+        def fill(steps: slice) -> None:
+            if not kernels.look_up(scores, self._words[steps], there[steps]):
+                last, least, most = rows.shape[-2] - 1, self._words.min(), self._words.max()
+                raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
+
+        if not self.in_step:
+            fill(slice(None))
+            return iter(out.unbind(0))
+        return self._filled(out, fill)
+
+    @staticmethod
+    def _filled(
+        out: Float[Tensor, "T *P B G"], fill: Callable[[slice], None]
+    ) -> Iterator[Float[Tensor, "*P B G"]]:
         for t, out_t in enumerate(out.unbind(0)):
-            if t % steps == 0:
-                some = slice(t, t + steps)
-                if not kernels.look_up(scores, self._words[some], there[some]):
-                    last, least, most = rows.shape[-2] - 1, self._words.min(), self._words.max()
-                    raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
+            fill(slice(t, t + 1))
             yield out_t
 
     def of_weight(self, weight: Float[Tensor, "*P E G"], d: Steps) -> Sum:
