@@ -11,7 +11,12 @@ Forward and backward, inputs and weights asking for gradients, one thread. The r
                      array of x's size at every step, which alone makes the loop quadratic
     naive scan       `Cell.naive_scan`: the projections hoisted, no multipliers
     products alone   the twelve that ours makes, four forward and eight back, into places that
-                     are there: what float32 arithmetic alone takes, and no recurrence can avoid
+                     are there: what float32 arithmetic alone takes, and no recurrence of
+                     vectors can avoid
+
+Inputs are vectors, or words as a language model has them: rows of an embedding table, whose
+gradient is asked for too. Ours then projects the table's rows and looks them up; the rivals look
+up a vector at each position, and project it.
 """
 
 from collections.abc import Callable
@@ -25,9 +30,12 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.edge import run
+from lmzoo.functional.scan.words import Words
 
 BATCH, WIDTH = 280, 128
 GOALS = {20: None, 100: 5.0}
+VOCAB = {20: 251, 100: 82}
+"""Words of captions, characters of a language."""
 
 
 def main(
@@ -36,33 +44,24 @@ def main(
 ) -> None:
     """Measure at 20 and at 100 steps."""
     torch.set_num_threads(1)
-    rows = [row for length in GOALS for row in compare(length, rounds)]
+    rows = [row for length in GOALS for of in (compare, of_words) for row in of(length, rounds)]
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 
 
 def compare(length: int, rounds: int) -> list[Ratio]:
     """The rows at T = `length`."""
-    torch.manual_seed(0)
-    cell = CELLS.build(CELLS.read("mgu"), WIDTH, length)
-    library = nn.GRU(WIDTH, WIDTH)
+    cell, library, start = recurrences(length)
     x, upstream = torch.randn(2, BATCH, length, WIDTH).unbind(0)
-    start = torch.ones(BATCH, WIDTH)
     first, first_upstream = (one.transpose(0, 1).contiguous() for one in (x, upstream))
     parameters = [*cell.parameters(), *library.parameters()]
 
     def trained(forward: Callable[[Tensor], Tensor], given: Tensor, back: Tensor) -> object:
-        def once() -> None:
-            for parameter in parameters:
-                parameter.grad = None
-            forward(given.detach().requires_grad_()).backward(back)
+        return steps(lambda: forward(given.detach().requires_grad_()), back, parameters)
 
-        return once
-
-    ours = "fast"
     seconds = in_turn(
         {
-            ours: trained(lambda x: cell.scan(x, start), x, upstream),
+            "fast": trained(lambda x: cell.scan(x, start), x, upstream),
             "torch.nn.GRU": trained(lambda x: library(x, start[None])[0], first, first_upstream),
             "published loop": trained(lambda x: published(cell, x, start, sliced), x, upstream),
             "published loop, unbound": trained(
@@ -73,14 +72,67 @@ def compare(length: int, rounds: int) -> list[Ratio]:
         },
         rounds,
     )
-    mine, what, at = seconds.pop(ours), "MGU forward + backward", f"B=280, H=128, T={length}"
+    return told("MGU forward + backward", f"B=280, H=128, T={length}", seconds, GOALS[length])
+
+
+def of_words(length: int, rounds: int) -> list[Ratio]:
+    """The rows at T = `length` where inputs are words."""
+    cell, library, start = recurrences(length)
+    table = torch.randn(VOCAB[length], WIDTH, requires_grad=True)
+    words = torch.randint(len(table), (BATCH, length))
+    first, upstream = words.T.contiguous(), torch.randn(BATCH, length, WIDTH)
+    parameters = [*cell.parameters(), *library.parameters(), table]
+
+    def looked_up(words: Tensor) -> Tensor:
+        return nn.functional.embedding(words, table)
+
+    def trained(forward: Callable[[], Tensor], back: Tensor = upstream) -> object:
+        return steps(forward, back, parameters)
+
+    seconds = in_turn(
+        {
+            "fast": trained(lambda: cell.scan(Words(words, table), start)),
+            "torch.nn.GRU": trained(
+                lambda: library(looked_up(first), start[None])[0],
+                upstream.transpose(0, 1).contiguous(),
+            ),
+            "published loop": trained(lambda: published(cell, looked_up(words), start, sliced)),
+            "published loop, unbound": trained(
+                lambda: published(cell, looked_up(words), start, lambda x: x.unbind(1))
+            ),
+        },
+        rounds,
+    )
+    at = f"B=280, H=128, T={length}, V={len(table)}"
+    return told("MGU of words, forward + backward", at, seconds, GOALS[length])
+
+
+def recurrences(length: int) -> tuple[Cell, nn.GRU, Tensor]:
+    """Ours, the library's, and the state that both start from."""
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.read("mgu"), WIDTH, length)
+    return cell, nn.GRU(WIDTH, WIDTH), torch.ones(BATCH, WIDTH)
+
+
+def steps(forward: Callable[[], Tensor], back: Tensor, parameters: list[Tensor]) -> object:
+    """Forward and backward, as one piece of work."""
+
+    def once() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        forward().backward(back)
+
+    return once
+
+
+def told(what: str, at: str, seconds: dict[str, list[float]], goal: float | None) -> list[Ratio]:
+    """A row for each rival; the goal is of the published loop."""
+    mine = seconds.pop("fast")
     at_most = {"torch.nn.GRU": 0.70, "products alone": None}
     return [
         slower(what, at, rival, mine, theirs, at_most[rival])
         if rival in at_most
-        else faster(
-            what, at, rival, mine, theirs, GOALS[length] if rival == "published loop" else None
-        )
+        else faster(what, at, rival, mine, theirs, goal if rival == "published loop" else None)
         for rival, theirs in seconds.items()
     ]
 
