@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.members import mapped
+from lmzoo.functional.members import mapped, with_members
 from lmzoo.types import Embeddings
 
 PLAIN = 1 << 20
@@ -37,19 +37,16 @@ def log_normalisers(
     """Log Σ_v exp(table_v · y) for every vector of `y`."""
     if y.shape[:-1].numel() * len(table) <= plain:
         return torch.logsumexp(y @ table.T, dim=-1)
-    rows = y.reshape(1, -1, y.shape[-1])
-    return _LogNormalisers.apply(rows, table[None])[0].view(y.shape[:-1])
+    rows = y.reshape(-1, y.shape[-1])
+    return _LogNormalisers.apply(rows, table)[0].view(y.shape[:-1])
 
 
 class _LogNormalisers(ByHand):
-    """(y, table), each with members first -> (log z,)."""
+    """(y, table), each with members first or none -> (log z,)."""
 
     @staticmethod
-    def forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
-        log_z = y.new_empty(y.shape[:-1])
-        for one in zip(y, table, log_z, strict=True):  # each is large enough alone
-            _fill(*one)
-        return (log_z,)
+    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+        return with_members(_filled, given, axes=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -61,22 +58,33 @@ class _LogNormalisers(ByHand):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_LogNormalisers, info.batch_size, in_dims, given)
+        return mapped(_LogNormalisers, info.batch_size, in_dims, given, axes=2)
 
 
 class _Gradients(WayBack):
     """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
 
     @staticmethod
-    def forward(*given: Tensor) -> tuple[Tensor, Tensor]:
-        to_y, to_table = (torch.zeros_like(one) for one in given[:2])
-        for one in zip(*given, to_y, to_table, strict=True):
-            _add_gradients(*one)
-        return to_y, to_table
+    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+        return with_members(_gradients, given, axes=2)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_Gradients, info.batch_size, in_dims, given)
+        return mapped(_Gradients, info.batch_size, in_dims, given, axes=2)
+
+
+def _filled(y: Tensor, table: Tensor) -> tuple[Tensor]:
+    log_z = y.new_empty(y.shape[:-1])
+    for one in zip(y, table, log_z, strict=True):  # each is large enough alone
+        _fill(*one)
+    return (log_z,)
+
+
+def _gradients(*given: Tensor) -> tuple[Tensor, Tensor]:
+    to_y, to_table = (torch.zeros_like(one) for one in given[:2])
+    for one in zip(*given, to_y, to_table, strict=True):
+        _add_gradients(*one)
+    return to_y, to_table
 
 
 def _fill(y: Tensor, table: Tensor, log_z: Tensor) -> None:

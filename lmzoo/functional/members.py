@@ -1,6 +1,6 @@
 """What `torch.func.vmap` maps over, as a member axis of hand-written autograd functions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -26,7 +26,7 @@ class Members:
         if dim is None:
             shape = [*tensor.shape[:axis], self.size, *tensor.shape[axis:]]
             tensor = tensor.unsqueeze(axis).expand(shape)
-        else:
+        elif dim != axis:  # a move to where it is costs as much as any other, both ways
             tensor = tensor.movedim(dim, axis)
         return tensor.flatten(axis, axis + 1) if self.already else tensor
 
@@ -39,9 +39,21 @@ class Members:
 
 
 def mapped(
-    function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor]
+    function: Any, size: int, dims: Sequence[int | None], given: Sequence[Tensor], axes: int
 ) -> tuple[Any, Any]:
-    """The rule by which `vmap` runs a function whose tensors all have members first."""
-    members = Members(size, already=True)
+    """The rule by which `vmap` runs a function whose tensors have members first, or none have.
+
+    The first of them has so many `axes` beside.
+    """
+    members = Members(size, already=given[0].dim() - (dims[0] is not None) > axes)
     found = function.apply(*members.join(given, dims, [0] * len(given)))
     return members.split(found, [0] * len(found))
+
+
+def with_members(
+    work: Callable[..., Sequence[Tensor]], given: Sequence[Tensor], axes: int
+) -> tuple[Tensor, ...]:
+    """What `work` makes of members; of what has none, as of one."""
+    if given[0].dim() > axes:
+        return tuple(work(*given))
+    return tuple(found[0] for found in work(*(one[None] for one in given)))

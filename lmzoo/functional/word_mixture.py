@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.members import mapped
+from lmzoo.functional.members import mapped, with_members
 from lmzoo.functional.processor import arrays, has_loops
 
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -52,9 +52,8 @@ def log_prob_of_words(
     """
     if not has_loops(y):
         return plain(y, weight, bias, s, words)
-    rows = y.reshape(1, -1, y.shape[-1])
-    given = rows, weight[None], bias[None], s[None], words.reshape(1, -1)
-    return _Score.apply(*given)[0].view(words.shape)
+    rows = y.reshape(-1, y.shape[-1])
+    return _Score.apply(rows, weight, bias, s, words.reshape(-1))[0].view(words.shape)
 
 
 def plain(
@@ -88,29 +87,11 @@ def tiles(members: int, positions: int, components: int) -> Iterator[tuple[slice
 
 
 class _Score(ByHand):
-    """(y, W, b, s, words), each with members first -> (log p, *kept)."""
+    """(y, W, b, s, words), each with members first or none -> (log p, *kept)."""
 
     @staticmethod
-    def forward(
-        y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor
-    ) -> tuple[Tensor, ...]:
-        from lmzoo.functional.kernels import word_mixture as kernels
-
-        pi = y.new_empty(*words.shape, weight.shape[1])
-        top = s.amax(dim=-1)
-        top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
-        e = (s - top[..., None]).exp_()
-        p, out = y.new_empty(words.shape), y.new_empty(words.shape)
-        of_words, of_positions = arrays(s, e, top), arrays(words, p, out)
-        for some, few in tiles(*pi.shape):
-            a = _logits(y[some, few], weight[some], bias[some])
-            torch.softmax(a, dim=-1, out=pi[some, few])
-            given = *arrays(a, pi[some, few]), *(one[some] for one in of_words)
-            there = (one[some, few] for one in of_positions)
-            if not kernels.score(*given, *there, least=LEAST[y.dtype]):
-                last, least, most = s.shape[1] - 1, words.min(), words.max()
-                raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
-        return out, pi, e, p
+    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+        return with_members(_score, given, axes=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -126,7 +107,7 @@ class _Score(ByHand):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_Score, info.batch_size, in_dims, given)
+        return mapped(_Score, info.batch_size, in_dims, given, axes=2)
 
 
 class _Reverse(WayBack):
@@ -134,29 +115,53 @@ class _Reverse(WayBack):
 
     @staticmethod
     def forward(*given: Tensor) -> tuple[Tensor, ...]:
-        from lmzoo.functional.kernels import word_mixture as kernels
-
-        g, y, weight, bias, s, words, pi, e, p = given
-        dy, ds = torch.empty_like(y, memory_format=torch.contiguous_format), e.new_zeros(e.shape)
-        dweight, dbias = weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
-        of_members = arrays(e, ds, weight, bias, s)
-        of_positions = arrays(words, pi, p, g, y)
-        least = LEAST[y.dtype]
-        for some, few in tiles(*pi.shape):
-            delta = torch.empty_like(pi[some, few])
-            e_, ds_, *gate = (one[some] for one in of_members)
-            words_, pi_, p_, g_, y_ = (one[some, few] for one in of_positions)
-            into = delta.numpy(), ds_
-            if kernels.reverse(words_, pi_, e_, p_, g_, least, *into):
-                kernels.reverse_small(y_, *gate, words_, pi_, p_, g_, least, *into)
-            torch.bmm(delta, weight[some], out=dy[some, few])
-            dweight[some].baddbmm_(delta.mT, y[some, few])
-            dbias[some] += delta.sum(-2)
-        return dy, dweight, dbias, ds
+        return with_members(_gradients, given, axes=1)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_Reverse, info.batch_size, in_dims, given)
+        return mapped(_Reverse, info.batch_size, in_dims, given, axes=1)
+
+
+def _score(y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor) -> tuple[Tensor, ...]:
+    from lmzoo.functional.kernels import word_mixture as kernels
+
+    pi = y.new_empty(*words.shape, weight.shape[1])
+    top = s.amax(dim=-1)
+    top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
+    e = (s - top[..., None]).exp_()
+    p, out = y.new_empty(words.shape), y.new_empty(words.shape)
+    of_words, of_positions = arrays(s, e, top), arrays(words, p, out)
+    for some, few in tiles(*pi.shape):
+        a = _logits(y[some, few], weight[some], bias[some])
+        torch.softmax(a, dim=-1, out=pi[some, few])
+        given = *arrays(a, pi[some, few]), *(one[some] for one in of_words)
+        there = (one[some, few] for one in of_positions)
+        if not kernels.score(*given, *there, least=LEAST[y.dtype]):
+            last, least, most = s.shape[1] - 1, words.min(), words.max()
+            raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
+    return out, pi, e, p
+
+
+def _gradients(*given: Tensor) -> tuple[Tensor, ...]:
+    from lmzoo.functional.kernels import word_mixture as kernels
+
+    g, y, weight, bias, s, words, pi, e, p = given
+    dy, ds = torch.empty_like(y, memory_format=torch.contiguous_format), e.new_zeros(e.shape)
+    dweight, dbias = weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
+    of_members = arrays(e, ds, weight, bias, s)
+    of_positions = arrays(words, pi, p, g, y)
+    least = LEAST[y.dtype]
+    for some, few in tiles(*pi.shape):
+        delta = torch.empty_like(pi[some, few])
+        e_, ds_, *gate = (one[some] for one in of_members)
+        words_, pi_, p_, g_, y_ = (one[some, few] for one in of_positions)
+        into = delta.numpy(), ds_
+        if kernels.reverse(words_, pi_, e_, p_, g_, least, *into):
+            kernels.reverse_small(y_, *gate, words_, pi_, p_, g_, least, *into)
+        torch.bmm(delta, weight[some], out=dy[some, few])
+        dweight[some].baddbmm_(delta.mT, y[some, few])
+        dbias[some] += delta.sum(-2)
+    return dy, dweight, dbias, ds
 
 
 def _logits(
