@@ -189,8 +189,8 @@ def scored(tokens: Tokens, lengths: Lengths) -> Mask:
 
 def only_scored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
     """The values of t = 1..T-1 behind a first one, 0 wherever nothing is scored."""
-    kept = torch.where(scored(tokens, lengths)[:, 1:], values, values.new_zeros(()))
-    return nn.functional.pad(kept, (1, 0))
+    t = torch.arange(1, tokens.shape[1], device=tokens.device)
+    return nn.functional.pad(values.masked_fill(t >= lengths[:, None], 0.0), (1, 0))
 
 
 MODELS: Registry[type[LanguageModel]] = Registry("model")
