@@ -72,6 +72,15 @@ def agree(one: Training, other: Training, tolerance: float = CLOSE) -> None:
         same(found, expected, tolerance, key)
     for name, weight in one.model.state_dict().items():
         same(other.model.state_dict()[name], weight, tolerance, name)
+    assert one.optimiser is not None
+    assert other.optimiser is not None
+    expected, found = one.optimiser.state_dict(), other.optimiser.state_dict()
+    assert found["param_groups"] == expected["param_groups"]
+    assert found["state"].keys() == expected["state"].keys()
+    for place, state in expected["state"].items():
+        assert found["state"][place].keys() == state.keys()
+        for key, value in state.items():
+            same(found["state"][place][key], value, tolerance, f"{key} of parameter {place}")
 
 
 def member(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
