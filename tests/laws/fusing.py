@@ -19,7 +19,7 @@ from tests.tiny import CLOSE, FINE, batch, sources
 RECIPES = (
     Recipe(batch=4, lr=1e-2),
     Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
-    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=3),
+    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5),
 )
 
 
