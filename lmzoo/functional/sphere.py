@@ -52,7 +52,7 @@ class _Onto(ByHand):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.radius, ctx.steps = inputs[1], len(_time_first(inputs[0]))
+        ctx.radius, ctx.steps = inputs[1], _steps(inputs[0])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
 
@@ -103,10 +103,14 @@ class _Reverse(WayBack):
         return _Reverse.apply(*joined, radius, steps), 0
 
 
+def _steps(x: Float[Tensor, "*N E"]) -> int:
+    """T, where a recurrence wrote x: its last axis but one lies first; else 1."""
+    if x.dim() > 2 and not x.is_contiguous() and x.movedim(-2, 0).is_contiguous():
+        return x.shape[-2]
+    return 1
+
+
 def _time_first(x: Float[Tensor, "*N E"]) -> Float[Tensor, "T N E"]:
-    """As a recurrence wrote it, where it did: the last axis but one first; else with a T of 1."""
-    if x.dim() > 2 and not x.is_contiguous():
-        written = x.movedim(-2, 0)
-        if written.is_contiguous():
-            return written.flatten(1, -2)
-    return x.reshape(1, -1, x.shape[-1])
+    """As it lies, or in rows."""
+    steps = _steps(x)
+    return x.movedim(-2, 0).flatten(1, -2) if steps > 1 else x.reshape(1, -1, x.shape[-1])
