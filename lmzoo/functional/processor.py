@@ -15,6 +15,13 @@ def has_loops(tensor: Tensor, numbers: int = 0) -> bool:
     return known and tensor.numel() >= numbers
 
 
+def has_products() -> bool:
+    """Whether compiled loops can make products."""
+    from lmzoo.functional.kernels import blas
+
+    return blas.FOUND
+
+
 def arrays(*tensors: Tensor) -> list[Any]:
     """Each in C order; what is in another order is copied, so outputs must have it."""
     return [tensor.detach().contiguous().numpy() for tensor in tensors]

@@ -19,7 +19,7 @@ from lmzoo.functional.members import Members
 from lmzoo.functional.processor import has_loops
 from lmzoo.functional.scan.inputs import StepInputs, Vectors
 from lmzoo.functional.scan.products import laid_out
-from lmzoo.functional.scan.sweep import Recurrence, Weights, sweep, sweep_back
+from lmzoo.functional.scan.sweep import Recurrence, Weights, loops_for, sweep, sweep_back
 from lmzoo.functional.scan.words import ByWord, Words
 
 
@@ -101,8 +101,9 @@ class _Forward(ByHand):
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         first, *rest = tensors
+        in_order = call.by_word or loops_for(call.recurrence, first) is not None
         whole = torch.contiguous_format
-        laid = first.clone(memory_format=whole) if call.by_word else laid_out(first)
+        laid = first.clone(memory_format=whole) if in_order else laid_out(first)
         inputs, start, weights, _ = call.read((laid, *rest))
         states, *kept = sweep(call.recurrence, inputs, start, weights)
         return states, laid, *kept

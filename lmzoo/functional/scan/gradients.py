@@ -11,7 +11,6 @@ d_t is in the cache, and the next step writes over it. `products.in_step` says w
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -67,19 +66,6 @@ class Gradients:
     def of(self, weight: Tensor | None, q: Steps, d: Steps) -> None:
         """W_q where the sweep writes q_t."""
         self._weight(weight, lambda one: OfWeight(one, q.at, d), lambda: product_of_all(q, d))
-
-    def of_gated(self, weight: Tensor | None, f: Float[Tensor, "T *P B H"], d: Steps) -> None:
-        """W_q where q_t is the state before the step times f_t, and is made again in the step."""
-        if weight is None:
-            self._asked.append(None)
-            return
-        assert self._inputs.in_step
-        q, f_at, before = self.steps(f.shape[-1]), f.unbind(0), self.before
-
-        def fill(t: int) -> None:
-            torch.mul(before[t], f_at[t], out=q.at[t])
-
-        self._asked.append(OfWeight(weight, q.at, d, fill))
 
     def spend(self, t: int) -> None:
         """Step t is written."""

@@ -35,7 +35,7 @@ class GRUScan(Recurrence):
     reset_before: bool = False
     z_keeps: bool = True
 
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+    def columns(self, width: int, weights: Weights) -> list[int]:
         return [width, 3 * width, width]
 
     def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from jaxtyping import Float
 from torch import Size, Tensor
 
+from lmzoo.functional.scan.paths import OfVectors, Paths
 from lmzoo.functional.scan.products import (
     accumulate,
     apart,
@@ -62,6 +63,10 @@ class StepInputs(ABC):
         """Step t is written."""
 
     @abstractmethod
+    def paths(self) -> Paths:
+        """The same for sweeps that are compiled whole."""
+
+    @abstractmethod
     def found(self) -> Tensor:
         """All steps are written: the gradient of the inputs; asked for before any sum."""
 
@@ -84,6 +89,9 @@ class Vectors(StepInputs):
         if self.in_step:
             return OfWeight(weight, self._x.at, d)
         return Afterwards(lambda: self._x.rows.mT @ d.rows)
+
+    def paths(self) -> Paths:
+        return OfVectors(self._x.every)
 
     def spend(self, t: int) -> None:
         if self.in_step:

@@ -31,7 +31,7 @@ class LSTMScan(Recurrence):
 
     parts = 2
 
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+    def columns(self, width: int, weights: Weights) -> list[int]:
         gates = 4 if self.forget == "gate" else 3
         return [width, gates * width, width, width]
 

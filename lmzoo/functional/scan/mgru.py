@@ -43,7 +43,7 @@ class MGRUScan(Recurrence):
     """Whether act is σ; tanh otherwise."""
     read: Read = "raw"
 
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+    def columns(self, width: int, weights: Weights) -> list[int]:
         reads = weights[0] is not None and self.read != "raw"
         return [width] * (4 if reads else 3)
 

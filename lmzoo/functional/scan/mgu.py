@@ -20,8 +20,9 @@ from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.mgu_back import Buffers, steps
+from lmzoo.functional.scan.mgu_loops import MGULoops
 from lmzoo.functional.scan.products import accumulate, product, transposed
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -33,15 +34,18 @@ class MGUScan(Recurrence):
     carry: bool = True
     write: bool = True
 
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
-        # The last is h ⊙ f, where it is read and not as cheaply made again.
-        return [width] * (2 + self.write + (weights[4] is not None and not in_step))
+    def loops(self) -> MGULoops:
+        return MGULoops(self.carry)
+
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        # The last is h ⊙ f, where it is read.
+        return [width] * (2 + self.write + (weights[4] is not None))
 
     def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:
         xf, hf, bf, xh, hh, bh = weights
         states, f, *candidate = kept
         c = x.projected(xh, bh, candidate[0]) if self.write else repeat(None)
-        q = candidate[1].unbind(0) if len(candidate) > 1 else repeat(torch.empty_like(start))
+        q = candidate[1].unbind(0) if hh is not None else repeat(None)
         h, f_at = start, x.projected(xf, bf, f)
         for f_t, c_t, q_t, out in zip(f_at, c, q, states.unbind(0), strict=False):
             if hf is not None:
@@ -59,31 +63,34 @@ class MGUScan(Recurrence):
         self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
     ) -> Tensor:
         xf, hf, bf, xh, hh, bh = weights
-        states, f, *candidate = kept
+        _, f, *candidate = kept
         df, dc = (gradients.steps(start.shape[-1]) for _ in range(2))
         gradients.of_inputs(xf, df)
         gradients.of_states(hf, df)
         gradients.of_bias(bf, df)
         gradients.of_inputs(xh, dc)
-        if len(candidate) > 1:
-            gradients.of(hh, Steps(candidate[1], len(f)), dc)
-        else:
-            gradients.of_gated(hh, f, dc)
+        gradients.of(hh, Steps(candidate[-1], len(f)) if hh is not None else dc, dc)
         gradients.of_bias(bh, dc)
-        delta, s = (start.new_zeros(start.shape) for _ in range(2))
+        delta, s, u = (start.new_zeros(start.shape) for _ in range(3))
         back_f = None if hf is None else transposed(hf)
         back_h = None if hh is None else transposed(hh)
-        c = candidate[0] if self.write else None
-        buffers = Buffers(self.carry, f, c, start, states, df, dc, delta, s)
-        into_candidate, into_gate = steps(buffers)
         # Taken apart once: an index costs as much as a product of a small step.
-        upstream_at, df_at, dc_at = upstream.unbind(0), df.at, dc.at
+        upstream_at, df_at, dc_at, f_at = upstream.unbind(0), df.at, dc.at, f.unbind(0)
+        c_at = candidate[0].unbind(0) if self.write else None
+        h_at = gradients.before
         for t in reversed(range(len(f))):
             delta.add_(upstream_at[t])
-            into_candidate(t)
+            if c_at is not None:
+                through_tanh(torch.mul(delta, f_at[t], out=u), c_at[t], dc_at[t])
+                torch.mul(delta, c_at[t], out=u)
+            if self.carry and c_at is not None:
+                u.addcmul_(delta, h_at[t], value=-1)
+            elif self.carry:
+                torch.mul(delta, -h_at[t], out=u)
             if back_h is not None:
                 product(dc_at[t], back_h, s)  # without h ⊙ f it stays zero
-            into_gate(t)
+            through_sigmoid(u.addcmul_(s, h_at[t]), f_at[t], df_at[t])
+            _ = delta.lerp_(s, f_at[t]) if self.carry else torch.mul(s, f_at[t], out=delta)
             if back_f is not None:
                 accumulate(delta, df_at[t], back_f)
             gradients.spend(t)

@@ -28,7 +28,7 @@ class RNNScan(Recurrence):
 
     activation: Activation = "tanh"
 
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
+    def columns(self, width: int, weights: Weights) -> list[int]:
         return [width]
 
     def forward(self, x: StepInputs, start: Tensor, weights: Weights, kept: Kept) -> None:

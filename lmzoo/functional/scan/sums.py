@@ -65,22 +65,19 @@ class Afterwards:
 
 
 class OfWeight:
-    """Σ_t q_tᵀ d_t, a step at a time; `fill` makes q_t where it is not there already."""
+    """Σ_t q_tᵀ d_t, a step at a time."""
 
     def __init__(
         self,
         weight: Float[Tensor, "*P H G"],
         q: Sequence[Float[Tensor, "*P B H"]],
         d: Steps,
-        fill: Callable[[int], object] | None = None,
     ) -> None:
         self._total = weight.new_zeros(weight.shape)
-        self._turned, self._d, self._fill = [one.mT for one in q], d, fill
+        self._turned, self._d = [one.mT for one in q], d
 
     def spend(self, t: int) -> None:
         """Add step t's share."""
-        if self._fill:
-            self._fill(t)
         accumulate(self._total, self._turned[t], self._d.at[t])
 
     def total(self) -> Float[Tensor, "*P H G"]:

@@ -11,8 +11,10 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import has_loops, has_products
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
+from lmzoo.functional.scan.paths import Paths
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
@@ -33,12 +35,13 @@ class Recurrence(ABC):
     parts: ClassVar[int] = 1
     """Vectors of width H in a state: S = parts · H."""
 
-    @abstractmethod
-    def columns(self, width: int, weights: Weights, *, in_step: bool) -> list[int]:
-        """The widths of what the forward sweep keeps; H = `width`.
+    def loops(self) -> "Loops | None":
+        """Sweeps that are compiled whole, if there are any."""
+        return None
 
-        `in_step`: the reverse sweep makes its products a step at a time.
-        """
+    @abstractmethod
+    def columns(self, width: int, weights: Weights) -> list[int]:
+        """The widths of what the forward sweep keeps; H = `width`."""
 
     @abstractmethod
     def forward(
@@ -62,12 +65,39 @@ class Recurrence(ABC):
         """Ask `gradients` for those of the weights, in their order; that of the start."""
 
 
+class Loops(ABC):
+    """A recurrence whose sweeps are compiled whole."""
+
+    @abstractmethod
+    def forward(self, x: Paths, start: Float[Tensor, "*P B S"], weights: Weights) -> Kept:
+        """The outputs (T, *P, B, H), and what else the reverse sweep reads."""
+
+    @abstractmethod
+    def reverse(
+        self,
+        upstream: Float[Tensor, "T *P B H"],
+        x: Paths,
+        start: Float[Tensor, "*P B S"],
+        weights: Weights,
+        kept: Kept,
+    ) -> tuple[Tensor, Tensor, Weights]:
+        """Gradients of the inputs, the start and the weights (None where cut)."""
+
+
+def loops_for(recurrence: Recurrence, like: Tensor) -> Loops | None:
+    """A recurrence's compiled sweeps, if it has any and they take tensors like this one."""
+    return recurrence.loops() if has_loops(like) and has_products() else None
+
+
 def sweep(
     recurrence: Recurrence, x: StepInputs, start: Float[Tensor, "*P B S"], weights: Weights
 ) -> Kept:
     """The outputs (T, *P, B, H), and what else the sweep keeps."""
+    loops = loops_for(recurrence, start)
+    if loops is not None:
+        return loops.forward(x.paths(), start, weights)
     width = start.shape[-1] // recurrence.parts
-    columns = recurrence.columns(width, weights, in_step=x.in_step)
+    columns = recurrence.columns(width, weights)
     kept = [start.new_empty(*x.shape, g) for g in columns]
     recurrence.forward(x, start, weights, kept)
     return kept
@@ -82,6 +112,9 @@ def sweep_back(
     kept: Kept,
 ) -> tuple[Tensor, Tensor, Weights]:
     """Gradients of the inputs, the start and the weights (None where cut)."""
+    loops = loops_for(recurrence, start)
+    if loops is not None:
+        return loops.reverse(upstream, x.paths(), start, weights, kept)
     gradients = Gradients(x, start[..., : kept[0].shape[-1]], kept[0])
     dstart = recurrence.reverse(upstream, start, weights, kept, gradients)
     dx, found = gradients.found()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lmzoo.functional.processor import arrays
 from lmzoo.functional.scan.inputs import StepInputs
+from lmzoo.functional.scan.paths import OfWords, Paths
 from lmzoo.functional.scan.products import in_step, transposed
 from lmzoo.functional.scan.sums import Afterwards, Steps, Sum
 
@@ -49,7 +50,7 @@ class ByWord(StepInputs):
     def __init__(self, tokens: Int[Tensor, "T *P B"], table: Float[Tensor, "*P V E"]) -> None:
         self.shape = tokens.shape
         self.in_step = in_step(table, (tokens.shape[-1], table.shape[-1]), LARGE)
-        self._table, self._alone = table, tokens.dim() == 2
+        self._tokens, self._table, self._alone = tokens, table, tokens.dim() == 2
         self._words = self._array(tokens, 1)
         self._sums: list[tuple[Steps, Tensor, Tensor]] = []
         self._shares: list[Callable[[int, int], None]] = []
@@ -96,6 +97,9 @@ class ByWord(StepInputs):
             if one is d:
                 return Afterwards(partial(total.sum, -2))
         return super().of_bias(d)
+
+    def paths(self) -> Paths:
+        return OfWords(self._tokens, self._table)
 
     def spend(self, t: int) -> None:
         if self.in_step:

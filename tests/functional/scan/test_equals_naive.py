@@ -89,11 +89,16 @@ def test_what_has_no_fast_scan_falls_to_the_loop() -> None:
 @pytest.mark.parametrize("fields", ONE_EACH, ids=str)
 def test_nothing_of_a_sweep_waits_for_the_garbage_collector(fields: dict[str, Any]) -> None:
     cell = build(CELLS.read(dict(fields)), torch.float32)
-    x, start = data(cell)
+    x, start = (one.float() for one in data(cell))
+
+    def sweep() -> None:
+        cell.scan(x.clone().requires_grad_(), start).sum().backward()
+
+    sweep()  # what compiles a loop leaves its frames to the collector
     gc.collect()
     gc.disable()
     try:
-        cell.scan(x.float().requires_grad_(), start.float()).sum().backward()
+        sweep()
         left = [one for one in gc.get_objects() if type(one) in (Gradients, Steps)]
     finally:
         gc.enable()

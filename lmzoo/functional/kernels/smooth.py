@@ -1,0 +1,84 @@
+r"""Sigmoid and tanh inside compiled loops, where the compiler makes them of many numbers at once.
+
+    e^x − 1 = 2^k (e^r − 1) + 2^k − 1      k = round(x / ln 2),  r = x − k ln 2,  |r| ≤ ½ ln 2
+    σ(x) = 1 / (1 + e^−x)                  tanh(x) = (e^2x − 1) / (e^2x + 1)
+
+In single precision e^r − 1 = r + r² q(r), q the polynomial of Cephes; within three units of the
+last place, near zero too. Double precision calls the C library, a number at a time.
+
+Moshier 1989, Methods and Programs for Mathematical Functions (Cephes, `expf`).
+"""
+
+import math
+from typing import Any, no_type_check
+
+from llvmlite import ir
+from numba import float32, int32, njit, types
+from numba.extending import intrinsic, overload
+
+MOST = 87
+"""A larger power of e leaves single precision."""
+ONE = 15
+"""In single precision tanh is one from here on."""
+EXACT: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
+"""No sum is reordered: rounding by adding depends on it."""
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e^−x)."""
+    return 1 / (1 + math.exp(-x))
+
+
+def tanh(x: Any) -> Any:
+    """Hyperbolic tangent."""
+    return math.tanh(x)
+
+
+@overload(sigmoid, jit_options=EXACT)
+@no_type_check
+def _sigmoid(x):
+    if x != types.float32:
+        return lambda x: 1 / (1 + math.exp(-x))
+    return lambda x: float32(1) / (_expm1(min(max(-x, float32(-MOST)), float32(MOST))) + float32(2))
+
+
+@overload(tanh, jit_options=EXACT)
+@no_type_check
+def _tanh(x):
+    if x != types.float32:
+        return lambda x: math.tanh(x)
+
+    def single(x):
+        e = _expm1(min(max(x + x, float32(-2 * ONE)), float32(2 * ONE)))
+        return e / (e + float32(2))
+
+    return single
+
+
+@njit(**EXACT)
+@no_type_check
+def _expm1(x):
+    rounding = float32(1.5 * 2**23)
+    k = (x * float32(1.44269504) + rounding) - rounding
+    r = (x - k * float32(0.693359375)) + k * float32(2.12194440e-4)
+    q = float32(1.9875691500e-4)
+    q = q * r + float32(1.3981999507e-3)
+    q = q * r + float32(8.3334519073e-3)
+    q = q * r + float32(4.1665795894e-2)
+    q = q * r + float32(1.6666665459e-1)
+    q = q * r + float32(5.0000001201e-1)
+    power = _power(int32(k))
+    return power * (r + r * r * q) + (power - float32(1))
+
+
+@intrinsic
+@no_type_check
+def _power(typing, k):
+    """2^k in single precision, −127 < k < 128: its bits."""
+
+    def codegen(context, builder, signature, args):
+        number = ir.IntType(32)
+        biased = builder.add(args[0], ir.Constant(number, 127))
+        return builder.bitcast(builder.shl(biased, ir.Constant(number, 23)), ir.FloatType())
+
+    return types.float32(types.int32), codegen
