@@ -1,12 +1,15 @@
 """Compiled loops are kept where they can be, and do without where they cannot."""
 
+import secrets
 import subprocess
 import sys
+from pathlib import Path
 from typing import no_type_check
 
 import pytest
 from numba.core.caching import CacheImpl
 
+from lmzoo.functional.kernels import compiled as module
 from lmzoo.functional.kernels import word_mixture
 from lmzoo.functional.kernels.compiled import compiled
 
@@ -33,3 +36,31 @@ def test_a_process_that_needs_no_loop_compiles_none() -> None:
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert word_mixture.score.stats.cache_path
+
+
+def test_what_was_kept_is_not_taken_for_other_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop's own file says nothing of those whose loops it calls."""
+
+    def loads() -> int:
+        again = compiled(twice)
+        assert again(3) == 6
+        return sum(again.stats.cache_hits.values())
+
+    loads()
+    assert loads() == 1
+    others = secrets.token_hex()  # such as no earlier run kept anything for
+    monkeypatch.setattr(module, "sources", lambda: others)
+    assert loads() == 0
+    assert loads() == 1
+
+
+def test_every_source_of_loops_counts() -> None:
+    before = module.sources()
+    added = Path(module.__file__).with_name("added_by_a_test.py")
+    added.write_text("")
+    try:
+        assert module.sources() == before  # an empty file changes no loop
+        added.write_text("x = 1")
+        assert module.sources() != before
+    finally:
+        added.unlink()

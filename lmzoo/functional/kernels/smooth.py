@@ -1,12 +1,16 @@
-r"""Sigmoid and tanh inside compiled loops, where the compiler makes them of many numbers at once.
+r"""Smooth functions in compiled loops, where the compiler makes them of many numbers at once.
 
     e^x − 1 = 2^k (e^r − 1) + 2^k − 1      k = round(x / ln 2),  r = x − k ln 2,  |r| ≤ ½ ln 2
     σ(x) = 1 / (1 + e^−x)                  tanh(x) = (e^2x − 1) / (e^2x + 1)
 
-In single precision e^r − 1 = r + r² q(r), q the polynomial of Cephes; within three units of the
-last place, near zero too. Double precision calls the C library, a number at a time.
+    ln(1 + w) = k ln 2 + ln(1 + r)         1 + w = 2^k (1 + r),  ½ ≤ (1 + r)² < 2
+    atanh(x) = ½ ln(1 + w), 0 ≤ x < 1      w = 2x / (1 − x);  atanh(−x) = −atanh(x)
 
-Moshier 1989, Methods and Programs for Mathematical Functions (Cephes, `expf`).
+In single precision e^r − 1 = r + r² q(r) and ln(1 + r) = r − ½ r² + r³ q(r), q the polynomials
+of Cephes; within three units of the last place, near zero too. Double precision calls the C
+library, a number at a time.
+
+Moshier 1989, Methods and Programs for Mathematical Functions (Cephes, `expf`, `logf`).
 """
 
 import math
@@ -34,6 +38,11 @@ def tanh(x: Any) -> Any:
     return math.tanh(x)
 
 
+def atanh(x: Any) -> Any:
+    """Inverse hyperbolic tangent, |x| < 1."""
+    return math.atanh(x)
+
+
 @overload(sigmoid, jit_options=EXACT)
 @no_type_check
 def _sigmoid(x):
@@ -55,6 +64,20 @@ def _tanh(x):
     return single
 
 
+@overload(atanh, jit_options=EXACT)
+@no_type_check
+def _atanh(x):
+    if x != types.float32:
+        return lambda x: math.atanh(x)
+
+    def single(x):
+        size = abs(x)
+        y = float32(0.5) * _log1p((size + size) / (float32(1) - size))
+        return -y if x < 0 else y
+
+    return single
+
+
 @njit(**EXACT)
 @no_type_check
 def _expm1(x):
@@ -71,6 +94,25 @@ def _expm1(x):
     return power * (r + r * r * q) + (power - float32(1))
 
 
+@njit(**EXACT)
+@no_type_check
+def _log1p(w):
+    k = _exponent(float32(1) + w)
+    less = _power(-k)
+    r = less * w + (less - float32(1))  # 1 + w is rounded
+    q = float32(7.0376836292e-2)
+    q = q * r - float32(1.1514610310e-1)
+    q = q * r + float32(1.1676998740e-1)
+    q = q * r - float32(1.2420140846e-1)
+    q = q * r + float32(1.4249322787e-1)
+    q = q * r - float32(1.6668057665e-1)
+    q = q * r + float32(2.0000714765e-1)
+    q = q * r - float32(2.4999993993e-1)
+    q = q * r + float32(3.3333331174e-1)
+    tail = r * r * (r * q - float32(0.5)) - float32(k) * float32(2.12194440e-4)
+    return float32(k) * float32(0.693359375) + (r + tail)
+
+
 @intrinsic
 @no_type_check
 def _power(typing, k):
@@ -82,3 +124,16 @@ def _power(typing, k):
         return builder.bitcast(builder.shl(biased, ir.Constant(number, 23)), ir.FloatType())
 
     return types.float32(types.int32), codegen
+
+
+@intrinsic
+@no_type_check
+def _exponent(typing, x):
+    """k of x = 2^k m in single precision, x ≥ 1 and ½ ≤ m² < 2: what its bits have over √½'s."""
+
+    def codegen(context, builder, signature, args):
+        number = ir.IntType(32)
+        over = builder.sub(builder.bitcast(args[0], number), ir.Constant(number, 0x3F3504F3))
+        return builder.ashr(over, ir.Constant(number, 23))
+
+    return types.int32(types.float32), codegen

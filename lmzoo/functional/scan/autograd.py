@@ -16,11 +16,9 @@ from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.members import Members
-from lmzoo.functional.processor import has_loops
-from lmzoo.functional.scan.inputs import StepInputs, Vectors
 from lmzoo.functional.scan.products import laid_out
-from lmzoo.functional.scan.sweep import Recurrence, Weights, loops_for, sweep, sweep_back
-from lmzoo.functional.scan.words import ByWord, Words
+from lmzoo.functional.scan.sweep import Inputs, Recurrence, Weights, loops_for, sweep, sweep_back
+from lmzoo.functional.scan.words import Words
 
 
 def scan(
@@ -33,7 +31,7 @@ def scan(
 
     Args:
         recurrence: what happens in a step.
-        x: vectors, or on a processor words (T, *P, B) and their table (*P, V, E).
+        x: vectors, or for compiled sweeps words (T, *P, B) and their table (*P, V, E).
         start: the first state.
         weights: in the recurrence's order; None where cut.
 
@@ -53,7 +51,7 @@ def scan_batch_first(
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
     """The same for sequences that stand one after another, as models have them."""
-    if isinstance(x, Words) and has_loops(x.table):
+    if isinstance(x, Words) and loops_for(recurrence, x.table):
         time_first = Words(x.tokens.mT, x.table)
     else:
         time_first = (x.vectors() if isinstance(x, Words) else x).movedim(-2, 0)
@@ -69,16 +67,13 @@ class _Call:
     """Tensors that the inputs are: vectors, or words and their table."""
     present: tuple[bool, ...]
 
-    def read(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[StepInputs, Tensor, Weights, Sequence[Tensor]]:
-        """(inputs laid out, start, weights present, rest) as what they are."""
+    def read(self, tensors: Sequence[Tensor]) -> tuple[Inputs, Tensor, Weights, Sequence[Tensor]]:
+        """(inputs laid out, start, weights, rest)."""
         laid, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
         count = sum(self.present)
         given = iter(rest[:count])
         weights = [next(given) if there else None for there in self.present]
-        inputs = ByWord(*laid) if self.by_word else Vectors(*laid)
-        return inputs, tensors[self.inputs], weights, rest[count:]
+        return laid, tensors[self.inputs], weights, rest[count:]
 
     @property
     def by_word(self) -> bool:
@@ -101,7 +96,7 @@ class _Forward(ByHand):
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         first, *rest = tensors
-        in_order = call.by_word or loops_for(call.recurrence, first) is not None
+        in_order = loops_for(call.recurrence, rest[0]) is not None
         whole = torch.contiguous_format
         laid = first.clone(memory_format=whole) if in_order else laid_out(first)
         inputs, start, weights, _ = call.read((laid, *rest))

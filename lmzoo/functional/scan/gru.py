@@ -8,11 +8,13 @@ r"""The gated recurrent unit's sweeps, its reset after or before the state's pro
 With δ = ∂L/∂h' and δr, δz, δn the gradients before the activations, z keeping:
 
     δn = δ ⊙ (1 − z) ⊙ (1 − n²)      δz = δ ⊙ (h − n) ⊙ z ⊙ (1 − z)
-    after    δr = δn ⊙ m ⊙ r ⊙ (1 − r)    ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + (δn ⊙ r) W_hᵀ
-    before   δr = s ⊙ h ⊙ r ⊙ (1 − r)     ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + s ⊙ r,   s = δn W_hᵀ
+    after    δm = δn ⊙ r,      δr = δm ⊙ m ⊙ (1 − r)
+             ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + δm W_hᵀ
+    before   s = δn W_hᵀ,      δr = s ⊙ h ⊙ r ⊙ (1 − r)
+             ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + s ⊙ r
 
-where z writes, z and 1 − z change places. Derived here; the cell's naive loop is the
-reference (`cells/gru.py`).
+where z writes, z and 1 − z change places, and δz its sign. Derived here; the cell's naive loop
+is the reference (`cells/gru.py`).
 """
 
 from dataclasses import dataclass
@@ -21,9 +23,10 @@ import torch
 from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
-from lmzoo.functional.scan.gru_back import Buffers, steps
+from lmzoo.functional.scan.gru_loops import GRULoops
 from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -34,6 +37,9 @@ class GRUScan(Recurrence):
 
     reset_before: bool = False
     z_keeps: bool = True
+
+    def loops(self) -> GRULoops:
+        return GRULoops(self.reset_before, self.z_keeps)
 
     def columns(self, width: int, weights: Weights) -> list[int]:
         return [width, 3 * width, width]
@@ -62,31 +68,39 @@ class GRUScan(Recurrence):
         into, bias, gate, hidden, hidden_bias = weights
         assert gate is not None
         assert hidden is not None
-        (states, gates, inner), width = kept, start.shape[-1]
+        (_, gates, inner), width = kept, start.shape[-1]
         da, dm = gradients.steps(3 * width), gradients.steps(width)
         drz, dn = da.columns(0, 2 * width), da.columns(2 * width, 3 * width)
         gradients.of_inputs(into, da)
         gradients.of_bias(bias, da)
         gradients.of_states(gate, drz)
         if self.reset_before:
-            gradients.of(hidden, Steps(inner, len(inner)), dn)
+            gradients.of(hidden, Steps(inner), dn)
         else:
             gradients.of_states(hidden, dm)
         gradients.of_bias(hidden_bias, dm)
         back_gate, back_hidden = transposed(gate), transposed(hidden)
-        delta, s = (start.new_zeros(start.shape) for _ in range(2))
-        variant = self.reset_before, self.z_keeps
-        blend, reset = steps(Buffers(gates, inner, start, states, da, dm, delta, s, *variant))
+        delta, s, u = (start.new_zeros(start.shape) for _ in range(3))
         # Taken apart once: an index costs as much as a product of a small step.
-        upstream_at, drz_at, dn_at, dm_at = upstream.unbind(0), drz.at, dn.at, dm.at
+        upstream_at, drz_at, dm_at = upstream.unbind(0), drz.at, dm.at
+        gates_at, da_at, m_at, h_at = gates.unbind(0), da.at, inner.unbind(0), gradients.before
         for t in reversed(range(len(gates))):
+            r, z, n = gates_at[t].chunk(3, dim=-1)
+            dr, dz, dn_t = da_at[t].chunk(3, dim=-1)
             delta.add_(upstream_at[t])
-            blend(t)
+            torch.sub(h_at[t], n, out=u).mul_(delta)
+            through_sigmoid(u if self.z_keeps else u.neg_(), z, dz)
+            torch.mul(delta, z, out=u)
+            delta.sub_(u)
+            through_tanh(delta if self.z_keeps else u, n, dn_t)
+            if self.z_keeps:
+                delta.copy_(u)
             if self.reset_before:
-                product(dn_at[t], back_hidden, s)
-            reset(t)
-            if not self.reset_before:
-                accumulate(delta, dm_at[t], back_hidden)
+                product(dn_t, back_hidden, s)
+                delta.addcmul_(s, r)
+                through_sigmoid(torch.mul(s, h_at[t], out=u), r, dr)
+            else:
+                through_sigmoid(torch.mul(dn_t, m_at[t], out=u), r, dr)
+                accumulate(delta, torch.mul(dn_t, r, out=dm_at[t]), back_hidden)
             accumulate(delta, drz_at[t], back_gate)
-            gradients.spend(t)
         return delta

@@ -1,11 +1,11 @@
 r"""The sweeps of the minimal gated recurrent unit that carries its last state.
 
     q = read(h)    f = σ(q W_hf), ½ without W_hf    g = act(x W_xh)
-    h' = κ h + f ⊙ (ω g − λ h)          κ = carry, ω = write, λ = carry − keep (each 0 or 1)
+    h' = κ h + f ⊙ (ω g − λ h)          κ = carry, ω = write (0 or 1), λ = carry − keep
 
-With δ = ∂L/∂h':
+With δ = ∂L/∂h', and δf, δg the gradients before σ and act:
 
-    ∂L/∂g = ω δ ⊙ f           δf = δ ⊙ (ω g − λ h) ⊙ f ⊙ (1 − f)
+    δg = ω δ ⊙ f ⊙ act'(g)    δf = δ ⊙ (ω g − λ h) ⊙ f ⊙ (1 − f)
     ∂L/∂h = δ ⊙ (κ − λ f) + read'(h) ⊙ δf W_hfᵀ
 
     read:  h  |  h − ½  |  atanh(u), u = clip(2h − 1, ±limit), read' = 2 / (1 − u²) within it
@@ -21,8 +21,9 @@ from torch import Tensor
 
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.mgru_back import Buffers, step
+from lmzoo.functional.scan.mgru_loops import MGRULoops
 from lmzoo.functional.scan.products import accumulate, product, transposed
+from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sums import Steps
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
 
@@ -42,6 +43,9 @@ class MGRUScan(Recurrence):
     sigmoid: bool = False
     """Whether act is σ; tanh otherwise."""
     read: Read = "raw"
+
+    def loops(self) -> MGRULoops:
+        return MGRULoops(self.carry, self.write, self.keep, self.sigmoid, self.read, LIMIT)
 
     def columns(self, width: int, weights: Weights) -> list[int]:
         reads = weights[0] is not None and self.read != "raw"
@@ -65,27 +69,35 @@ class MGRUScan(Recurrence):
         self, upstream: Tensor, start: Tensor, weights: Weights, kept: Kept, gradients: Gradients
     ) -> Tensor:
         hf, xh = weights
-        states, f, g, *reads = kept
+        _, f, g, *reads = kept
         df, dg = (gradients.steps(start.shape[-1]) for _ in range(2))
         if reads:
-            gradients.of(hf, Steps(reads[0], len(f)), df)
+            gradients.of(hf, Steps(reads[0]), df)
         else:
             gradients.of_states(hf, df)
         gradients.of_inputs(xh, dg)
+        delta, u = (start.new_zeros(start.shape) for _ in range(2))
         back_f = None if hf is None else transposed(hf)
-        delta = start.new_zeros(start.shape)
-        variant = self.carry, self.write, self.carry - self.keep, self.sigmoid
-        back = step(Buffers(f, g, start, states, dg, df, delta, *variant))
+        through, away = through_sigmoid if self.sigmoid else through_tanh, self.carry - self.keep
         # Taken apart once: an index costs as much as a product of a small step.
-        upstream_at, df_at, before = upstream.unbind(0), df.at, gradients.before
+        upstream_at, df_at, dg_at, f_at = upstream.unbind(0), df.at, dg.at, f.unbind(0)
+        g_at, h_at = g.unbind(0), gradients.before
         for t in reversed(range(len(f))):
             delta.add_(upstream_at[t])
-            back(t)
+            torch.mul(h_at[t], -away, out=u)
+            if self.write:
+                u.add_(g_at[t])
+            through_sigmoid(u.mul_(delta), f_at[t], df_at[t])
+            if self.write:
+                through(torch.mul(delta, f_at[t], out=u), g_at[t], dg_at[t])
+            if self.carry:
+                delta.addcmul_(delta, f_at[t], value=-away)
+            else:
+                delta.mul_(f_at[t]).mul_(-away)
             if back_f is not None and self.read == "logit":
-                delta.addcmul_(df_at[t] @ back_f, _logit_slope(before[t]))
+                delta.addcmul_(df_at[t] @ back_f, _logit_slope(h_at[t]))
             elif back_f is not None:
                 accumulate(delta, df_at[t], back_f)
-            gradients.spend(t)
         return delta
 
     def _reads(self, h: Tensor, out: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class MGUScan(Recurrence):
         gradients.of_states(hf, df)
         gradients.of_bias(bf, df)
         gradients.of_inputs(xh, dc)
-        gradients.of(hh, Steps(candidate[-1], len(f)) if hh is not None else dc, dc)
+        gradients.of(hh, Steps(candidate[-1]) if hh is not None else dc, dc)
         gradients.of_bias(bh, dc)
         delta, s, u = (start.new_zeros(start.shape) for _ in range(3))
         back_f = None if hf is None else transposed(hf)
@@ -93,5 +93,4 @@ class MGUScan(Recurrence):
             _ = delta.lerp_(s, f_at[t]) if self.carry else torch.mul(s, f_at[t], out=delta)
             if back_f is not None:
                 accumulate(delta, df_at[t], back_f)
-            gradients.spend(t)
         return delta

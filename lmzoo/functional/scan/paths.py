@@ -48,7 +48,7 @@ class Paths(ABC):
         """Why they stopped on their way: a word has no row."""
         raise NotImplementedError
 
-    def arrays(self, *tensors: Float[Tensor, "*P _ G"] | None) -> list[Any]:
+    def arrays(self, *tensors: Float[Tensor, "*P _ _"] | None) -> list[Any]:
         """As loops take them, members first; of None one without numbers, as of a weight.
 
         They can be written to if the tensor has C order.
@@ -56,7 +56,7 @@ class Paths(ABC):
         none = np.empty((0, 0, 0), self._type)
         return [none if one is None else self._array(one, 0) for one in tensors]
 
-    def steps(self, *tensors: Float[Tensor, "T *P B G"]) -> list[Any]:
+    def steps(self, *tensors: Float[Tensor, "T *P B _"]) -> list[Any]:
         """The same of what has steps."""
         return [self._array(one, 1) for one in tensors]
 
@@ -74,6 +74,11 @@ class Paths(ABC):
             elif axes and given.get(name) is None:
                 given[name] = np.empty((0,) * axes, np.int64 if name == "words" else self._type)
         return kind(**given)
+
+
+def paths(first: Tensor, *table: Tensor) -> Paths:
+    """Of vectors (T, *P, B, E), laid out; or of words (T, *P, B) and their table."""
+    return OfWords(first, *table) if table else OfVectors(first)
 
 
 class OfWords(Paths):

@@ -2,39 +2,20 @@
 
 product          a W, into its place
 accumulate       out + a W, in place
-projected        x_t W + b for every t, all by one product or each when its step comes
+projected        x_t W + b for every t, all by one product
 biased           b for every t
-in_step          whether products are made step by step
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-LARGE = 2**15
-"""Numbers of one step (*P, B, E) from which a processor's products are made step by step."""
-
-
-def in_step(like: Tensor, shape: Sequence[int], least: int | None = None) -> bool:
-    """Whether the products of inputs and of weights' gradients are made in the loop.
-
-    One product over all steps has fewer operations, and arrays of all steps. Where these do
-    not fit in the cache, products of what a step has just written are faster.
-
-    Args:
-        like: of the device.
-        shape: one step's inputs, (*P, B, E).
-        least: numbers from which it pays; None is `LARGE`.
-    """
-    return like.device.type == "cpu" and math.prod(shape) >= (LARGE if least is None else least)
-
 
 def laid_out(x: Float[Tensor, "T *P B E"]) -> Float[Tensor, "T *P B E"]:
     """A copy that the products of a sweep read without another."""
-    if x.dim() == 3 or in_step(x, x.shape[1:]):
+    if x.dim() == 3:
         return x.clone(memory_format=torch.contiguous_format)
     return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).transpose(0, 1)
 
@@ -76,21 +57,15 @@ def projected(
     weight: Float[Tensor, "*P E G"],
     bias: Float[Tensor, "*P G"] | None,
     out: Float[Tensor, "T *P B G"],
-    *,
-    in_step: bool,
-) -> Iterator[Float[Tensor, "*P B G"]]:
-    """Each out_t = x_t W + b in turn; without `in_step` by one product."""
-    if in_step:
-        for x_t, out_t in zip(x.unbind(0), out.unbind(0), strict=True):
-            yield product(x_t, weight, out_t) if bias is None else _affine(bias, x_t, weight, out_t)
-        return
+) -> tuple[Float[Tensor, "*P B G"], ...]:
+    """Each out_t = x_t W + b."""
     if out.dim() == 3:
         rows, flat = side_by_side(x), out.view(-1, out.shape[-1])
         _ = product(rows, weight, flat) if bias is None else _affine(bias, rows, weight, flat)
     else:
         steps = apart(side_by_side(x) @ weight, len(x))
         _ = out.copy_(steps) if bias is None else torch.add(steps, bias.unsqueeze(-2), out=out)
-    yield from out.unbind(0)
+    return out.unbind(0)
 
 
 def transposed(weight: Float[Tensor, "*P H G"]) -> Float[Tensor, "*P G H"]:

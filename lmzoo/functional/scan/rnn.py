@@ -1,14 +1,16 @@
 r"""The vanilla recurrent network's sweeps.
 
     h' = act( x W_x + b + h W_h )
-    with δ = ∂L/∂h':   δa = δ ⊙ act'(h'),   ∂L/∂h = δa W_hᵀ
+    with δ = ∂L/∂h':   δa = δ ⊙ act',   ∂L/∂h = δa W_hᵀ,   ∂L/∂W_h = Σ hᵀ δa
+
+    act     tanh       σ             relu         identity
+    act'    1 − h'²    h' (1 − h')   [h' > 0]     1
 
 Every act here has a slope that its output tells. Derived here; the cell's naive loop is
 the reference (`cells/rnn.py`).
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +18,9 @@ from torch import Tensor
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
 from lmzoo.functional.scan.products import accumulate, product, transposed
+from lmzoo.functional.scan.rnn_loops import Activation, RNNLoops
 from lmzoo.functional.scan.slopes import through_sigmoid, through_tanh
 from lmzoo.functional.scan.sweep import Kept, Recurrence, Weights
-
-Activation = Literal["tanh", "sigmoid", "relu", "identity"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class RNNScan(Recurrence):
     """Weights W_x, b, W_h."""
 
     activation: Activation = "tanh"
+
+    def loops(self) -> RNNLoops:
+        return RNNLoops(self.activation)
 
     def columns(self, width: int, weights: Weights) -> list[int]:
         return [width]
@@ -51,7 +55,6 @@ class RNNScan(Recurrence):
         for t in reversed(range(len(states))):
             self._through(delta.add_(upstream[t]), states[t], da.at[t])
             product(da.at[t], back, delta)
-            gradients.spend(t)
         return delta
 
     def _act_(self, a: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ reverse   ∂L/∂h_{t-1} from ∂L/∂h_t, for t = T-1 .. 0, and then the weigh
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -14,13 +14,13 @@ from torch import Tensor
 from lmzoo.functional.processor import has_loops, has_products
 from lmzoo.functional.scan.gradients import Gradients
 from lmzoo.functional.scan.inputs import StepInputs
-from lmzoo.functional.scan.paths import Paths
+from lmzoo.functional.scan.paths import Paths, paths
+
+Inputs = Sequence[Tensor]
+"""Vectors (T, *P, B, E), laid out; or, for compiled sweeps, words (T, *P, B) and their table."""
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
-
-Step = Callable[[int], object]
-"""What is done at step t."""
 
 Kept = Sequence[Tensor]
 """What the forward sweep leaves for the reverse sweep, time first; [0] are the outputs."""
@@ -35,9 +35,9 @@ class Recurrence(ABC):
     parts: ClassVar[int] = 1
     """Vectors of width H in a state: S = parts · H."""
 
-    def loops(self) -> "Loops | None":
-        """Sweeps that are compiled whole, if there are any."""
-        return None
+    @abstractmethod
+    def loops(self) -> "Loops":
+        """The same, compiled whole."""
 
     @abstractmethod
     def columns(self, width: int, weights: Weights) -> list[int]:
@@ -85,19 +85,19 @@ class Loops(ABC):
 
 
 def loops_for(recurrence: Recurrence, like: Tensor) -> Loops | None:
-    """A recurrence's compiled sweeps, if it has any and they take tensors like this one."""
+    """A recurrence's compiled sweeps, where they take tensors like this one."""
     return recurrence.loops() if has_loops(like) and has_products() else None
 
 
 def sweep(
-    recurrence: Recurrence, x: StepInputs, start: Float[Tensor, "*P B S"], weights: Weights
+    recurrence: Recurrence, inputs: Inputs, start: Float[Tensor, "*P B S"], weights: Weights
 ) -> Kept:
     """The outputs (T, *P, B, H), and what else the sweep keeps."""
     loops = loops_for(recurrence, start)
     if loops is not None:
-        return loops.forward(x.paths(), start, weights)
-    width = start.shape[-1] // recurrence.parts
-    columns = recurrence.columns(width, weights)
+        return loops.forward(paths(*inputs), start, weights)
+    x = StepInputs(*inputs)
+    columns = recurrence.columns(start.shape[-1] // recurrence.parts, weights)
     kept = [start.new_empty(*x.shape, g) for g in columns]
     recurrence.forward(x, start, weights, kept)
     return kept
@@ -106,7 +106,7 @@ def sweep(
 def sweep_back(
     recurrence: Recurrence,
     upstream: Float[Tensor, "T *P B H"],
-    x: StepInputs,
+    inputs: Inputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
     kept: Kept,
@@ -114,8 +114,8 @@ def sweep_back(
     """Gradients of the inputs, the start and the weights (None where cut)."""
     loops = loops_for(recurrence, start)
     if loops is not None:
-        return loops.reverse(upstream, x.paths(), start, weights, kept)
-    gradients = Gradients(x, start[..., : kept[0].shape[-1]], kept[0])
+        return loops.reverse(upstream, paths(*inputs), start, weights, kept)
+    gradients = Gradients(StepInputs(*inputs), start[..., : kept[0].shape[-1]], kept[0])
     dstart = recurrence.reverse(upstream, start, weights, kept, gradients)
     dx, found = gradients.found()
     return dx, dstart, found

@@ -16,7 +16,7 @@ SINGLE = 1e-5
 
 OFFERED = {"mgu", "mgru", "gru", "lstm", "rnn"}
 
-pytestmark = pytest.mark.usefixtures("products_made")
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:

@@ -17,7 +17,7 @@ from tests.tiny import FINE
 
 MEMBERS = 3
 
-pytestmark = pytest.mark.usefixtures("products_made")
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 @pytest.fixture(params=ONE_EACH, ids=str)

@@ -16,6 +16,6 @@ def test_it_is_the_sum_of_the_steps(rows: int, members: tuple[int, ...], steps: 
     like = {"generator": generator, "dtype": torch.float64}
     q = torch.randn(steps, *members, rows, H, **like)
     d = torch.randn(T, *members, rows, 2 * G, **like)
-    found = product_of_all(Steps(q, steps), Steps(d, T).columns(G, 2 * G))
+    found = product_of_all(Steps(q), Steps(d).columns(G, 2 * G))
     shares = [a.mT @ b for a, b in zip(q, d[T - steps :, ..., G:], strict=True)]
     torch.testing.assert_close(found, torch.stack(shares).sum(0))

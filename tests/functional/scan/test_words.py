@@ -19,7 +19,7 @@ from tests.tiny import FINE
 
 VOCAB, WIDTH = 6, 5
 
-pytestmark = pytest.mark.usefixtures("products_made")
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,6 +147,7 @@ def test_a_word_without_a_row_is_refused(word: int) -> None:
         cell.scan(Words(tokens, table), start)
 
 
+@pytest.mark.parametrize("either_way", ["compiled"], indirect=True)
 def test_an_explicit_member_axis_stands_before_the_batch() -> None:
     cell = build(CELLS.read("mgu"), torch.float64)
     tokens, table, start = problem(cell, 3)
@@ -163,7 +164,7 @@ def test_where_nothing_is_compiled_words_are_vectors(monkeypatch: pytest.MonkeyP
     given = problem(cell)
     expected = results(cell, *given, words=False)
     monkeypatch.setattr(processor, "TYPES", set())
-    monkeypatch.delattr("lmzoo.functional.scan.words.ByWord._products")
+    monkeypatch.delattr("lmzoo.functional.scan.paths.OfWords.into")
     for mine, theirs in zip(results(cell, *given, words=True), expected, strict=True):
         same(mine, theirs, FINE, "as vectors")
 
