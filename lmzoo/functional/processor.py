@@ -25,8 +25,3 @@ def has_products() -> bool:
 def arrays(*tensors: Tensor) -> list[Any]:
     """Each in C order; what is in another order is copied, so outputs must have it."""
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
-
-
-def each(tensor: Tensor) -> list[Any]:
-    """What stands along the first axis; to be written to, the tensor must have C order."""
-    return list(arrays(tensor)[0])

@@ -11,6 +11,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, START, LanguageModel
+from lmzoo.functional.kernels import blas
 from tests.decode.work import numbers_by_step, source_of, vectors_by_step
 from tests.laws.stepping import law_steps_agree
 from tests.tiny import rows, tiny
@@ -59,6 +60,12 @@ SOURCE_READERS = {
     "transformer_encdec": r"source_|body\.encoder|body\.decoder\.\d+\.attention\.(key|value)",
 }
 """The parameters that meet the source and no target, by how their names begin."""
+
+
+@pytest.fixture(autouse=True)
+def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is counted in operations of torch, which compiled sweeps are none of."""
+    monkeypatch.setattr(blas, "FOUND", False)
 
 
 def test_a_row_carries_the_state_that_it_lists() -> None:
