@@ -7,13 +7,12 @@ r"""Log-probabilities of words under K fixed distributions, mixed by a gate on t
 
 The result is log p_n, and g_n = ∂L/∂(log p_n). As operations of torch, which is the plain
 formula below, this is a score of passes over (N, K) and back, and a pack of fused members
-waits for memory in each. On a CPU it is done a tile at a time, which stays in the cache
-(`tiles`), and what is no product or softmax is compiled (`kernels/word_mixture.py`).
+waits for memory in each. On a CPU it is compiled, some positions at a time, whose logits
+stay in the cache (`kernels/word_mixture.py`).
 
 Derived here; the mixture is S0's, zoo.md 1.4.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,13 +21,10 @@ from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.members import mapped, with_members
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, has_loops, has_products
 
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
 """The p below which a type of numbers needs logarithms."""
-
-TILE = 2**17
-"""Logits at a time: half a megabyte of a second-level cache."""
 
 
 def log_prob_of_words(
@@ -50,7 +46,7 @@ def log_prob_of_words(
     Raises:
         IndexError: a word has no scores.
     """
-    if not has_loops(y):
+    if not (has_loops(y) and has_products()):
         return plain(y, weight, bias, s, words)
     rows = y.reshape(-1, y.shape[-1])
     return _Score.apply(rows, weight, bias, s, words.reshape(-1))[0].view(words.shape)
@@ -75,15 +71,6 @@ def logits(
     """W y + b, as one product: with more axes, fused members would get one for each sequence."""
     rows = y.reshape(-1, y.shape[-1])
     return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
-
-
-def tiles(members: int, positions: int, components: int) -> Iterator[tuple[slice, slice]]:
-    """What is done at a time: some members' positions, or some positions of one member."""
-    rows = max(1, TILE // components)
-    some, few = max(1, rows // max(1, positions)), min(rows, positions)
-    for i in range(0, members, some):
-        for n in range(0, positions, max(1, few)):
-            yield slice(i, i + some), slice(n, n + few)
 
 
 class _Score(ByHand):
@@ -125,46 +112,22 @@ class _Reverse(WayBack):
 def _score(y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor) -> tuple[Tensor, ...]:
     from lmzoo.functional.kernels import word_mixture as kernels
 
-    pi = y.new_empty(*words.shape, weight.shape[1])
-    top = s.amax(dim=-1)
-    top = top.masked_fill(top == -torch.inf, 0.0)  # a word that no component knows
-    e = (s - top[..., None]).exp_()
-    p, out = y.new_empty(words.shape), y.new_empty(words.shape)
-    of_words, of_positions = arrays(s, e, top), arrays(words, p, out)
-    for some, few in tiles(*pi.shape):
-        a = _logits(y[some, few], weight[some], bias[some])
-        torch.softmax(a, dim=-1, out=pi[some, few])
-        given = *arrays(a, pi[some, few]), *(one[some] for one in of_words)
-        there = (one[some, few] for one in of_positions)
-        if not kernels.score(*given, *there, least=LEAST[y.dtype]):
-            last, least, most = s.shape[1] - 1, words.min(), words.max()
-            raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
+    pi, e = y.new_empty(*words.shape, weight.shape[1]), s.new_empty(s.shape)
+    top, p, out = s.new_empty(s.shape[:-1]), y.new_empty(words.shape), y.new_empty(words.shape)
+    given = arrays(y, weight, bias, s, words)
+    if not kernels.score(*given, *arrays(e, top, pi, p, out), least=LEAST[y.dtype]):
+        last, least, most = s.shape[1] - 1, words.min(), words.max()
+        raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
     return out, pi, e, p
 
 
 def _gradients(*given: Tensor) -> tuple[Tensor, ...]:
     from lmzoo.functional.kernels import word_mixture as kernels
 
-    g, y, weight, bias, s, words, pi, e, p = given
-    dy, ds = torch.empty_like(y, memory_format=torch.contiguous_format), e.new_zeros(e.shape)
-    dweight, dbias = weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
-    of_members = arrays(e, ds, weight, bias, s)
-    of_positions = arrays(words, pi, p, g, y)
-    least = LEAST[y.dtype]
-    for some, few in tiles(*pi.shape):
-        delta = torch.empty_like(pi[some, few])
-        e_, ds_, *gate = (one[some] for one in of_members)
-        words_, pi_, p_, g_, y_ = (one[some, few] for one in of_positions)
-        into = delta.numpy(), ds_
-        if kernels.reverse(words_, pi_, e_, p_, g_, least, *into):
-            kernels.reverse_small(y_, *gate, words_, pi_, p_, g_, least, *into)
-        torch.bmm(delta, weight[some], out=dy[some, few])
-        dweight[some].baddbmm_(delta.mT, y[some, few])
-        dbias[some] += delta.sum(-2)
+    _, y, weight, bias, s, *_ = given
+    dy, (dweight, dbias, ds) = (
+        y.new_empty(y.shape),
+        (x.new_zeros(x.shape) for x in (weight, bias, s)),
+    )
+    kernels.reverse(*arrays(*given), LEAST[y.dtype], *arrays(dy, dweight, dbias, ds))
     return dy, dweight, dbias, ds
-
-
-def _logits(
-    y: Float[Tensor, "P N E"], weight: Float[Tensor, "P K E"], bias: Float[Tensor, "P K"]
-) -> Float[Tensor, "P N K"]:
-    return torch.bmm(y, weight.mT).add_(bias.unsqueeze(-2))

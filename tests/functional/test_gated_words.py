@@ -1,4 +1,4 @@
-"""The gate before the mixture: its gradients, and tiles that no number depends on."""
+"""The gate before the mixture: its gradients, and positions in their dozens."""
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.functional import word_mixture
-from lmzoo.functional.word_mixture import log_prob_of_words, plain, tiles
+from lmzoo.functional.kernels.word_mixture import ROWS
+from lmzoo.functional.word_mixture import log_prob_of_words, plain
 from tests.laws.ask import same
 from tests.tiny import FINE, quick
 
@@ -41,27 +41,27 @@ def solved(formula, *asked: Tensor) -> tuple[Tensor, ...]:
 
 @quick
 @given(
-    st.integers(1, 30), st.integers(1, 6), st.integers(1, 20), st.integers(1, 9), st.integers(1, 60)
+    st.one_of(st.integers(1, 30), st.integers(ROWS - 1, 3 * ROWS)),
+    st.integers(1, 6),
+    st.integers(1, 20),
+    st.integers(1, 9),
+    st.integers(0, 99),
 )
-def test_values_and_gradients_are_the_plain_ones_in_tiles_of_any_size(
-    positions: int, width: int, components: int, vocab: int, tile: int
+def test_values_and_gradients_are_the_plain_ones(
+    positions: int, width: int, components: int, vocab: int, seed: int
 ) -> None:
-    asked = problem(positions, width, components, vocab, seed=tile)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_mixture, "TILE", tile)
-        found = solved(log_prob_of_words, *asked)
+    asked = problem(positions, width, components, vocab, seed)
+    found = solved(log_prob_of_words, *asked)
     for one, other, what in zip(found, solved(plain, *asked), WHAT, strict=True):
         same(one, other, FINE, what)
 
 
-@pytest.mark.parametrize("tile", [1, 40, 100, 1000])
-def test_members_are_each_alone(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a tile is some of a member's positions, a member, a few, or all."""
-    monkeypatch.setattr(word_mixture, "TILE", tile)
-    members = [problem(9, 3, 5, 4, seed) for seed in range(7)]
+@pytest.mark.parametrize("positions", [1, 9, ROWS, 2 * ROWS + 1])
+def test_members_are_each_alone(positions: int) -> None:
+    members = [problem(positions, 3, 5, 4, seed) for seed in range(7)]
     together = [torch.stack(some) for some in zip(*members, strict=True)]
     found = solved(vmap(log_prob_of_words), *together)
-    weights = torch.linspace(-1, 2, 7 * 9, dtype=torch.float64).view(7, 9)
+    weights = torch.linspace(-1, 2, 7 * positions, dtype=torch.float64).view(7, positions)
     for i, member in enumerate(members):
         inputs = [one.clone().requires_grad_() for one in member[:4]]
         out = plain(*inputs, member[4])
@@ -81,16 +81,3 @@ def test_where_p_is_too_small_the_gate_is_made_again() -> None:
     assert exact[4][0].tolist() == pytest.approx([-0.5, -0.5])
     for one, other, what in zip(found, exact, WHAT, strict=True):
         same(one.double(), other, 1e-3, what)
-
-
-@quick
-@given(st.integers(0, 9), st.integers(0, 40), st.integers(1, 30))
-def test_tiles_cover_every_position_once(members: int, positions: int, components: int) -> None:
-    seen = torch.zeros(members, positions)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_mixture, "TILE", 64)
-        for some, few in tiles(members, positions, components):
-            seen[some, few] += 1
-            logits = seen[some, few].numel() * components
-            assert logits <= max(64, components), "a tile has more logits than fit"
-    assert (seen == 1).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.functional.kernels.compiled import compiled
-from lmzoo.functional.kernels.smooth import atanh, sigmoid, tanh
+from lmzoo.functional.kernels.smooth import atanh, exp, sigmoid, tanh
 
 
 @compiled
@@ -15,6 +15,13 @@ def of_all(x, out):
     for i in range(len(x)):
         out[0, i] = sigmoid(x[i])
         out[1, i] = tanh(x[i])
+
+
+@compiled
+@no_type_check
+def powers(x, out):
+    for i in range(len(x)):
+        out[i] = exp(x[i])
 
 
 @compiled
@@ -68,3 +75,23 @@ def test_atanh_is_within_units_of_the_last_place(dtype: type, units: int, most: 
     there = np.isfinite(expected) & (expected != 0)
     apart = np.abs(found - expected)[there] / np.abs(expected)[there]
     assert apart.max() <= units * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("dtype", "units"), [(np.float32, 3), (np.float64, 4)])
+@pytest.mark.parametrize("most", [1e-30, 1e-4, 0.1, 1.0, 80.0])
+def test_exp_is_within_units_of_the_last_place(dtype: type, units: int, most: float) -> None:
+    x = np.random.default_rng(0).uniform(-most, 0, 100_000).astype(dtype)
+    x[:2] = 0, -most
+    found, expected = np.empty_like(x), np.exp(x.astype(np.longdouble))
+    powers(x, found)
+    assert (np.abs(found - expected) / expected).max() <= units * np.finfo(dtype).eps
+    assert found[0] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_far_out_is_zero(dtype: type) -> None:
+    x = np.array([-1e4, -np.inf, np.nan], dtype)
+    found = np.empty_like(x)
+    powers(x, found)
+    assert found[:2].tolist() == [0, 0]
+    assert np.isnan(found[2])

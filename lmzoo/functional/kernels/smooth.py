@@ -43,6 +43,25 @@ def atanh(x: Any) -> Any:
     return math.atanh(x)
 
 
+def exp(x: Any) -> Any:
+    """e^x, x ≤ 0."""
+    return math.exp(x)
+
+
+@overload(exp, jit_options=EXACT)
+@no_type_check
+def _exp(x):
+    if x != types.float32:
+        return lambda x: math.exp(x)
+
+    def single(x):
+        power, less = _reduced(max(x, float32(-MOST)))
+        there = power * (less + float32(1))
+        return float32(0) if x < float32(-MOST) else there
+
+    return single
+
+
 @overload(sigmoid, jit_options=EXACT)
 @no_type_check
 def _sigmoid(x):
@@ -81,6 +100,14 @@ def _atanh(x):
 @njit(**EXACT)
 @no_type_check
 def _expm1(x):
+    power, less = _reduced(x)
+    return power * less + (power - float32(1))
+
+
+@njit(**EXACT)
+@no_type_check
+def _reduced(x) -> Any:
+    """2^k and e^r − 1."""
     rounding = float32(1.5 * 2**23)
     k = (x * float32(1.44269504) + rounding) - rounding
     r = (x - k * float32(0.693359375)) + k * float32(2.12194440e-4)
@@ -90,8 +117,7 @@ def _expm1(x):
     q = q * r + float32(4.1665795894e-2)
     q = q * r + float32(1.6666665459e-1)
     q = q * r + float32(5.0000001201e-1)
-    power = _power(int32(k))
-    return power * (r + r * r * q) + (power - float32(1))
+    return _power(int32(k)), r + r * r * q
 
 
 @njit(**EXACT)
