@@ -28,7 +28,7 @@ class Paths(ABC):
     def __init__(self, numbers: Tensor, shape: Size) -> None:
         """Of a tensor that has the inputs' type of numbers, and (T, *P, B)."""
         self.shape, self._alone = shape, len(shape) == 2
-        self._type = processor.arrays(numbers)[0].dtype
+        self._type = numbers.new_empty(0).numpy().dtype
 
     @abstractmethod
     def into(self, weight: Float[Tensor, "*P E G"] | None, bias: Tensor | None) -> Any:
