@@ -27,6 +27,8 @@ from lmzoo.functional.kernels.compiled import compiled
 ROUTINES = {types.float32: "sgemm_", types.float64: "dgemm_"}
 OURS = "lmzoo_"
 """Before a routine's name where loops look for it, those that are kept on disk too."""
+PLAIN, TURNED = False, True
+"""How a matrix is read: as it lies, or rows for columns."""
 
 
 def _find() -> bool:
@@ -43,8 +45,6 @@ def _find() -> bool:
     return False
 
 
-PLAIN, TURNED = False, True
-"""Whether a matrix is read by rows or by columns."""
 FOUND = _find()
 """Whether there are products; without them no loop that makes any can be called."""
 

@@ -45,7 +45,7 @@ class Paths(ABC):
         """The gradient of the inputs, when the loops are done."""
 
     def strange(self) -> IndexError:
-        """Why they stopped on their way: a word has no row."""
+        """Why they stopped on their way: a word has no row. Vectors stop none."""
         raise NotImplementedError
 
     def arrays(self, *tensors: Float[Tensor, "*P _ _"] | None) -> list[Any]:
