@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from word_table import Table, random_captions, train_all
 from word_table import members as table_members
 
-from lmzoo import capture
+from lmzoo.capture import stepper
+from lmzoo.capture.recorder import Work
 from lmzoo.cells.base import CELLS
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
@@ -137,7 +138,7 @@ def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[
     first, first_upstream = (one.transpose(0, 1).contiguous() for one in (x, upstream))
     parameters = [*cell.parameters(), *library.parameters()]
 
-    def trained(forward: Callable[[Tensor], Tensor], given: Tensor, back: Tensor) -> capture.Work:
+    def trained(forward: Callable[[Tensor], Tensor], given: Tensor, back: Tensor) -> Work:
         def once() -> None:
             for parameter in parameters:
                 parameter.grad = None
@@ -168,11 +169,11 @@ def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[
     ]
 
 
-def _replayed(work: capture.Work, device: torch.device) -> capture.Work:
-    recorder = capture.recorder(device)
+def _replayed(work: Work, device: torch.device) -> Work:
+    recorder = stepper.recorder(device)
     if recorder is None:
         return work
-    for _ in range(capture.WARM):
+    for _ in range(recorder.warm):
         if waits := recorder.run(work):
             raise RuntimeError(waits)
     return recorder.record(work)

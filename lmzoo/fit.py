@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.capture import Stepper
+from lmzoo.capture.stepper import Stepper
 from lmzoo.contract import LanguageModel, stream
 from lmzoo.data.batches import epoch_batches, served
 from lmzoo.data.corpus import Corpus, Sequences

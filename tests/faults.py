@@ -172,6 +172,15 @@ class LearnsBackwards(Bigram):
         return 2 * logits.detach() - logits
 
 
+class HeatsUpAsItGoes(Bigram):
+    calls = 0
+
+    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return super().logits(tokens, lengths) * (1 + self.calls)
+
+
 class KeepsAStateAside(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)

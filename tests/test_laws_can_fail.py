@@ -4,7 +4,18 @@ import pytest
 
 from lmzoo.contract import Score
 from tests import faults
-from tests.laws import Law, batching, density, fusing, laws_for, laws_of, learning, making, stepping
+from tests.laws import (
+    Law,
+    batching,
+    density,
+    fusing,
+    laws_for,
+    laws_of,
+    learning,
+    making,
+    replaying,
+    stepping,
+)
 from tests.tiny import tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [
@@ -37,6 +48,7 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.KeepsAConstantBehind, making.law_computes_where_its_weights_are),
     (faults.CountsPads, fusing.law_fused_equals_alone),
     (faults.AveragesTheBatchInTraining, fusing.law_fused_equals_alone),
+    (faults.HeatsUpAsItGoes, replaying.law_replayed_equals_done),
     (faults.StartsAlwaysTheSame, making.law_seed_decides_the_weights),
     (faults.AcceptsNonsense, making.law_config_refuses_nonsense),
     (faults.CountsUpWhenRead, making.law_config_survives_json),

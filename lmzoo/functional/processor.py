@@ -1,5 +1,8 @@
 """What compiled loops (`kernels/`) take: tensors of the processor, as NumPy sees them."""
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,3 +28,34 @@ def has_products() -> bool:
 def arrays(*tensors: Tensor) -> list[Any]:
     """Each in C order; what is in another order is copied, so outputs must have it."""
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+Loop = Callable[..., Any]
+Listener = Callable[[Loop, tuple[Any, ...]], None]
+
+
+class _Heard(threading.local):
+    by: Listener | None = None
+
+
+_HEARD = _Heard()
+
+
+def run_loop(loop: Loop, *given: Any) -> Any:
+    """Run a compiled loop; who listens on this thread is told of it first.
+
+    torch sees nothing of what loops do: whoever records its operations has to be told.
+    """
+    if _HEARD.by is not None:
+        _HEARD.by(loop, given)
+    return loop(*given)
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """While it lasts, the listener is told of every loop that this thread runs."""
+    before, _HEARD.by = _HEARD.by, listener
+    try:
+        yield
+    finally:
+        _HEARD.by = before

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, has_loops, run_loop
 
 LARGE = 2**9
 """Numbers from which a loop gains more than the call of an autograd function costs."""
@@ -47,7 +47,7 @@ class _Onto(ByHand):
         laid = _time_first(x)
         steps, rows, width = laid.shape
         into = y.view(rows, steps, width), f.view(rows, steps)
-        kernels.onto(*arrays(laid), radius, radius / SHORTEST, *arrays(*into))
+        run_loop(kernels.onto, *arrays(laid), radius, radius / SHORTEST, *arrays(*into))
         return y, f
 
     @staticmethod
@@ -90,7 +90,7 @@ class _Reverse(WayBack):
         given = arrays(*(one.reshape(-1, steps, width) for one in (g, y)), f.reshape(-1, steps))
         dx = g.new_empty(steps, *lead, width)
         into = dx.view(steps, len(given[0]), width)
-        kernels.reverse(*given, radius, radius / SHORTEST, *arrays(into))
+        run_loop(kernels.reverse, *given, radius, radius / SHORTEST, *arrays(into))
         return dx.movedim(0, -2) if steps > 1 else dx[0]
 
     @staticmethod

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lmzoo.functional.by_hand import ByHand, WayBack
 from lmzoo.functional.members import mapped, with_members
-from lmzoo.functional.processor import arrays, has_loops, has_products
+from lmzoo.functional.processor import arrays, has_loops, has_products, run_loop
 
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
 """The p below which a type of numbers needs logarithms."""
@@ -115,7 +115,7 @@ def _score(y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor) ->
     pi, e = y.new_empty(*words.shape, weight.shape[1]), s.new_empty(s.shape)
     top, p, out = s.new_empty(s.shape[:-1]), y.new_empty(words.shape), y.new_empty(words.shape)
     given = arrays(y, weight, bias, s, words)
-    if not kernels.score(*given, *arrays(e, top, pi, p, out), least=LEAST[y.dtype]):
+    if not run_loop(kernels.score, *given, *arrays(e, top, pi, p, out), LEAST[y.dtype]):
         last, least, most = s.shape[1] - 1, words.min(), words.max()
         raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
     return out, pi, e, p
@@ -129,5 +129,5 @@ def _gradients(*given: Tensor) -> tuple[Tensor, ...]:
         y.new_empty(y.shape),
         (x.new_zeros(x.shape) for x in (weight, bias, s)),
     )
-    kernels.reverse(*arrays(*given), LEAST[y.dtype], *arrays(dy, dweight, dbias, ds))
+    run_loop(kernels.reverse, *arrays(*given), LEAST[y.dtype], *arrays(dy, dweight, dbias, ds))
     return dy, dweight, dbias, ds

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.processor import arrays, has_loops
+from lmzoo.functional.processor import arrays, has_loops, run_loop
 
 
 class RowAdam:
@@ -50,4 +50,4 @@ class RowAdam:
         decays = torch.tensor([group["weight_decay"] for group in self._groups], dtype=numbers)
         each = arrays(torch.as_tensor(rates, dtype=numbers), clips.to(numbers), decays)
         rows = arrays(self._values, gradients, self._m, self._v, self._steps)
-        move(*rows, *each, one["decoupled_weight_decay"], *one["betas"], one["eps"])
+        run_loop(move, *rows, *each, one["decoupled_weight_decay"], *one["betas"], one["eps"])

@@ -10,6 +10,8 @@ them: what lies on disk is the same as if nothing had been fused.
 """
 
 import math
+import operator
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -49,7 +51,8 @@ class Rows:
     """The numbers of P trainings, and the optimiser that moves them."""
 
     def __init__(self, trainings: Sequence[Training], host: nn.Module) -> None:
-        self.trainings = trainings
+        # Not kept alive: a training may hold what these rows belong to.
+        self._trainings = [weakref.ref(training) for training in trainings]
         self.layout = Layout(host)
         self.values = torch.zeros(len(trainings), self.layout.length)
         self.gradients = torch.zeros_like(self.values)
@@ -78,6 +81,16 @@ class Rows:
         compiled = RowAdam.moves(self.optimiser, self.values)
         self.adam = RowAdam(self.optimiser, self.values) if compiled else None
         self.read()
+
+    @property
+    def trainings(self) -> list[Training]:
+        """Whose numbers these are, as long as they are held elsewhere."""
+        return [training for one in self._trainings if (training := one()) is not None]
+
+    def belong_to(self, trainings: Sequence[Training]) -> bool:
+        """Whether these are theirs, in this order."""
+        held = [one() for one in self._trainings]
+        return len(held) == len(trainings) and all(map(operator.is_, held, trainings))
 
     def differentiate(self, loss: Float[Tensor, ""], *, pile: bool) -> None:
         """Put the loss's gradients in place of those that are there, or `pile` them on these."""

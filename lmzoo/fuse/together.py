@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.capture import Stepper
+from lmzoo.capture.stepper import Stepper
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather, served
 from lmzoo.data.corpus import Corpus, Sequences
@@ -29,6 +29,7 @@ from lmzoo.fit import Training, epoch_record, loss_of
 from lmzoo.fuse.memory import keep_freed
 from lmzoo.fuse.rows import Rows
 from lmzoo.fuse.shape import as_function, host_of, shape
+from lmzoo.fuse.tape import Tapes
 from lmzoo.recipe import Accumulate
 from lmzoo.record import Record
 
@@ -79,16 +80,20 @@ class Company:
         self._clips = torch.tensor([t.recipe.clip or math.inf for t in trainings])
         self._objective = vmap(as_function(self.host))
         what = f"{len(trainings)} members of {self.host.name}"
-        self.stepper = Stepper(self.rows.optimiser, self.device, what)
+        compiled = self.rows.adam is not None and self.recipe.accumulate is Accumulate.STEP
+        tapes = Tapes() if compiled else None
+        self.stepper = Stepper(self.rows.optimiser, self.device, what, otherwise=tapes)
 
     @staticmethod
     def of(trainings: Sequence[Training]) -> "Company":
         """The company that they were in before, where steps are replayed; else a new one."""
         known = trainings[0].company
-        if isinstance(known, Company) and known.rows.trainings == list(trainings):
+        if isinstance(known, Company) and known.rows.belong_to(trainings):
             known.rows.read()
             return known
         found = Company(list(trainings))
+        for training in trainings:
+            training.company = None  # one that they were in before holds its memory
         if found.stepper.replays:
             trainings[0].company = found
         return found

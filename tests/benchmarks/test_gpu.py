@@ -80,6 +80,8 @@ def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
     gpu, done = bench("gpu"), []
 
     class Recorder:
+        warm = 2
+
         def run(self, work):
             done.append("run")
             return ""
@@ -88,7 +90,7 @@ def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
             done.append("record")
             return lambda: done.append("replay")
 
-    monkeypatch.setattr(gpu.capture, "recorder", lambda device: Recorder())
+    monkeypatch.setattr(gpu.stepper, "recorder", lambda device: Recorder())
     gpu._replayed(lambda: None, torch.device("cpu"))()
     assert done == ["run", "run", "record", "replay"]
 

@@ -1,10 +1,13 @@
 """Members whose common step is recorded and replayed end where each would have ended alone."""
 
 import dataclasses
+import gc
+import weakref
 
 import pytest
 
-from lmzoo import capture, zoo
+from lmzoo import zoo
+from lmzoo.capture import stepper
 from lmzoo.fit import Training, fit
 from lmzoo.fuse.together import fit_together, train_together
 from lmzoo.recipe import RECIPES, Recipe
@@ -32,7 +35,7 @@ def _members(corpus, recipe=FIRST):
 
 def _alone(monkeypatch, corpus, epochs, recipe=FIRST):
     with monkeypatch.context() as other:
-        other.setattr(capture, "recorder", lambda device: None)
+        other.setattr(stepper, "recorder", lambda device: None)
         found = _members(corpus, recipe)
     for training, count in zip(found, epochs, strict=True):
         assert list(fit(training, corpus, count))
@@ -82,9 +85,45 @@ def test_a_member_leaves_and_the_others_are_recorded_anew(monkeypatch, corpus, t
         agree(one, other)
 
 
-def test_on_a_cpu_no_company_is_kept(corpus):
+def test_on_a_processor_a_company_is_replayed_and_left_behind_with_its_memory(corpus):
     fused = _members(corpus)
+    list(fit_together(fused, corpus, 2))
+    company = fused[0].company
+    assert company.stepper.replays
+    assert company.stepper.multiple == 1
     train_together(fused, corpus)
+    assert fused[0].company is company
+    train_together([fused[1], fused[0]], corpus)
+    assert fused[1].company.rows.trainings == [fused[1], fused[0]]
+    assert fused[0].company is None
+
+
+def test_a_member_that_is_gone_is_not_taken_for_trained(monkeypatch, corpus):
+    fused = _members(corpus)
+    [expected, *_] = _alone(monkeypatch, corpus, [5, 1, 1])
+    list(fit_together(fused, corpus, 2))
+    del fused[1:]
+    list(fit_together(fused, corpus, 5))
+    agree(expected, fused[0])
+
+
+def test_what_a_company_held_is_freed_with_its_members_and_at_once(corpus):
+    fused = _members(corpus)
+    list(fit_together(fused, corpus, 3))
+    arena = weakref.ref(fused[0].company.stepper._recorder._arena)
+    assert arena() is not None
+    gc.disable()
+    try:
+        fused.clear()
+        assert arena() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("recipe", [Recipe(batch=16, optimiser="rmsprop"), KINDS[-1]])
+def test_what_torch_moves_on_the_host_is_not_replayed_there(corpus, recipe):
+    fused = _members(corpus, recipe)
+    list(fit_together(fused, corpus, 2))
     assert all(training.company is None for training in fused)
 
 

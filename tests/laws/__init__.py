@@ -16,6 +16,7 @@ from tests.laws import (
     learning,
     making,
     objectives,
+    replaying,
     stepping,
 )
 
@@ -28,7 +29,13 @@ def laws_of(module: object) -> tuple[Law, ...]:
 
 
 LEFT_TO_RIGHT = (density.law_causal, density.law_scores_agree, *laws_of(stepping))
-COMMON = (*laws_of(batching), *laws_of(learning), *laws_of(making), *laws_of(fusing))
+COMMON = (
+    *laws_of(batching),
+    *laws_of(learning),
+    *laws_of(making),
+    *laws_of(fusing),
+    *laws_of(replaying),
+)
 
 
 def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:

@@ -5,7 +5,8 @@ import sys
 import pytest
 import torch
 
-from lmzoo import capture, zoo
+from lmzoo import zoo
+from lmzoo.capture import stepper
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
@@ -40,7 +41,7 @@ def model(corpus: Corpus) -> LanguageModel:
 def taping(monkeypatch: pytest.MonkeyPatch) -> Taping:
     """Trainings made from here on are replayed, as on CUDA."""
     found = Taping()
-    monkeypatch.setattr(capture, "recorder", lambda device: found)
+    monkeypatch.setattr(stepper, "recorder", lambda device: found)
     # As on CUDA, where RMSprop reads a learning rate that is a tensor without waiting.
     rmsprop = sys.modules["torch.optim.rmsprop"]
     monkeypatch.setattr(rmsprop, "_get_capturable_supported_devices", lambda: ["cpu"])

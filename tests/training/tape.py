@@ -12,12 +12,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lmzoo.capture.recorder import RecordingError
+
 aten = torch.ops.aten
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "masked_select"}
 
 
 class Taping:
     """A recorder (`lmzoo.capture`) that counts what it does."""
+
+    warm, multiple, rates, does = 2, 4, torch.float32, False
 
     def __init__(self) -> None:
         self.runs = self.recordings = self.replays = 0
@@ -53,7 +57,7 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func._schema.name.removeprefix("aten::") in WAITING or _masked(func, args):
-            raise RuntimeError(f"operation not permitted when stream is capturing: {func}\nmore")
+            raise RecordingError(f"operation not permitted when stream is capturing: {func}")
         for tensor in _written(func, args, kwargs):
             key = (tensor.data_ptr(), tensor.shape, tensor.stride())
             if key not in self.before:

@@ -8,7 +8,8 @@ import math
 import pytest
 import torch
 
-from lmzoo import capture, zoo
+from lmzoo import zoo
+from lmzoo.capture import stepper
 from lmzoo.contract import LanguageModel
 from lmzoo.fit import Training, fit
 from lmzoo.recipe import RECIPES, Recipe
@@ -33,7 +34,7 @@ def said(caplog):
 
 def _alone(monkeypatch, training, corpus, epochs=EPOCHS):
     with monkeypatch.context() as other:
-        other.setattr(capture, "recorder", lambda device: None)
+        other.setattr(stepper, "recorder", lambda device: None)
         return _trained(Training(copy.deepcopy(training.model), training.recipe, 1), corpus, epochs)
 
 
@@ -91,7 +92,7 @@ def test_weights_and_state_that_were_replaced_are_recorded_anew(monkeypatch, cor
 
 
 def test_no_more_than_so_many_recordings_are_kept(monkeypatch, corpus, taping):
-    monkeypatch.setattr(capture, "MOST", 1)
+    monkeypatch.setattr(stepper, "MOST", 1)
     replayed = _training(corpus)
     expected = _alone(monkeypatch, replayed, corpus)
     _same(expected, _trained(replayed, corpus))
@@ -147,6 +148,6 @@ def test_what_a_recorder_finds_while_warming_up_is_believed(corpus, taping, said
 
 def test_nothing_is_recorded_on_a_cpu(corpus):
     training = _training(corpus)
-    assert capture.recorder(torch.device("cpu")) is None
+    assert stepper.recorder(torch.device("cpu")) is None
     assert not training.step.stepper.replays
     assert training.step.stepper.multiple == 1

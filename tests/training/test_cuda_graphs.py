@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from lmzoo.capture import CudaGraphs, waits
+from lmzoo.capture.cuda import CudaGraphs, waits
 
 DEVICE = torch.device("cuda", 0)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import run_loop
 from lmzoo.functional.scan.paths import Paths, zeros_like
 from lmzoo.functional.scan.sweep import Kept, Loops, Weights
 
@@ -23,7 +24,7 @@ class GRULoops(Loops):
         kept = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(5)]
         paths = x.into(into, bias), x.into(None, hidden_bias)
         given = *paths, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
-        if not kernels.forward(*given, *x.steps(*kept)):
+        if not run_loop(kernels.forward, *given, *x.steps(*kept)):
             raise x.strange()
         return kept
 
@@ -43,6 +44,6 @@ class GRULoops(Loops):
         delta = start.new_empty(start.shape)
         given = paths, inside, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
         found = x.arrays(of_gate, of_hidden, delta)
-        kernels.reverse(*x.steps(upstream), *given, *x.steps(*kept), *found)
+        run_loop(kernels.reverse, *x.steps(upstream), *given, *x.steps(*kept), *found)
         (of_into, of_bias), (_, of_hidden_bias) = of_paths(), of_inside()
         return x.found(), delta, (of_into, of_bias, of_gate, of_hidden, of_hidden_bias)

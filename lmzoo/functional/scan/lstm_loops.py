@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import run_loop
 from lmzoo.functional.scan.paths import Paths, zeros_like
 from lmzoo.functional.scan.sweep import Kept, Loops, Weights
 
@@ -25,7 +26,7 @@ class LSTMLoops(Loops):
         columns = h.shape[-1], hidden.shape[-1], c.shape[-1]
         kept = [start.new_empty(*x.shape, g) for g in columns]
         given = x.into(into, bias), *x.arrays(hidden, h, c), self.coupled
-        if not kernels.forward(*given, *x.steps(*kept)):
+        if not run_loop(kernels.forward, *given, *x.steps(*kept)):
             raise x.strange()
         return kept
 
@@ -44,6 +45,6 @@ class LSTMLoops(Loops):
         read, of_read = x.back(into, bias)
         of_hidden, (delta, gamma) = zeros_like(hidden), start.new_empty(2, *h.shape)
         given = read, *x.arrays(hidden, h, c), self.coupled, *x.steps(*kept)
-        kernels.reverse(*x.steps(upstream), *given, *x.arrays(of_hidden, delta, gamma))
+        run_loop(kernels.reverse, *x.steps(upstream), *given, *x.arrays(of_hidden, delta, gamma))
         of_into, of_bias = of_read()
         return x.found(), torch.cat([delta, gamma], dim=-1), (of_into, of_bias, of_hidden)

@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import run_loop
 from lmzoo.functional.scan.paths import Paths, zeros_like
 from lmzoo.functional.scan.sweep import Kept, Loops, Weights
 
@@ -27,7 +28,7 @@ class MGRULoops(Loops):
         hf, xh = weights
         kept = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
         given = x.into(xh, None), *x.arrays(hf, start), self._variant()
-        if not kernels.forward(*given, *x.steps(*kept)):
+        if not run_loop(kernels.forward, *given, *x.steps(*kept)):
             raise x.strange()
         return kept
 
@@ -45,7 +46,7 @@ class MGRULoops(Loops):
         candidate, of_candidate = x.back(xh, None)
         of_hf, delta = zeros_like(hf), start.new_empty(start.shape)
         given = candidate, *x.arrays(hf, start), self._variant(), *x.steps(*kept)
-        kernels.reverse(*x.steps(upstream), *given, *x.arrays(of_hf, delta))
+        run_loop(kernels.reverse, *x.steps(upstream), *given, *x.arrays(of_hf, delta))
         return x.found(), delta, (of_hf, of_candidate()[0])
 
     def _variant(self) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import run_loop
 from lmzoo.functional.scan.paths import Paths, zeros_like
 from lmzoo.functional.scan.sweep import Kept, Loops, Weights
 
@@ -21,7 +22,7 @@ class MGULoops(Loops):
         xf, hf, bf, xh, hh, bh = weights
         kept = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
         given = x.into(xf, bf), x.into(xh, bh), *x.arrays(hf, hh, start), self.carry
-        if not kernels.forward(*given, *x.steps(*kept)):
+        if not run_loop(kernels.forward, *given, *x.steps(*kept)):
             raise x.strange()
         return kept
 
@@ -39,6 +40,6 @@ class MGULoops(Loops):
         (gate, of_gate), (candidate, of_candidate) = x.back(xf, bf), x.back(xh, bh)
         of_hf, of_hh, delta = zeros_like(hf), zeros_like(hh), start.new_empty(start.shape)
         given = gate, candidate, *x.arrays(hf, hh, start), self.carry, *x.steps(*kept)
-        kernels.reverse(*x.steps(upstream), *given, *x.arrays(of_hf, of_hh, delta))
+        run_loop(kernels.reverse, *x.steps(upstream), *given, *x.arrays(of_hf, of_hh, delta))
         (of_xf, of_bf), (of_xh, of_bh) = of_gate(), of_candidate()
         return x.found(), delta, (of_xf, of_hf, of_bf, of_xh, of_hh, of_bh)

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.processor import run_loop
 from lmzoo.functional.scan.paths import Paths, zeros_like
 from lmzoo.functional.scan.sweep import Kept, Loops, Weights
 
@@ -27,7 +28,7 @@ class RNNLoops(Loops):
         assert hidden is not None
         states = start.new_empty(*x.shape, start.shape[-1])
         given = x.into(into, bias), *x.arrays(hidden, start), self._act
-        if not kernels.forward(*given, *x.steps(states)):
+        if not run_loop(kernels.forward, *given, *x.steps(states)):
             raise x.strange()
         return [states]
 
@@ -46,7 +47,7 @@ class RNNLoops(Loops):
         inputs, of_inputs = x.back(into, bias)
         of_hidden, delta = zeros_like(hidden), start.new_empty(start.shape)
         given = inputs, *x.arrays(hidden, start), self._act, *x.steps(*kept)
-        kernels.reverse(*x.steps(upstream), *given, *x.arrays(of_hidden, delta))
+        run_loop(kernels.reverse, *x.steps(upstream), *given, *x.arrays(of_hidden, delta))
         return x.found(), delta, (*of_inputs(), of_hidden)
 
     @property

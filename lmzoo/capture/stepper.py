@@ -1,64 +1,24 @@
-"""A training step recorded once for each shape of its batch, and replayed from then on.
-
-    step(rate, *columns)    twice as it is; then recorded, reading from buffers of its own
-    replay                  columns into the buffers, and one launch for all the operations
-
-A step of a small recurrent model is hundreds of operations, each of which a GPU ends sooner
-than the host can start the next. What changes from step to step is in the columns, the
-learning rate too; what a step leaves behind (weights, optimiser state, sums) lies in memory
-that it found there. A step that cannot be recorded is done as it is, and a line of the log
-says why: it waits for the device (`.item()`, shapes that depend on numbers), or it draws
-from the host's generator, which would be the same draw at every replay.
-
-CUDA graphs: Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
-"""
+"""Does the steps of an epoch, recorded where the device or who trains has a recorder."""
 
 import contextlib
 import logging
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+
+from lmzoo.capture.cuda import CudaGraphs
+from lmzoo.capture.recorder import Column, Recorder, RecordingError, Step, Work
 
 LOG = logging.getLogger("lmzoo.capture")
 
-WARM = 2
-"""Steps of a shape before it is recorded: the first makes what is made once, the second shows
-whether anything waits."""
 MOST = 64
 """Recordings kept; batches of further shapes are trained as they are."""
-MULTIPLE = 4
-"""Batches are as long as a multiple of so many tokens, so that few shapes come again and again."""
-
-Column = Tensor | None
-Work = Callable[[], None]
-Step = Callable[..., None]
-"""(rate, *columns) -> nothing: all that it does, it does to what lies there."""
-
-
-@runtime_checkable
-class Recorder(Protocol):
-    """What can record the operations of a piece of work, such as a CUDA graph."""
-
-    def run(self, work: Work) -> str:
-        """Do the work as it is; why it cannot be recorded, or ''."""
-        ...
-
-    def record(self, work: Work) -> Work:
-        """What does the work again, in the same memory. It has not been done yet.
-
-        Raises:
-            RuntimeError: it cannot be recorded.
-        """
-        ...
 
 
 def recorder(device: torch.device) -> Recorder | None:
-    """What records on this device; None where there is nothing to gain."""
+    """What records the steps of any model on this device; None where nothing does."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
@@ -72,11 +32,15 @@ class Stepper:
         what: str,
         *,
         piling: bool = False,
+        otherwise: Recorder | None = None,
     ) -> None:
-        """`what` is trained, for the log; `piling`: its gradients outlast a step."""
+        """`what` is trained, for the log; `piling`: its gradients outlast a step.
+
+        Where nothing records the steps of any model, `otherwise` records this one's.
+        """
         self._optimiser, self._device, self._what = optimiser, device, what
         self._piling = piling
-        self._recorder = recorder(device)
+        self._recorder = recorder(device) or otherwise
         self._recorded: dict[Any, tuple[Sequence[Column], Work]] = {}
         self._seen: Counter[Any] = Counter()
         self._places: list[int] = []
@@ -89,7 +53,7 @@ class Stepper:
     @property
     def multiple(self) -> int:
         """What the lengths of batches should be multiples of."""
-        return MULTIPLE if self.replays else 1
+        return self._recorder.multiple if self._recorder else 1
 
     def epoch(self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]) -> None:
         """A step for each batch, `step(rate, *columns)`; a rate is a number or a list of them.
@@ -103,7 +67,7 @@ class Stepper:
             return
         if self._places != self._where():
             self._recorded.clear()  # weights or state lie elsewhere than when it was recorded
-        beside = torch.tensor(rates, dtype=torch.float32, device=self._device)
+        beside = torch.tensor(rates, dtype=self._recorder.rates, device=self._device)
         with capturable(self._optimiser):
             for rate, columns in zip(beside.unbind(), batches, strict=True):
                 self._one(step, (rate, *columns))
@@ -114,14 +78,18 @@ class Stepper:
             return
         shape = tuple(None if c is None else (c.shape, c.dtype) for c in columns)
         if shape not in self._recorded:
-            if self._seen[shape] < WARM or len(self._recorded) >= MOST:
+            if self._seen[shape] < self._recorder.warm or len(self._recorded) >= MOST:
                 self._warm(self._recorder, shape, lambda: step(*columns))
                 return
+            done = self._recorder.does
             try:
                 self._recorded[shape] = self._record(self._recorder, step, columns)
-            except RuntimeError as error:
-                self._give_up(str(error).strip().partition("\n")[0])
-                step(*columns)
+            except RecordingError as error:
+                self._give_up(str(error))
+                if not done:
+                    step(*columns)
+                return
+            if done:
                 return
         buffers, replay = self._recorded[shape]
         for buffer, column in zip(buffers, columns, strict=True):
@@ -135,7 +103,7 @@ class Stepper:
         self._seen[shape] += 1
         if not drawn.equal(torch.get_rng_state()):
             reason = reason or "it draws from the host's generator"
-        if reason and self._seen[shape] == WARM:
+        if reason and self._seen[shape] == recorder.warm:
             self._give_up(reason)
 
     def _record(
@@ -173,51 +141,3 @@ def capturable(optimiser: torch.optim.Optimizer) -> Iterator[None]:
     finally:
         for group in optimiser.param_groups:  # as it is written into checkpoints
             group["capturable"] = False
-
-
-class CudaGraphs:
-    """Records on a stream of its own; all recordings share one pool of memory.
-
-    They may: nothing that a step leaves behind lies in the pool.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def run(self, work: Work) -> str:
-        """Do the work on the side stream, listening for what waits for the device."""
-        here, mode = torch.cuda.current_stream(self._device), torch.cuda.get_sync_debug_mode()
-        self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream), warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                work()
-            finally:
-                torch.cuda.set_sync_debug_mode(mode)
-        here.wait_stream(self._stream)
-        return waits(said)
-
-    def record(self, work: Work) -> Work:
-        """The work as a CUDA graph."""
-        graph = torch.cuda.CUDAGraph()
-        # The outer `stream` puts the current one back even where a capture ends in an error.
-        with (
-            torch.cuda.stream(self._stream),
-            torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
-        ):
-            work()
-        return graph.replay
-
-
-def waits(said: Iterable[warnings.WarningMessage]) -> str:
-    """Where work first waited for the device, '' if nowhere; other warnings are said again."""
-    found = ""
-    for one in said:
-        text = str(one.message)
-        if "synchronizing CUDA operation" in text:
-            found = found or f"it waits for the device at {Path(one.filename).name}:{one.lineno}"
-        elif "without CUDA graph capture" not in text:  # that it is not yet captured is meant
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return found
