@@ -23,11 +23,10 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lmzoo.capture.recorder import RecordingError, Work
 from lmzoo.functional.processor import Loop, listening
-from lmzoo.fuse.again import Operation
+from lmzoo.fuse.again import Operation, leaves, looks, mapped
 from lmzoo.fuse.arena import Arena, Pieces
 
 REASONS = {
@@ -52,16 +51,17 @@ class Tapes:
         self._arena: Arena | None = None
 
     def run(self, work: Work) -> str:
-        """Do the work as it is; which operation is another at every step, or ''."""
-        with _Watch() as watch:
-            work()
-        return watch.reason
+        """Do the work as it is; what is wrong with it comes out when it is recorded."""
+        work()
+        return ""
 
     def record(self, work: Work) -> Work:
         """Do the work; what does it again."""
         tape = _Tape()
         with tape, listening(tape.listen):
             work()
+        if tape.reason:
+            raise RecordingError(tape.reason)
         pieces = tape.pieces
         offsets, size = pieces.laid()
         if self._arena is None or self._arena.size < size:
@@ -80,28 +80,17 @@ class Tapes:
         return replay
 
 
-class _Watch(TorchDispatchMode):
-    """Sees every operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reason = ""
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        for tag, reason in REASONS.items():
-            if tag in func.tags and not _by_number(func, args):
-                self.reason = self.reason or f"{func} {reason}"
-        return func(*args, **(kwargs or {}))
+@functools.cache
+def _reason(kind: OpOverload) -> str:
+    return next((reason for tag, reason in REASONS.items() if tag in kind.tags), "")
 
 
-def _by_number(func: OpOverload, args: Any) -> bool:
+def _by_number(kind: OpOverload, given: Any) -> bool:
     """Whether it takes what numbered places hold, as much as there are numbers."""
-    if func is not torch.ops.aten.index.Tensor:
+    if kind is not torch.ops.aten.index.Tensor:
         return False
     masks = (torch.bool, torch.uint8)
-    return not any(isinstance(one, Tensor) and one.dtype in masks for one in args[1])
+    return not any(isinstance(one, Tensor) and one.dtype in masks for one in given[1])
 
 
 class _Tape(TorchDispatchMode):
@@ -111,10 +100,15 @@ class _Tape(TorchDispatchMode):
         super().__init__()
         self.calls: list[Operation | tuple[Loop, tuple[Any, ...]]] = []
         self.pieces = Pieces()
+        self.reason = ""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if looks(func):
+            return func(*args, **(kwargs or {}))
+        if (reason := _reason(func)) and not _by_number(func, args):
+            self.reason = self.reason or f"{func} {reason}"
         found = func(*args, **(kwargs or {}))
         call = Operation(func, args, kwargs or {}, found)
         for tensor in call.read:
@@ -126,9 +120,8 @@ class _Tape(TorchDispatchMode):
 
     def listen(self, loop: Loop, given: tuple[Any, ...]) -> None:
         """A loop is about to run."""
-        for leaf in tree_leaves(given):
-            if isinstance(leaf, np.ndarray):
-                self.pieces.used(leaf, len(self.calls))
+        for array in leaves(given, np.ndarray):
+            self.pieces.used(array, len(self.calls))
         self.calls.append((loop, given))
 
     def again(self, move: Callable[[Any], Any]) -> list[Callable[[], object]]:
@@ -137,7 +130,7 @@ class _Tape(TorchDispatchMode):
         for call in self.calls:
             if isinstance(call, tuple):
                 loop, given = call
-                moved = tree_map_only(np.ndarray, move, given)
+                moved = mapped(given, np.ndarray, move)
                 found.append(functools.partial(_run, loop, moved))
             elif call.computes:
                 found.append(call.moved(move).again())
