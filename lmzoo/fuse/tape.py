@@ -102,6 +102,11 @@ class _Tape(TorchDispatchMode):
         self.pieces = Pieces()
         self.reason = ""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch's compiler is not at work here, and to be imported and told so takes it seconds.
+        return False
+
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

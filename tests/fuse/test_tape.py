@@ -1,5 +1,7 @@
 """What a tape does again, and what is not the same at every step."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -163,3 +165,24 @@ def test_an_error_of_the_work_is_its_own():
 
 def test_it_is_a_recorder():
     assert isinstance(Tapes(), Recorder)
+
+
+IMPORTS = """
+import sys
+from lmzoo.fuse.together import fit_together
+from lmzoo.fit import Training
+from lmzoo.recipe import Recipe
+from tests.laws.fusing import random_corpus
+from tests.tiny import tiny
+members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
+list(fit_together(members, random_corpus(members[0].model), 3))
+assert members[0].company.stepper.replays
+print(*sys.modules)
+"""
+
+
+def test_torchs_compiler_is_not_imported_to_record():
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
+    )
+    assert not {"torch._dynamo", "torch._inductor"} & set(done.stdout.split())
