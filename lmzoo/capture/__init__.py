@@ -10,7 +10,9 @@ state, sums) lies in memory that it found there. A step that cannot be recorded 
 and a line of the log says why: it waits for the device (`.item()`, shapes that depend on
 numbers), or it draws from the host's generator, which would be the same draw at every replay.
 
-Here are CUDA graphs; `fuse/tape.py` records on a processor.
+    recorder.py   what records, and what it is given
+    cuda.py       CUDA graphs; `fuse/tape.py` records on a processor
+    stepper.py    the steps of an epoch, recorded where something records
 
 CUDA graphs: Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 """

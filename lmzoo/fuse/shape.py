@@ -55,12 +55,12 @@ def shape(model: Any, recipe: Recipe) -> str:
     return json.dumps([kind, to_dict(uncut), structure], sort_keys=True)
 
 
-MOST = 2**19
+MOST = 2**20
 """Numbers of one (B, T, E) tensor of a member up to which fusing pays (`benchmarks/fuse.py`).
 
 Beyond it a member's own arithmetic fills the processor, and P of them only spill its cache.
 """
-TABLE = 2**16
+TABLE = 2**18
 """The same of a table of embeddings (V, E): what is made of it fills the cache by itself."""
 
 

@@ -111,10 +111,11 @@ def test_frozen_parameters_are_refused():
         (2000, 32, 100, 20, True),
         (4000, 16, 100, 20, True),
         (200, 128, 100, 20, True),
-        (82, 128, 64, 100, False),  # characters: the rest of a step is too large
-        (4000, 32, 100, 20, False),  # the table is
-        (14450, 16, 100, 20, False),
-        (14450, 48, 280, 20, False),  # Multi30k's words
+        (82, 128, 64, 100, True),  # characters
+        (4000, 32, 100, 20, True),
+        (14450, 16, 100, 20, True),
+        (200, 256, 100, 100, False),  # the rest of a step is too large
+        (14450, 48, 280, 20, False),  # Multi30k's words: the table is
     ],
 )
 def test_sides_that_were_measured_as_the_faster(vocab, width, batch, length, together):
