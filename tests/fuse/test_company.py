@@ -8,7 +8,10 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.capture import stepper
+from lmzoo.capture.recorder import RecordingError
 from lmzoo.fit import Training, fit
+from lmzoo.fuse import together
+from lmzoo.fuse.tape import Tapes
 from lmzoo.fuse.together import fit_together, train_together
 from lmzoo.recipe import RECIPES, Recipe
 from tests.laws.fusing import agree
@@ -98,6 +101,21 @@ def test_on_a_processor_a_company_is_replayed_and_left_behind_with_its_memory(co
     assert fused[0].company is None
 
 
+def test_a_step_that_is_refused_was_done_once(monkeypatch, corpus, caplog):
+    class Refusing(Tapes):
+        def record(self, work):
+            super().record(work)
+            raise RecordingError("it may not be")
+
+    expected = _alone(monkeypatch, corpus, [3, 3, 3])
+    monkeypatch.setattr(together, "Tapes", Refusing)
+    fused = _members(corpus)
+    list(fit_together(fused, corpus, 3))
+    for one, other in zip(expected, fused, strict=True):
+        agree(one, other)
+    assert "the steps of 3 members of recurrent_lm are not replayed: it may not be" in caplog.text
+
+
 def test_a_member_that_is_gone_is_not_taken_for_trained(monkeypatch, corpus):
     fused = _members(corpus)
     [expected, *_] = _alone(monkeypatch, corpus, [5, 1, 1])
@@ -120,7 +138,14 @@ def test_what_a_company_held_is_freed_with_its_members_and_at_once(corpus):
         gc.enable()
 
 
-@pytest.mark.parametrize("recipe", [Recipe(batch=16, optimiser="rmsprop"), KINDS[-1]])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(batch=16, optimiser="rmsprop"),
+        Recipe(batch=16, accumulate="epoch"),
+        KINDS[-1],
+    ],
+)
 def test_what_torch_moves_on_the_host_is_not_replayed_there(corpus, recipe):
     fused = _members(corpus, recipe)
     list(fit_together(fused, corpus, 2))
