@@ -87,8 +87,14 @@ def together(count: int) -> Callable[[], object]:
     """A step of so many fused members; what is done once an epoch is not in them."""
     shape = Shape(count, 200, 32, 32, 100, 20)
     corpus = random_corpus(shape, steps=1)
-    company = Company.of(members(shape, corpus))
-    return lambda: company.train(corpus.train)
+    trainings = members(shape, corpus)
+    company = Company.of(trainings)
+
+    def one() -> list[float]:
+        assert trainings, "a company does not keep its members"
+        return company.train(corpus.train)
+
+    return one
 
 
 def draw(points: list[dict[str, object]]) -> alt.LayerChart | alt.FacetChart:

@@ -84,8 +84,10 @@ class Rows:
 
     @property
     def trainings(self) -> list[Training]:
-        """Whose numbers these are, as long as they are held elsewhere."""
-        return [training for one in self._trainings if (training := one()) is not None]
+        """Whose numbers these are; somebody else has to keep them."""
+        found = [training for one in self._trainings if (training := one()) is not None]
+        assert len(found) == len(self._trainings), "members of this company are gone"
+        return found
 
     def belong_to(self, trainings: Sequence[Training]) -> bool:
         """Whether these are theirs, in this order."""
