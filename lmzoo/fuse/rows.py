@@ -117,6 +117,9 @@ class Rows:
                 held = self.optimiser.state[self._rows[p]]
                 value = state[key] if key == "step" else found[p]
                 held[key] = held[key].copy_(value) if key in held else value.clone()
+        for p in set(range(len(self._rows))) - going.keys():
+            for value in self.optimiser.state.get(self._rows[p], {}).values():
+                value.zero_()  # of rows that had gone on before their training began again
 
     @torch.no_grad()
     def write_back(self) -> None:

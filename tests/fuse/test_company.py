@@ -1,5 +1,6 @@
 """Members whose common step is recorded and replayed end where each would have ended alone."""
 
+import copy
 import dataclasses
 import gc
 import weakref
@@ -114,6 +115,20 @@ def test_a_step_that_is_refused_was_done_once(monkeypatch, corpus, caplog):
     for one, other in zip(expected, fused, strict=True):
         agree(one, other)
     assert "the steps of 3 members of recurrent_lm are not replayed: it may not be" in caplog.text
+
+
+def test_a_member_that_begins_again_is_as_fresh_as_it_was(monkeypatch, corpus):
+    expected = _alone(monkeypatch, corpus, [2, 4, 4])
+    fused = _members(corpus)
+    begin = copy.deepcopy(fused[0].dump())
+    list(fit_together(fused, corpus, 2))
+    company = fused[0].company
+    fused[0].load(begin)
+    for _ in range(2):
+        train_together(fused, corpus)
+    assert fused[0].company is company
+    for one, other in zip(expected, fused, strict=True):
+        agree(one, other)
 
 
 def test_a_member_that_is_gone_is_not_taken_for_trained(monkeypatch, corpus):
