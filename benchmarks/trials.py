@@ -113,7 +113,7 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     from sweeps.engine.agenda import Agenda
     from sweeps.engine.cluster import Resources, cluster
     from sweeps.engine.console import Console
-    from sweeps.engine.fused import read_fuse
+    from sweeps.engine.fused import Packer, read_fuse
     from sweeps.engine.resolve import corpus_config, resolve
     from sweeps.engine.store import Store
     from sweeps.engine.tuner import train
@@ -140,7 +140,8 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
         agenda = Agenda(study, points[:1], corpus, store)
         said, sys.stdout = sys.stdout, nowhere
         with Watched(agenda, as_json=True) as console, cluster():
-            complete = train(agenda, corpus, Resources(1.0, 0.0, 2), console, read_fuse(fuse))
+            packer = Packer(agenda, corpus, most=read_fuse(fuse))
+            complete = train(packer, Resources(1.0, 0.0, 2), console)
         sys.stdout = said
     assert complete
     for name in ("records.ndjson", "checkpoint.pt", "events.*", "test-*.npy"):

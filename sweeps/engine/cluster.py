@@ -13,7 +13,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,22 +63,27 @@ class Resources:
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[None]:
-    """Join the cluster that was found, or start Ray on loopback; leave it at the end."""
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Join the cluster that was found, or start Ray on loopback; leave it at the end.
+
+    To start it takes seconds, which are spent waiting; what is to be done `meanwhile` is done.
+    """
+    for name in ("ray", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if ADDRESS:
-        _join(quiet)
-    else:
-        _start(quiet)
-    # Ray installs a handler of its own; SIGTERM should stop as gracefully as Ctrl-C does.
+    # SIGTERM should stop as gracefully as Ctrl-C does.
     before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes that died
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        ray.shutdown()
+    with ThreadPoolExecutor(1) as beside:  # what its thread has started ends when the thread does
+        there = beside.submit(_join if ADDRESS else _start, quiet)
+        try:
+            meanwhile()
+            there.result()
+            with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes that died
+                yield
+        finally:
+            there.exception()
+            signal.signal(signal.SIGTERM, before)
+            ray.shutdown()
 
 
 def _start(quiet: Mapping[str, Any]) -> None:

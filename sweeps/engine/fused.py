@@ -21,6 +21,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.fuse.shape import fusible, pays, shape
 from lmzoo.recipe import Recipe
+from lmzoo.run import measured
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.job import Job
 
@@ -50,6 +51,12 @@ class Packer:
         self._alone: set[str] = set()
         self._shapes: dict[str, str] = {}
         self._fusible: dict[str, bool] = {}
+
+    def prepare(self) -> None:
+        """Find out beforehand what is asked of the runs that are ready, before the first begins."""
+        for job in self.agenda.ready():
+            self.fused(job)
+            measured(job.config, self.corpus.task)
 
     def next(self, idle: int) -> list[Job]:
         """Jobs to train together now, so many places being idle; none while all wait for others."""

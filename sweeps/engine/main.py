@@ -21,7 +21,7 @@ from lmzoo.space import parse_range
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console, duration
 from sweeps.engine.estimate import seconds_per_epoch
-from sweeps.engine.fused import read_fuse
+from sweeps.engine.fused import Packer, read_fuse
 from sweeps.engine.resolve import corpus_config, named, resolve
 from sweeps.engine.store import Glance, Store
 from sweeps.engine.study import Study
@@ -117,20 +117,28 @@ def _work(
         if agenda.done:
             say.print(f"nothing left to do in {agenda.store.place}")
         else:
-            with importing():
-                from sweeps.engine.cluster import cluster
-                from sweeps.engine.tuner import train
+            from sweeps.engine.cluster import cluster
 
             console = Console(agenda, as_json=as_json)  # while stdout is still its own
-            ray.enter_context(cluster())
+            packer = Packer(agenda, corpus, most=fuse)
+            ray.enter_context(cluster(meanwhile=lambda: _prepare(packer)))
+            from sweeps.engine.tuner import train
+
             with console:
-                complete = train(agenda, corpus, resources, console, fuse)
+                complete = train(packer, resources, console)
             if not complete:
                 say.print("stopped; the same command goes on from here")
                 return 130
         # Ray takes more than a second to end, and the ranking is made meanwhile.
         ranking = None if as_json else _ranking(agenda.store.place.address)
     return ranking.wait() if ranking else 0
+
+
+def _prepare(packer: Packer) -> None:
+    """Import what takes long, and let the runs that come first be looked at."""
+    with importing():
+        import sweeps.engine.tuner  # noqa: F401
+    packer.prepare()
 
 
 def _ranking(path: str) -> subprocess.Popen[bytes]:

@@ -19,8 +19,6 @@ from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from lmzoo.data.corpus import Corpus
-from sweeps.engine.agenda import Agenda
 from sweeps.engine.console import Console
 from sweeps.engine.fused import Packer
 from sweeps.engine.pulse import Pulses
@@ -86,12 +84,8 @@ class _Judge(FIFOScheduler):
         trial.run_metadata.metric_n_steps.clear()
 
 
-def train(
-    agenda: Agenda, corpus: Corpus, resources: Resources, console: Console, fuse: int | None = None
-) -> bool:
-    """Work off the agenda on Ray, which runs; False if interrupted before everything was done.
-
-    `fuse` is how many runs at most are trained as one program (0: none; None: what pays).
+def train(packer: Packer, resources: Resources, console: Console) -> bool:
+    """Work off its agenda on Ray, which runs; False if interrupted before everything was done.
 
     Raises:
         UserError: no node of the cluster can ever hold a trial, or the store cannot be written.
@@ -100,12 +94,10 @@ def train(
     with scratch_folder as scratch, Pulses() as pulses:
         refuse_impossible(resources)
         side_by_side = places(resources)
-        jobs = Jobs(
-            Packer(agenda, corpus, most=fuse), console, side_by_side, lambda: live_places(resources)
-        )
+        jobs = Jobs(packer, console, side_by_side, lambda: live_places(resources))
         threads = max(1, int(resources.cpus))
         gpu = resources.gpus > 0
-        trainable = tune.with_parameters(Trial, corpus=corpus, threads=threads, gpu=gpu)
+        trainable = tune.with_parameters(Trial, corpus=packer.corpus, threads=threads, gpu=gpu)
         tune.run(
             trainable,
             name="sweep",
@@ -121,6 +113,6 @@ def train(
             verbose=0,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         )
-    if agenda.done:
-        agenda.write_failures()
-    return agenda.done
+    if packer.agenda.done:
+        packer.agenda.write_failures()
+    return packer.agenda.done
