@@ -11,7 +11,6 @@ import functools
 import io
 import json
 import platform
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from lmzoo import zoo
+from lmzoo.checkpoint import checkpoint, read_checkpoint
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
@@ -212,20 +212,4 @@ class Run:
         self.folder.place.write(LOSSES.format(self.epoch), file.getvalue())
 
     def _save(self) -> None:
-        file = io.BytesIO()
-        torch.save(self.training.dump(), file)
-        self.folder.place.write(CHECKPOINT, file.getvalue(), keep=PREVIOUS)
-
-
-def read_checkpoint(data: bytes) -> dict[str, Any]:
-    """The state that a checkpoint holds; no code in it is run.
-
-    Raises:
-        Exception: of many kinds, if it is damaged. torch does not look at the checksums that
-            its own archive has, and would take a flipped bit for a weight.
-    """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        damaged = archive.testzip()
-    if damaged:
-        raise zipfile.BadZipFile(damaged)
-    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+        self.folder.place.write(CHECKPOINT, checkpoint(self.training.dump()), keep=PREVIOUS)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lmzoo import zoo
+from lmzoo.checkpoint import read_checkpoint
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
@@ -55,7 +54,8 @@ def open_run(run: Path, data_dir: Path | None = None) -> Trained:
     """The model of the best validation epoch, in evaluation mode.
 
     Raises:
-        UserError: the folder is not a trained run's, or the corpus is not the run's.
+        UserError: the folder is not a trained run's, the corpus is not the run's, or what was
+            trained cannot be read.
     """
     folder = RunFolder(run)
     config = folder.config
@@ -69,6 +69,12 @@ def open_run(run: Path, data_dir: Path | None = None) -> Trained:
             f"corpus {corpus.name} is not the one the run was trained on; give its --data-dir"
         )
     model = zoo.build(MODELS.read(config["model"]), corpus.task)
-    state = torch.load(folder.checkpoint, weights_only=True, map_location="cpu")
+    try:
+        state = read_checkpoint(folder.checkpoint.read_bytes())
+    except Exception as error:
+        raise UserError(
+            f"{folder.checkpoint} is damaged ({type(error).__name__}); train the run once more, "
+            "which goes on from the checkpoint before"
+        ) from error
     model.load_state_dict(state["best"]["weights"])
     return Trained(model.eval(), corpus, config)

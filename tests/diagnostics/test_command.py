@@ -125,3 +125,12 @@ def test_a_run_is_not_shown_on_another_corpus(runs: dict[str, Path], tmp_path: P
     (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
     with pytest.raises(UserError, match="not the one the run was trained on"):
         open_run(copy)
+
+
+def test_a_run_whose_checkpoint_is_damaged_is_refused_in_a_line(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run") / "checkpoint.pt"
+    copy.write_bytes(copy.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged \(BadZipFile\)"):
+        open_run(copy.parent)
