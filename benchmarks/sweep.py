@@ -13,9 +13,12 @@ after a small one that warms everything up.
 it), without validation, test and files: on a machine left alone, with one thread a trial,
 its CPU time. On a busy one it grows with the wall, and the first ratio flatters. So the CPU of
 all processes is put beside the same sum as well.
+
+What is left of the wall is put beside a sweep of bare Tune that trains nothing (`bare_tune.py`).
 """
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -59,9 +62,14 @@ def main(
         asked += [name, str(value)] if value else []
     # Loops are compiled by a clone's first sweep, and kept.
     sweep(["--points", "wild type", "--epochs", "1", "--samples", "1", "--seeds", "2"])
-    auto, off = (sweep([*asked, "--fuse", fuse]) for fuse in ("auto", "off"))
+    nothing = [bare()]
+    auto = sweep([*asked, "--fuse", "auto"])
+    nothing.append(bare())
+    off = sweep([*asked, "--fuse", "off"])
+    nothing.append(bare())
     smaller = " ".join(asked[2:]).replace("--", "")
-    rows = compare(auto, off, cores, f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}")
+    at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}"
+    rows = compare(auto, off, statistics.median(nothing), cores, at)
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 
@@ -69,23 +77,33 @@ def main(
 def sweep(asked: list[str]) -> Spent:
     """The sweep in a process of its own, into a store that is thrown away."""
     with tempfile.TemporaryDirectory() as storage:
-        command = [sys.executable, "sweeps/gru_ablation.py", "--storage", storage, *asked]
-        own = {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local", "PYTHONPATH": str(ROOT)}
-        begin, cpu = time.monotonic(), 0.0
-        with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}) as process:
-            family = Family(process.pid)
-            while process.poll() is None:
-                cpu = family.seconds()
-                time.sleep(POLL)
-        wall = time.monotonic() - begin
-        if process.returncode:
-            raise SystemExit(process.returncode)
+        wall, cpu = clocked("sweeps/gru_ablation.py", "--storage", storage, *asked)
         folders = [RunFolder(path.parent) for path in Path(storage).glob(f"*/*/{RECORDS}")]
         trained = [record["seconds"] for f in folders for record in epochs(f.records())]
     return Spent(wall, cpu, sum(trained), len(folders))
 
 
-def compare(auto: Spent, off: Spent, cores: int, at: str) -> list[Ratio]:
+def bare() -> float:
+    """Seconds that a sweep of bare Tune takes, which trains nothing."""
+    return clocked("benchmarks/bare_tune.py")[0]
+
+
+def clocked(*script: str) -> tuple[float, float]:
+    """Seconds that the script takes in a process of its own, and its CPU seconds."""
+    own = {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local", "PYTHONPATH": str(ROOT)}
+    begin, cpu = time.monotonic(), 0.0
+    command = [sys.executable, *script]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}) as process:
+        family = Family(process.pid)
+        while process.poll() is None:
+            cpu = family.seconds()
+            time.sleep(POLL)
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return time.monotonic() - begin, cpu
+
+
+def compare(auto: Spent, off: Spent, nothing: float, cores: int, at: str) -> list[Ratio]:
     """The rows; both sweeps must have trained the same runs."""
     assert auto.runs == off.runs, f"{auto.runs} runs and {off.runs}"
     at = f"{at}, {auto.runs} runs"
@@ -94,9 +112,12 @@ def compare(auto: Spent, off: Spent, cores: int, at: str) -> list[Ratio]:
         what, bound = f"sweep, --fuse {fuse}", spent.training / cores
         wall = slower(f"{what}: wall", at, "its training / cores", [spent.wall], [bound], goal=1.25)
         cpu = slower(f"{what}: CPU, all", at, "its training", [spent.cpu], [spent.training])
+        rest = spent.wall - bound
+        beside = slower(f"{what}: all but training", at, "bare Tune", [rest], [nothing])
         rows += [
             replace(wall, absolute=f"{spent.wall:.0f} / {bound:.0f} s"),
             replace(cpu, absolute=f"{spent.cpu:.0f} / {spent.training:.0f} s"),
+            replace(beside, absolute=f"{rest:.0f} / {nothing:.0f} s"),
         ]
     saved = faster("sweep, --fuse auto: wall", at, "--fuse off", [auto.wall], [off.wall], goal=3)
     return [*rows, replace(saved, absolute=f"{auto.wall:.0f} / {off.wall:.0f} s")]

@@ -33,8 +33,8 @@ from lmzoo.fuse.tape import Tapes
 from lmzoo.recipe import Accumulate
 from lmzoo.record import Record
 
-EVALUATED = 100
-"""Sequences per member scored at a time: more would leave the cache."""
+EVALUATED = 2000
+"""Sequences of all members scored at a time, a hundred of each at least; more leave the cache."""
 
 
 def fit_together(
@@ -185,7 +185,8 @@ def _evaluate(rows: Rows, host: LanguageModel, part: Sequences) -> list[Losses]:
         as_function(host.eval(), "log_prob"), in_dims=(0, None, None, *[None] * len(part.given))
     )
     nll = torch.empty(len(rows.values), len(part), dtype=torch.float64, device="cpu")
-    for chosen in part.lengths.argsort(stable=True).split(EVALUATED):
+    each = max(100, EVALUATED // len(nll))
+    for chosen in part.lengths.argsort(stable=True).split(each):
         some = gather(part, chosen, trim=not host.leaks)
         scores = score(rows.weights, some.tokens, some.lengths, *some.given)
         nll[:, chosen.cpu()] = -scores.double().sum(2).cpu()

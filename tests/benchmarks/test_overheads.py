@@ -65,7 +65,7 @@ def test_a_sweep_is_held_against_its_training_over_the_cores(bench):
     sweep = bench("sweep")
     auto = sweep.Spent(wall=60.0, cpu=110.0, training=100.0, runs=9)
     off = sweep.Spent(wall=200.0, cpu=420.0, training=300.0, runs=9)
-    rows = {(r.what, r.rival): asdict(r) for r in sweep.compare(auto, off, 2, "captions")}
+    rows = {(r.what, r.rival): asdict(r) for r in sweep.compare(auto, off, 8.0, 2, "captions")}
     wall = rows["sweep, --fuse auto: wall", "its training / cores"]
     assert (wall["median"], wall["holds"], wall["absolute"]) == (1.2, True, "60 / 50 s")
     alone = rows["sweep, --fuse off: wall", "its training / cores"]
@@ -73,8 +73,10 @@ def test_a_sweep_is_held_against_its_training_over_the_cores(bench):
     assert rows["sweep, --fuse off: CPU, all", "its training"]["median"] == pytest.approx(1.4)
     saved = rows["sweep, --fuse auto: wall", "--fuse off"]
     assert (saved["median"], saved["holds"]) == (pytest.approx(10 / 3), True)
+    beside = rows["sweep, --fuse auto: all but training", "bare Tune"]
+    assert (beside["median"], beside["absolute"]) == (1.25, "10 / 8 s")
     with pytest.raises(AssertionError, match="8 runs and 9"):
-        sweep.compare(sweep.Spent(1.0, 1.0, 1.0, 8), off, 2, "captions")
+        sweep.compare(sweep.Spent(1.0, 1.0, 1.0, 8), off, 8.0, 2, "captions")
 
 
 def test_trials_are_held_against_the_rivals_tenth_by_tenth(bench):
