@@ -4,9 +4,11 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from lmzoo.errors import UserError
 from sweeps.engine import cluster as clusters
 
 TAKEN = """
@@ -49,6 +51,65 @@ def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert len(calls) == min(failures + 1, clusters.STARTS)
+
+
+@pytest.fixture
+def slow_ray(monkeypatch):
+    """A Ray that starts when `begun` is set, and tells in `order` what was done to it."""
+    begun, order = threading.Event(), []
+
+    def init(**_):
+        assert begun.wait(60)
+        order.append("started")
+
+    monkeypatch.setattr(clusters, "ADDRESS", "")
+    monkeypatch.setattr(clusters.ray, "init", init)
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: order.append("ended"))
+    return begun, order
+
+
+def test_what_is_to_be_done_meanwhile_does_not_wait_for_ray(slow_ray):
+    begun, order = slow_ray
+
+    def meanwhile():
+        order.append("meanwhile")
+        begun.set()
+
+    with clusters.cluster(meanwhile):
+        assert order == ["meanwhile", "started"]
+    assert order[2:] == ["ended"]
+
+
+@pytest.mark.parametrize("error", [UserError("no such thing"), KeyboardInterrupt()])
+def test_ray_is_ended_once_it_is_there_if_what_is_done_meanwhile_fails(slow_ray, error):
+    begun, order = slow_ray
+
+    def meanwhile():
+        threading.Timer(0.1, begun.set).start()
+        raise error
+
+    with pytest.raises(type(error)), clusters.cluster(meanwhile):
+        order.append("never")
+    assert order == ["started", "ended"]
+
+
+def test_ray_lives_for_longer_than_its_start():
+    """Its processes end with the thread that started them, within a second or two."""
+    code = (
+        "import time\n"
+        "from sweeps.engine.cluster import cluster\n"
+        "import ray\n"
+        "with cluster():\n"
+        "    time.sleep(3)\n"
+        "    said = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
+        "print(said)\n"
+    )
+    environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
 
 
 def test_a_study_that_imports_ray_first_is_refused(tmp_path):

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from lmzoo.errors import UserError
+from lmzoo.run import _facts
 from sweeps.engine import handover
 from sweeps.engine.agenda import Agenda
 from sweeps.engine.fused import Packer, read_fuse
@@ -144,3 +145,13 @@ def test_how_many_at_most(text, most):
 def test_a_wrong_number_is_named(text):
     with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
         read_fuse(text)
+
+
+def test_what_is_asked_of_the_first_runs_is_known_before_they_begin(tuned, corpus, monkeypatch):
+    _facts.cache_clear()
+    packer = Packer(tuned, corpus, most=None)
+    packer.prepare()
+    assert not tuned.points[0].running
+    monkeypatch.setattr("lmzoo.run.unsound", None)  # called, it would fail
+    monkeypatch.setattr("sweeps.engine.fused.fusible", None)
+    assert packer.next(idle=1)
