@@ -71,19 +71,24 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    # SIGTERM should stop as gracefully as Ctrl-C does.
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    before = _terminate_gracefully()
     with ThreadPoolExecutor(1) as beside:  # what its thread has started ends when the thread does
         there = beside.submit(_join if ADDRESS else _start, quiet)
         try:
             meanwhile()
             there.result()
+            _terminate_gracefully()  # Ray has put a handler of its own in place
             with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes that died
                 yield
         finally:
             there.exception()
             signal.signal(signal.SIGTERM, before)
             ray.shutdown()
+
+
+def _terminate_gracefully() -> Any:
+    """Let SIGTERM stop this process as Ctrl-C does; what it did before."""
+    return signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
