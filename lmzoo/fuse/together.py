@@ -34,7 +34,9 @@ from lmzoo.recipe import Accumulate
 from lmzoo.record import Record
 
 EVALUATED = 2000
-"""Sequences of all members scored at a time, a hundred of each at least; more leave the cache."""
+"""Sequences of all members scored at a time: many more would leave the cache."""
+LEAST = 100
+"""Of each member."""
 
 
 def fit_together(
@@ -185,7 +187,7 @@ def _evaluate(rows: Rows, host: LanguageModel, part: Sequences) -> list[Losses]:
         as_function(host.eval(), "log_prob"), in_dims=(0, None, None, *[None] * len(part.given))
     )
     nll = torch.empty(len(rows.values), len(part), dtype=torch.float64, device="cpu")
-    each = max(100, EVALUATED // len(nll))
+    each = max(LEAST, EVALUATED // len(nll))
     for chosen in part.lengths.argsort(stable=True).split(each):
         some = gather(part, chosen, trim=not host.leaks)
         scores = score(rows.weights, some.tokens, some.lengths, *some.given)

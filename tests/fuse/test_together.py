@@ -8,6 +8,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.fit import Training, fit
+from lmzoo.fuse import together
 from lmzoo.fuse.together import fit_together, train_together
 from lmzoo.recipe import RECIPES, Recipe
 from tests.laws.fusing import agree
@@ -124,3 +125,14 @@ def test_the_global_generator_is_left_alone(corpus):
     before = torch.random.get_rng_state()
     list(fit_together(fused, corpus, 1))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("evaluated", [1, 7, 40])
+def test_validation_in_parts_is_that_of_each_member_alone(corpus, monkeypatch, evaluated):
+    monkeypatch.setattr(together, "LEAST", 1)
+    monkeypatch.setattr(together, "EVALUATED", evaluated)
+    members = [_member(corpus, seed) for seed in range(2)]
+    for record, seed in zip(train_together(members, corpus), range(2), strict=True):
+        alone = _alone(_member(corpus, seed), corpus, 1).record
+        for key in ("valid_token", "valid_sentence"):
+            assert record[key] == pytest.approx(alone[key], abs=1e-5)

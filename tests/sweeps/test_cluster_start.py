@@ -93,16 +93,20 @@ def test_ray_is_ended_once_it_is_there_if_what_is_done_meanwhile_fails(slow_ray,
     assert order == ["started", "ended"]
 
 
-def test_ray_lives_for_longer_than_its_start():
+def test_ray_lives_for_longer_than_its_start_and_sigterm_is_ctrl_c():
     """Its processes end with the thread that started them, within a second or two."""
     code = (
-        "import time\n"
+        "import os, signal, time\n"
         "from sweeps.engine.cluster import cluster\n"
         "import ray\n"
-        "with cluster():\n"
-        "    time.sleep(3)\n"
-        "    said = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
-        "print(said)\n"
+        "try:\n"
+        "    with cluster():\n"
+        "        time.sleep(3)\n"
+        "        said = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(said)\n"
     )
     environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
