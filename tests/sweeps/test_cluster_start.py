@@ -114,6 +114,7 @@ def test_ray_lives_for_longer_than_its_start_and_sigterm_is_ctrl_c():
         env=environment, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
+    assert "SIGTERM received" not in done.stderr, "Ray's handler, which may end the process"
 
 
 def test_a_study_that_imports_ray_first_is_refused(tmp_path):
