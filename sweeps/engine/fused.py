@@ -27,6 +27,8 @@ from sweeps.engine.job import Job
 
 AUTO = 16
 """Members of a pack, at most, where nobody says otherwise; more gain little."""
+FIRST = 2 * AUTO
+"""Runs that are looked at before any begins: each model takes a tenth of a second."""
 
 
 def read_fuse(text: str) -> int | None:
@@ -53,8 +55,8 @@ class Packer:
         self._fusible: dict[str, bool] = {}
 
     def prepare(self) -> None:
-        """Find out beforehand what is asked of the runs that are ready, before the first begins."""
-        for job in self.agenda.ready():
+        """Find out what will be asked of the runs that come first; of hundreds, as they come."""
+        for job in self.agenda.ready()[:FIRST]:
             self.fused(job)
             measured(job.config, self.corpus.task)
 

@@ -45,6 +45,7 @@ def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
             raise Exception("The current node timed out during startup. This could")
 
     monkeypatch.setattr(clusters, "ADDRESS", "")
+    monkeypatch.setattr(clusters, "TOO_LATE", False)  # other tests have imported Ray
     monkeypatch.setattr(clusters.ray, "init", init)
     refused = failures == clusters.STARTS
     ends = pytest.raises(Exception, match="timed out") if refused else contextlib.nullcontext()
@@ -63,6 +64,7 @@ def slow_ray(monkeypatch):
         order.append("started")
 
     monkeypatch.setattr(clusters, "ADDRESS", "")
+    monkeypatch.setattr(clusters, "TOO_LATE", False)  # other tests have imported Ray
     monkeypatch.setattr(clusters.ray, "init", init)
     monkeypatch.setattr(clusters.ray, "shutdown", lambda: order.append("ended"))
     return begun, order

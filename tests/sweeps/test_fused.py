@@ -155,3 +155,12 @@ def test_what_is_asked_of_the_first_runs_is_known_before_they_begin(tuned, corpu
     monkeypatch.setattr("lmzoo.run.unsound", None)  # called, it would fail
     monkeypatch.setattr("sweeps.engine.fused.fusible", None)
     assert packer.next(idle=1)
+
+
+def test_of_many_runs_only_the_first_are_looked_at_before_any_begins(tuned, corpus, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sweeps.engine.fused.FIRST", 2)
+    monkeypatch.setattr("sweeps.engine.fused.measured", lambda config, _: asked.append(config))
+    Packer(tuned, corpus, most=None).prepare()
+    assert asked == [job.config for job in tuned.ready()[:2]]
+    assert len(tuned.ready()) > 2
