@@ -7,7 +7,8 @@
     recipe, fit, evaluate, decode             training as a stream of records, scoring, sampling
     models                                    the zoo itself, by family
     zoo                                       the front door: names, config, build
-    run, trained, diagnostics, commands       runs on disk, and what is done with them
+    checkpoint, run, trained                  runs on disk
+    diagnostics, commands                     what is done with them
 
 Importing this package imports nothing heavy; `import lmzoo.zoo` opens the door.
 """

@@ -73,8 +73,8 @@ def open_run(run: Path, data_dir: Path | None = None) -> Trained:
         state = read_checkpoint(folder.checkpoint.read_bytes())
     except Exception as error:
         raise UserError(
-            f"{folder.checkpoint} is damaged ({type(error).__name__}); train the run once more, "
-            "which goes on from the checkpoint before"
+            f"{folder.checkpoint} is damaged ({type(error).__name__}); `python -m lmzoo train` "
+            "goes on from the one before, a sweep trains the run anew if its folder is deleted"
         ) from error
     model.load_state_dict(state["best"]["weights"])
     return Trained(model.eval(), corpus, config)
