@@ -15,8 +15,11 @@ its CPU time. On a busy one it grows with the wall, and the first ratio flatters
 all processes is put beside the same sum as well.
 
 What is left of the wall is put beside a sweep of bare Tune that trains nothing (`bare_tune.py`).
+With `--plain` the same runs are trained once more as torch and Tune do it by themselves
+(`plain_tune.py`), which takes several times as long.
 """
 
+import json
 import os
 import statistics
 import subprocess
@@ -25,7 +28,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from measure import Ratio, faster, save, slower, table
@@ -36,6 +39,8 @@ from lmzoo.record import RECORDS, RunFolder, epochs
 
 ROOT = Path(__file__).parents[1]
 POLL = 0.5
+SAME = 1e-3
+"""Nats that two sides may differ by after an epoch of the same training."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Spent:
     cpu: float
     """Of all its processes; what each used in its last `POLL` seconds may be missing."""
     training: float
-    runs: int
+    runs: list[dict[str, Any]]
+    """Of each run its config, the `epochs` it was trained and the `loss` after the first."""
 
 
 def main(
@@ -55,6 +61,8 @@ def main(
     seeds: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
     points: Annotated[str, typer.Option(help="LABEL,LABEL; all if empty.")] = "",
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/sweep.json"),
+    *,
+    plain: Annotated[bool, typer.Option(help="Beside torch and Tune alone too.")] = False,
 ) -> None:
     """Both sweeps, one after the other."""
     asked = ["--max-concurrent", str(cores)]
@@ -70,6 +78,8 @@ def main(
     smaller = " ".join(asked[2:]).replace("--", "")
     at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}"
     rows = compare(auto, off, statistics.median(nothing), cores, at)
+    if plain:
+        rows.append(beside_plain(auto, cores, f"{at}, {len(auto.runs)} runs"))
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 
@@ -79,8 +89,28 @@ def sweep(asked: list[str]) -> Spent:
     with tempfile.TemporaryDirectory() as storage:
         wall, cpu = clocked("sweeps/gru_ablation.py", "--storage", storage, *asked)
         folders = [RunFolder(path.parent) for path in Path(storage).glob(f"*/*/{RECORDS}")]
-        trained = [record["seconds"] for f in folders for record in epochs(f.records())]
-    return Spent(wall, cpu, sum(trained), len(folders))
+        trained = {f.path.name: epochs(f.records()) for f in folders}
+        runs = [
+            {**(f.config or {}), "epochs": len(records), "loss": records[0]["valid_token"]}
+            for f in folders
+            if (records := trained[f.path.name])
+        ]
+    seconds = sum(record["seconds"] for records in trained.values() for record in records)
+    return Spent(wall, cpu, seconds, runs)
+
+
+def beside_plain(ours: Spent, cores: int, at: str) -> Ratio:
+    """The row for the same runs trained by torch and Tune alone, which must lose the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs, losses = Path(folder) / "runs.json", Path(folder) / "losses.json"
+        runs.write_text(json.dumps(ours.runs))
+        wall, _ = clocked("benchmarks/plain_tune.py", str(runs), str(losses), "--cores", str(cores))
+        theirs = json.loads(losses.read_text())
+    apart = max(abs(run["loss"] - loss) for run, loss in zip(ours.runs, theirs, strict=True))
+    assert apart < SAME, f"losses after an epoch are up to {apart} apart"
+    what, rival = "sweep, --fuse auto: wall", "torch and Tune alone"
+    row = faster(what, at, rival, [ours.wall], [wall])
+    return replace(row, absolute=f"{ours.wall:.0f} / {wall:.0f} s")
 
 
 def bare() -> float:
@@ -105,8 +135,9 @@ def clocked(*script: str) -> tuple[float, float]:
 
 def compare(auto: Spent, off: Spent, nothing: float, cores: int, at: str) -> list[Ratio]:
     """The rows; both sweeps must have trained the same runs."""
-    assert auto.runs == off.runs, f"{auto.runs} runs and {off.runs}"
-    at = f"{at}, {auto.runs} runs"
+    count = len(auto.runs)
+    assert count == len(off.runs), f"{count} runs and {len(off.runs)}"
+    at = f"{at}, {count} runs"
     rows = []
     for fuse, spent in (("auto", auto), ("off", off)):
         what, bound = f"sweep, --fuse {fuse}", spent.training / cores

@@ -1,0 +1,73 @@
+"""Runs of a sweep as torch and Tune train them by themselves: each a trial in plain operations.
+
+    python benchmarks/plain_tune.py RUNS.json OUT.json
+
+RUNS lists configs, each with the epochs that its run was trained; OUT is given the validation
+loss after each run's first epoch, in that order. A trial is a function, as Tune's manual has it:
+it gets the corpus through the object store and reports every epoch. Recurrences are loops over
+steps with inputs projected beforehand, everything else is operations of torch, one member at a
+time, without any compiled loop of ours; weights, batches, recipe and validation are the same,
+and so must the losses be. No checkpoint is written and nothing of a run is kept but Tune's own
+logs, which is less than a sweep does.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import ray
+import typer
+from ray import tune
+
+from lmzoo import zoo
+from lmzoo.cells.base import Cell
+from lmzoo.config import from_dict
+from lmzoo.contract import MODELS
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.edge import run
+from lmzoo.fit import Training, fit
+from lmzoo.functional import processor
+from lmzoo.recipe import Recipe
+
+
+def main(
+    runs: Annotated[Path, typer.Argument(help="A list of configs, each with `epochs`.")],
+    out: Annotated[Path, typer.Argument(help="Where the losses go.")],
+    cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
+) -> None:
+    """Train them all."""
+    configs = json.loads(runs.read_text())
+    corpus = open_corpus(configs[0]["corpus"])
+    ray.init(num_cpus=cores)
+    with tempfile.TemporaryDirectory() as folder:
+        tuner = tune.Tuner(
+            tune.with_parameters(trial, corpus=corpus),
+            param_space={"at": tune.grid_search(list(range(len(configs)))), "configs": configs},
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        results = tuner.fit()
+    if results.errors:
+        raise results.errors[0]
+    first = {metrics["at"]: metrics["first"] for one in results if (metrics := one.metrics)}
+    out.write_text(json.dumps([first[i] for i in range(len(configs))]))
+
+
+def trial(given: dict[str, Any], corpus: Corpus) -> None:
+    """One run, reported epoch by epoch."""
+    processor.TYPES.clear()  # no type of numbers is for compiled loops
+    Cell.scan = Cell.naive_scan
+    config = given["configs"][given["at"]]
+    recipe = from_dict(Recipe, config["recipe"])
+    model = zoo.build(MODELS.read(config["model"]), corpus.task, config["seed"], recipe.init)
+    first = None
+    for record in fit(Training(model, recipe, config["seed"]), corpus, config["epochs"]):
+        first = first or record["valid_token"]
+        tune.report({"at": given["at"], "first": first, "loss": record["valid_token"]})
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    run(app)
