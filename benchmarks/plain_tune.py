@@ -2,8 +2,8 @@
 
     python benchmarks/plain_tune.py RUNS.json OUT.json
 
-RUNS lists configs, each with the epochs that its run was trained; OUT is given the validation
-loss after each run's first epoch, in that order. A trial is a function, as Tune's manual has it:
+RUNS lists configs, each with the epochs that its run was trained; OUT is given of each, in that
+order, its validation loss after the first epoch and the seconds of training. A trial is a function, as Tune's manual has it:
 it gets the corpus through the object store and reports every epoch. Recurrences are loops over
 steps with inputs projected beforehand, everything else is operations of torch, one member at a
 time, without any compiled loop of ours; weights, batches, recipe and validation are the same,
@@ -34,13 +34,13 @@ from lmzoo.recipe import Recipe
 
 def main(
     runs: Annotated[Path, typer.Argument(help="A list of configs, each with `epochs`.")],
-    out: Annotated[Path, typer.Argument(help="Where the losses go.")],
+    out: Annotated[Path, typer.Argument(help="Where losses and seconds go.")],
     cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
 ) -> None:
     """Train them all."""
     configs = json.loads(runs.read_text())
     corpus = open_corpus(configs[0]["corpus"])
-    ray.init(num_cpus=cores)
+    ray.init(num_cpus=cores, log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:
         tuner = tune.Tuner(
             tune.with_parameters(trial, corpus=corpus),
@@ -50,8 +50,9 @@ def main(
         results = tuner.fit()
     if results.errors:
         raise results.errors[0]
-    first = {metrics["at"]: metrics["first"] for one in results if (metrics := one.metrics)}
-    out.write_text(json.dumps([first[i] for i in range(len(configs))]))
+    found = {metrics["at"]: metrics for one in results if (metrics := one.metrics)}
+    asked = [{key: found[i][key] for key in ("first", "seconds")} for i in range(len(configs))]
+    out.write_text(json.dumps(asked))
 
 
 def trial(given: dict[str, Any], corpus: Corpus) -> None:
@@ -61,10 +62,11 @@ def trial(given: dict[str, Any], corpus: Corpus) -> None:
     config = given["configs"][given["at"]]
     recipe = from_dict(Recipe, config["recipe"])
     model = zoo.build(MODELS.read(config["model"]), corpus.task, config["seed"], recipe.init)
-    first = None
+    first, seconds = None, 0.0
     for record in fit(Training(model, recipe, config["seed"]), corpus, config["epochs"]):
-        first = first or record["valid_token"]
-        tune.report({"at": given["at"], "first": first, "loss": record["valid_token"]})
+        loss, seconds = record["valid_token"], seconds + record["seconds"]
+        first = first or loss
+        tune.report({"at": given["at"], "first": first, "loss": loss, "seconds": seconds})
 
 
 if __name__ == "__main__":

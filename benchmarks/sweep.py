@@ -79,7 +79,7 @@ def main(
     at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}"
     rows = compare(auto, off, statistics.median(nothing), cores, at)
     if plain:
-        rows.append(beside_plain(auto, cores, f"{at}, {len(auto.runs)} runs"))
+        rows += beside_plain(auto, cores, f"{at}, {len(auto.runs)} runs")
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 
@@ -99,18 +99,25 @@ def sweep(asked: list[str]) -> Spent:
     return Spent(wall, cpu, seconds, runs)
 
 
-def beside_plain(ours: Spent, cores: int, at: str) -> Ratio:
-    """The row for the same runs trained by torch and Tune alone, which must lose the same."""
+def beside_plain(ours: Spent, cores: int, at: str) -> list[Ratio]:
+    """The rows for the same runs trained by torch and Tune alone, which must lose the same."""
     with tempfile.TemporaryDirectory() as folder:
-        runs, losses = Path(folder) / "runs.json", Path(folder) / "losses.json"
+        runs, out = Path(folder) / "runs.json", Path(folder) / "out.json"
         runs.write_text(json.dumps(ours.runs))
-        wall, _ = clocked("benchmarks/plain_tune.py", str(runs), str(losses), "--cores", str(cores))
-        theirs = json.loads(losses.read_text())
-    apart = max(abs(run["loss"] - loss) for run, loss in zip(ours.runs, theirs, strict=True))
+        wall, _ = clocked("benchmarks/plain_tune.py", str(runs), str(out), "--cores", str(cores))
+        theirs = json.loads(out.read_text())
+    pairs = zip(ours.runs, theirs, strict=True)
+    apart = max(abs(run["loss"] - their["first"]) for run, their in pairs)
     assert apart < SAME, f"losses after an epoch are up to {apart} apart"
-    what, rival = "sweep, --fuse auto: wall", "torch and Tune alone"
-    row = faster(what, at, rival, [ours.wall], [wall])
-    return replace(row, absolute=f"{ours.wall:.0f} / {wall:.0f} s")
+    what, rival = "sweep, --fuse auto", "torch and Tune alone"
+    bounds = ours.training / cores, sum(their["seconds"] for their in theirs) / cores
+    return [
+        replace(
+            faster(f"{what}: {part}", at, rival, [mine], [yours]),
+            absolute=f"{mine:.0f} / {yours:.0f} s",
+        )
+        for part, mine, yours in (("wall", ours.wall, wall), ("training / cores", *bounds))
+    ]
 
 
 def bare() -> float:
