@@ -3,12 +3,12 @@
     python benchmarks/plain_tune.py RUNS.json OUT.json
 
 RUNS lists configs, each with the epochs that its run was trained; OUT is given of each, in that
-order, its validation loss after the first epoch and the seconds of training. A trial is a function, as Tune's manual has it:
-it gets the corpus through the object store and reports every epoch. Recurrences are loops over
-steps with inputs projected beforehand, everything else is operations of torch, one member at a
-time, without any compiled loop of ours; weights, batches, recipe and validation are the same,
-and so must the losses be. No checkpoint is written and nothing of a run is kept but Tune's own
-logs, which is less than a sweep does.
+order, its validation loss after the first epoch and the seconds of training. A trial is a
+function, as Tune's manual has it: it gets the corpus through the object store and reports every
+epoch. Recurrences are loops over steps with inputs projected beforehand, everything else is
+operations of torch, one member at a time, without any compiled loop of ours; weights, batches,
+recipe and validation are the same, and so must the losses be. No checkpoint is written and
+nothing of a run is kept but Tune's own logs, which is less than a sweep does.
 """
 
 import json
