@@ -36,6 +36,8 @@ def main(
     runs: Annotated[Path, typer.Argument(help="A list of configs, each with `epochs`.")],
     out: Annotated[Path, typer.Argument(help="Where losses and seconds go.")],
     cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
+    *,
+    reuse: Annotated[bool, typer.Option(help="A process for trial after trial.")] = False,
 ) -> None:
     """Train them all."""
     configs = json.loads(runs.read_text())
@@ -45,6 +47,7 @@ def main(
         tuner = tune.Tuner(
             tune.with_parameters(trial, corpus=corpus),
             param_space={"at": tune.grid_search(list(range(len(configs)))), "configs": configs},
+            tune_config=tune.TuneConfig(reuse_actors=reuse),
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         )
         results = tuner.fit()

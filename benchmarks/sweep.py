@@ -79,7 +79,8 @@ def main(
     at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}"
     rows = compare(auto, off, statistics.median(nothing), cores, at)
     if plain:
-        rows += beside_plain(auto, cores, f"{at}, {len(auto.runs)} runs")
+        at = f"{at}, {len(auto.runs)} runs"
+        rows += beside_plain(auto, cores, at) + beside_plain(auto, cores, at, "--reuse")
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
 
@@ -99,17 +100,18 @@ def sweep(asked: list[str]) -> Spent:
     return Spent(wall, cpu, seconds, runs)
 
 
-def beside_plain(ours: Spent, cores: int, at: str) -> list[Ratio]:
+def beside_plain(ours: Spent, cores: int, at: str, *reuse: str) -> list[Ratio]:
     """The rows for the same runs trained by torch and Tune alone, which must lose the same."""
     with tempfile.TemporaryDirectory() as folder:
         runs, out = Path(folder) / "runs.json", Path(folder) / "out.json"
         runs.write_text(json.dumps(ours.runs))
-        wall, _ = clocked("benchmarks/plain_tune.py", str(runs), str(out), "--cores", str(cores))
+        script = "benchmarks/plain_tune.py", str(runs), str(out), "--cores", str(cores)
+        wall, _ = clocked(*script, *reuse)
         theirs = json.loads(out.read_text())
     pairs = zip(ours.runs, theirs, strict=True)
     apart = max(abs(run["loss"] - their["first"]) for run, their in pairs)
     assert apart < SAME, f"losses after an epoch are up to {apart} apart"
-    what, rival = "sweep, --fuse auto", "torch and Tune alone"
+    what, rival = "sweep, --fuse auto", "torch and Tune alone" + ", processes kept" * bool(reuse)
     bounds = ours.training / cores, sum(their["seconds"] for their in theirs) / cores
     return [
         replace(
