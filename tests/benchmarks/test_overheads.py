@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo import zoo
+from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
+from lmzoo.fit import Training, fit
+from lmzoo.recipe import Recipe
+from lmzoo.run import describe
 
 ROOT = Path(__file__).parents[2]
 BUSY = """
@@ -18,6 +23,19 @@ while time.process_time() < 0.5:
     pass
 print("done", flush=True)
 sys.stdin.read()
+"""
+PLAIN = """
+import json, sys
+import plain_tune
+from lmzoo.cells.base import Cell
+from lmzoo.data.open import open_corpus
+from lmzoo.functional.processor import listening
+
+config, told, loops = json.loads(sys.argv[1]), [], []
+plain_tune.tune.report = told.append
+with listening(lambda *loop: loops.append(loop)):
+    plain_tune.trial({"at": 0, "configs": [config]}, open_corpus(config["corpus"]))
+print(json.dumps([len(loops), Cell.scan is Cell.naive_scan, told]))
 """
 SIDE = """
 import json, sys
@@ -42,6 +60,55 @@ def test_a_process_below_counts_while_it_lives_and_after_it_has_ended(bench):
     assert family.seconds() >= living
 
 
+def test_torch_and_tune_alone_run_no_compiled_loop_and_lose_the_same():
+    data = {"name": "captions", "train": 200, "valid": 40, "test": 40}
+    corpus = open_corpus(data)
+    model = zoo.config("DLM46", width=8, emission={"components": 8}, cell={"cuts": [3]})
+    config = {**describe(model, Recipe(), corpus, data, 5), "epochs": 2}
+    ours = list(fit(Training(zoo.build(model, corpus.task, 5), Recipe(), 5), corpus, 2))
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, json.dumps(config)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
+        capture_output=True,
+        check=True,
+    )
+    loops, step_by_step, theirs = json.loads(done.stdout.splitlines()[-1])
+    assert loops == 0
+    assert step_by_step
+    assert [one["loss"] for one in theirs] == pytest.approx(
+        [one["valid_token"] for one in ours], abs=1e-5
+    )
+    assert [one["first"] for one in theirs] == [theirs[0]["loss"]] * 2
+    assert theirs[1]["seconds"] > theirs[0]["seconds"] > 0
+
+
+def test_a_rival_that_trains_something_else_is_refused(bench, monkeypatch):
+    sweep = bench("sweep")
+    ours = sweep.Spent(60.0, 110.0, 100.0, [{"loss": 2.0}, {"loss": 3.0}])
+
+    def trained(script: str, runs: str, out: str, *options: str) -> tuple[float, float]:
+        assert script == "benchmarks/plain_tune.py"
+        assert json.loads(Path(runs).read_text()) == ours.runs
+        Path(out).write_text(json.dumps(theirs))
+        return 240.0 if "--reuse" in options else 600.0, 0.0
+
+    monkeypatch.setattr(sweep, "clocked", trained)
+    theirs = [{"first": 2.0, "seconds": 200.0}, {"first": 3.0, "seconds": 300.0}]
+    rows = sweep.beside_plain(ours, 2, "captions") + sweep.beside_plain(
+        ours, 2, "captions", "--reuse"
+    )
+    assert [(row.median, row.absolute) for row in rows] == [
+        (10, "60 / 600 s"),
+        (5, "50 / 250 s"),
+        (4, "60 / 240 s"),
+        (5, "50 / 250 s"),
+    ]
+    assert ["processes kept" in row.rival for row in rows] == [False, False, True, True]
+    theirs[1]["first"] = 3.002
+    with pytest.raises(AssertionError, match="losses after an epoch"):
+        sweep.beside_plain(ours, 2, "captions")
+
+
 def test_a_stranger_does_not_count(bench):
     watch = bench("watch")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -63,8 +130,8 @@ def test_each_tenth_after_the_first_is_a_round(bench):
 
 def test_a_sweep_is_held_against_its_training_over_the_cores(bench):
     sweep = bench("sweep")
-    auto = sweep.Spent(wall=60.0, cpu=110.0, training=100.0, runs=9)
-    off = sweep.Spent(wall=200.0, cpu=420.0, training=300.0, runs=9)
+    auto = sweep.Spent(wall=60.0, cpu=110.0, training=100.0, runs=[{}] * 9)
+    off = sweep.Spent(wall=200.0, cpu=420.0, training=300.0, runs=[{}] * 9)
     rows = {(r.what, r.rival): asdict(r) for r in sweep.compare(auto, off, 8.0, 2, "captions")}
     wall = rows["sweep, --fuse auto: wall", "its training / cores"]
     assert (wall["median"], wall["holds"], wall["absolute"]) == (1.2, True, "60 / 50 s")
@@ -76,7 +143,7 @@ def test_a_sweep_is_held_against_its_training_over_the_cores(bench):
     beside = rows["sweep, --fuse auto: all but training", "bare Tune"]
     assert (beside["median"], beside["absolute"]) == (1.25, "10 / 8 s")
     with pytest.raises(AssertionError, match="8 runs and 9"):
-        sweep.compare(sweep.Spent(1.0, 1.0, 1.0, 8), off, 8.0, 2, "captions")
+        sweep.compare(sweep.Spent(1.0, 1.0, 1.0, [{}] * 8), off, 8.0, 2, "captions")
 
 
 def test_trials_are_held_against_the_rivals_tenth_by_tenth(bench):
