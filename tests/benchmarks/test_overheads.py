@@ -62,10 +62,10 @@ def test_a_process_below_counts_while_it_lives_and_after_it_has_ended(bench):
 
 def test_torch_and_tune_alone_run_no_compiled_loop_and_lose_the_same():
     data = {"name": "captions", "train": 200, "valid": 40, "test": 40}
-    corpus = open_corpus(data)
+    corpus, recipe = open_corpus(data), Recipe(batch=20)
     model = zoo.config("DLM46", width=8, emission={"components": 8}, cell={"cuts": [3]})
-    config = {**describe(model, Recipe(), corpus, data, 5), "epochs": 2}
-    ours = list(fit(Training(zoo.build(model, corpus.task, 5), Recipe(), 5), corpus, 2))
+    config = {**describe(model, recipe, corpus, data, 5), "epochs": 2}
+    ours = list(fit(Training(zoo.build(model, corpus.task, 5), recipe, 5), corpus, 2))
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps(config)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
