@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
 
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
@@ -39,12 +40,13 @@ def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, s
     return process.returncode, out, err
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
-    """Poll until something holds."""
+def wait_until(true: Callable[[], T], seconds: float = 300) -> T:
+    """Poll until something holds; what it was, which a moment later may no longer be."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+    return found
 
 
 def descendants(pid: int) -> dict[int, str]:

@@ -120,8 +120,7 @@ def test_an_actor_that_tune_let_go_is_forgotten_and_not_kept_alive(ray_stand_in)
 
 def stop_one(driver: int, others: set[int]) -> int:
     """SIGSTOP a process that trains, and is none of the others."""
-    wait_until(lambda: bool(set(training(driver)) - others), 900)
-    pid = min(set(training(driver)) - others)
+    pid = min(wait_until(lambda: set(training(driver)) - others, 900))
     os.kill(pid, signal.SIGSTOP)
     return pid
 
