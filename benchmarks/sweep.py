@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,10 +77,9 @@ def main(
     off = sweep([*asked, "--fuse", "off"])
     nothing.append(bare())
     smaller = " ".join(asked[2:]).replace("--", "")
-    at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}"
+    at = f"captions, {cores} CPUs{', ' * bool(smaller)}{smaller}, {len(auto.runs)} runs"
     rows = compare(auto, off, statistics.median(nothing), cores, at)
     if plain:
-        at = f"{at}, {len(auto.runs)} runs"
         rows += beside_plain(auto, cores, at) + beside_plain(auto, cores, at, "--reuse")
     save(rows, out)
     typer.echo(table([vars(row) for row in rows]))
@@ -90,13 +90,12 @@ def sweep(asked: list[str]) -> Spent:
     with tempfile.TemporaryDirectory() as storage:
         wall, cpu = clocked("sweeps/gru_ablation.py", "--storage", storage, *asked)
         folders = [RunFolder(path.parent) for path in Path(storage).glob(f"*/*/{RECORDS}")]
-        trained = {f.path.name: epochs(f.records()) for f in folders}
-        runs = [
-            {**(f.config or {}), "epochs": len(records), "loss": records[0]["valid_token"]}
-            for f in folders
-            if (records := trained[f.path.name])
-        ]
-    seconds = sum(record["seconds"] for records in trained.values() for record in records)
+        trained = [(f.config or {}, epochs(f.records())) for f in folders]
+    seconds = sum(record["seconds"] for _, records in trained for record in records)
+    runs = [
+        {**config, "epochs": len(records), "loss": records[0]["valid_token"]}
+        for config, records in trained
+    ]
     return Spent(wall, cpu, seconds, runs)
 
 
@@ -114,11 +113,8 @@ def beside_plain(ours: Spent, cores: int, at: str, *reuse: str) -> list[Ratio]:
     what, rival = "sweep, --fuse auto", "torch and Tune alone" + ", processes kept" * bool(reuse)
     bounds = ours.training / cores, sum(their["seconds"] for their in theirs) / cores
     return [
-        replace(
-            faster(f"{what}: {part}", at, rival, [mine], [yours]),
-            absolute=f"{mine:.0f} / {yours:.0f} s",
-        )
-        for part, mine, yours in (("wall", ours.wall, wall), ("training / cores", *bounds))
+        _row(faster, f"{what}: wall", at, rival, ours.wall, wall),
+        _row(faster, f"{what}: training / cores", at, rival, *bounds),
     ]
 
 
@@ -144,23 +140,33 @@ def clocked(*script: str) -> tuple[float, float]:
 
 def compare(auto: Spent, off: Spent, nothing: float, cores: int, at: str) -> list[Ratio]:
     """The rows; both sweeps must have trained the same runs."""
-    count = len(auto.runs)
-    assert count == len(off.runs), f"{count} runs and {len(off.runs)}"
-    at = f"{at}, {count} runs"
+    counts = len(auto.runs), len(off.runs)
+    assert counts[0] == counts[1], f"{counts[0]} runs and {counts[1]}"
     rows = []
     for fuse, spent in (("auto", auto), ("off", off)):
         what, bound = f"sweep, --fuse {fuse}", spent.training / cores
-        wall = slower(f"{what}: wall", at, "its training / cores", [spent.wall], [bound], goal=1.25)
-        cpu = slower(f"{what}: CPU, all", at, "its training", [spent.cpu], [spent.training])
         rest = spent.wall - bound
-        beside = slower(f"{what}: all but training", at, "bare Tune", [rest], [nothing])
         rows += [
-            replace(wall, absolute=f"{spent.wall:.0f} / {bound:.0f} s"),
-            replace(cpu, absolute=f"{spent.cpu:.0f} / {spent.training:.0f} s"),
-            replace(beside, absolute=f"{rest:.0f} / {nothing:.0f} s"),
+            _row(slower, f"{what}: wall", at, "its training / cores", spent.wall, bound, 1.25),
+            _row(slower, f"{what}: CPU, all", at, "its training", spent.cpu, spent.training),
+            _row(slower, f"{what}: all but training", at, "bare Tune", rest, nothing),
         ]
-    saved = faster("sweep, --fuse auto: wall", at, "--fuse off", [auto.wall], [off.wall], goal=3)
-    return [*rows, replace(saved, absolute=f"{auto.wall:.0f} / {off.wall:.0f} s")]
+    what = "sweep, --fuse auto: wall"
+    return [*rows, _row(faster, what, at, "--fuse off", auto.wall, off.wall, 3)]
+
+
+def _row(
+    how: Callable[..., Ratio],
+    what: str,
+    at: str,
+    rival: str,
+    ours: float,
+    theirs: float,
+    goal: float | None = None,
+) -> Ratio:
+    """One run of each side, in whole seconds."""
+    ratio = how(what, at, rival, [ours], [theirs], goal=goal)
+    return replace(ratio, absolute=f"{ours:.0f} / {theirs:.0f} s")
 
 
 if __name__ == "__main__":

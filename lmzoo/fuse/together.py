@@ -36,7 +36,7 @@ from lmzoo.record import Record
 EVALUATED = 2000
 """Sequences of all members scored at a time: many more would leave the cache."""
 LEAST = 100
-"""Of each member."""
+"""Sequences of each member at a time, however many members there are."""
 
 
 def fit_together(
