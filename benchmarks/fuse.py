@@ -20,12 +20,12 @@ from measure import Ratio, faster, in_turn, save, table
 
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
+from lmzoo.command_line import run_app
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.edge import run
-from lmzoo.fit import Training, fit
-from lmzoo.fuse.together import train_together
-from lmzoo.recipe import Recipe
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 
 STEPS = 20
 """Steps of an epoch, in which members are stacked and taken apart once; corpora have 40 or more."""
@@ -86,7 +86,7 @@ def compare(shape: Shape, goal: float | None, rounds: int) -> list[Ratio]:
 def together(shape: Shape, corpus: Corpus) -> Callable[[], object]:
     """An epoch of all members as one program."""
     trainings = members(shape, corpus)
-    return lambda: train_together(trainings, corpus)
+    return lambda: train_packed_epoch(trainings, corpus)
 
 
 def one_by_one(shape: Shape, corpus: Corpus) -> Callable[[], object]:
@@ -137,4 +137,4 @@ def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

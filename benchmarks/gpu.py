@@ -30,16 +30,16 @@ from torch import Tensor, nn
 from word_table import Table, random_captions, train_all
 from word_table import members as table_members
 
-from lmzoo.capture import stepper
-from lmzoo.capture.recorder import Work
 from lmzoo.cells.base import CELLS
+from lmzoo.command_line import run_app
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import run
 from lmzoo.errors import UserError
-from lmzoo.fit import Training
-from lmzoo.fuse.together import train_together
-from lmzoo.recipe import RECIPES
+from lmzoo.train.capture import stepper
+from lmzoo.train.capture.recorder import Work
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.recipe import RECIPES
+from lmzoo.train.trainer import Training
 
 FUSED, WORDS = Shape(64, 200, 32, 32, 100, 20), Table()
 
@@ -202,7 +202,7 @@ def fused(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
 
 def at_once(trainings: list[Training], corpus: Corpus) -> Callable[[], object]:
     """An epoch of all members as one program."""
-    return lambda: train_together(trainings, corpus)
+    return lambda: train_packed_epoch(trainings, corpus)
 
 
 def growth(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
@@ -244,4 +244,4 @@ def word_table(sizes: Sizes, device: torch.device, data_dir: Path | None) -> lis
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

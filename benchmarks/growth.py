@@ -19,9 +19,9 @@ from fuse import Shape, members, random_corpus
 from measure import Ratio, in_turn, save, slower, table
 
 from lmzoo import zoo
+from lmzoo.command_line import run_app
 from lmzoo.contract import Task
-from lmzoo.edge import run
-from lmzoo.fuse.together import Company
+from lmzoo.train.packed.trainer import PackedTrainer
 
 BATCH = 64
 SIZES = {
@@ -88,7 +88,7 @@ def together(count: int) -> Callable[[], object]:
     shape = Shape(count, 200, 32, 32, 100, 20)
     corpus = random_corpus(shape, steps=1)
     trainings = members(shape, corpus)
-    company = Company.of(trainings)
+    company = PackedTrainer.of(trainings)
 
     def one() -> list[float]:
         assert trainings, "a company does not keep its members"
@@ -113,4 +113,4 @@ def draw(points: list[dict[str, object]]) -> alt.LayerChart | alt.FacetChart:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

@@ -18,7 +18,7 @@ from measure import Ratio, faster, in_turn, save, table
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.edge import run
+from lmzoo.command_line import run_app
 from lmzoo.functional.word_mixture import log_prob_of_words, plain
 
 Formula = Callable[..., Tensor]
@@ -88,4 +88,4 @@ def passes(formula: Formula, shape: Shape) -> Callable[[], Tensor]:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

@@ -22,14 +22,14 @@ from ray import tune
 
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
+from lmzoo.command_line import run_app
 from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import run
-from lmzoo.fit import Training, fit
-from lmzoo.functional import processor
-from lmzoo.recipe import Recipe
+from lmzoo.kernels import dispatch as processor
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 
 
 def main(
@@ -75,4 +75,4 @@ def trial(given: dict[str, Any], corpus: Corpus) -> None:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

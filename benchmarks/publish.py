@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from measure import table
 
-from lmzoo.edge import run
+from lmzoo.command_line import run_app
 from lmzoo.errors import UserError
 
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
@@ -55,4 +55,4 @@ def section(text: str, name: str, body: str) -> str:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

@@ -20,9 +20,9 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import ExperimentAnalysis, PlacementGroupFactory
 from ray.tune.experiment import Trial
 
-from analysis.rank import render_study
-from lmzoo.edge import run
-from lmzoo.record import RECORDS, SCHEMA, STUDY, RunFolder, write_json
+from lmzoo.cli.rank import render_study
+from lmzoo.command_line import run_app
+from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
 POINTS, SEEDS, EPOCHS, LIMIT = 100, 20, 30, 2.0
 
@@ -155,4 +155,4 @@ def ray_line(line: dict[str, Any], trial: Trial) -> dict[str, Any]:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

@@ -19,11 +19,11 @@ import torch
 import typer
 
 from lmzoo import zoo
+from lmzoo.command_line import run_app
 from lmzoo.contract import LanguageModel
-from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import run
 
 RIVAL = "aggregate_markov"
 BATCH = 100
@@ -76,7 +76,7 @@ def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: in
     if model.closed_form:
         model.fit_closed_form(data.train.tokens, data.train.lengths)
         return (time.process_time() - start) / batches
-    batch = gather(data.train, rows)
+    batch = gather_batch(data.train, rows)
     model.zero_grad()
     (-model.log_prob(batch.tokens, batch.lengths).sum() / len(rows)).backward()
     return time.process_time() - start
@@ -85,4 +85,4 @@ def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: in
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

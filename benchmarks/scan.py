@@ -29,8 +29,8 @@ from measure import Ratio, faster, in_turn, save, slower, table
 from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.edge import run
-from lmzoo.functional.scan.words import Words
+from lmzoo.command_line import run_app
+from lmzoo.kernels.scan.tokens import Words
 
 BATCH, WIDTH = 280, 128
 GOALS = {20: None, 100: 5.0}
@@ -172,4 +172,4 @@ def published(cell: Cell, x: Tensor, h: Tensor, steps: Callable[[Tensor], list[T
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

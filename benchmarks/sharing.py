@@ -15,8 +15,8 @@ from fuse import Shape, random_corpus
 
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus
-from lmzoo.fit import Training, fit
-from lmzoo.recipe import Recipe
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 
 PATIENCE = 600
 """Seconds after which a process that has not come is given up."""

@@ -35,8 +35,8 @@ import typer
 from measure import Ratio, faster, save, slower, table
 from watch import Family
 
-from lmzoo.edge import run
-from lmzoo.record import RECORDS, RunFolder, epochs
+from lmzoo.command_line import run_app
+from lmzoo.store.records import RECORDS, RunFolder, epoch_records
 
 ROOT = Path(__file__).parents[1]
 POLL = 0.5
@@ -58,7 +58,7 @@ class Spent:
 
 def main(
     cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
-    epochs: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
+    epoch_records: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
     seeds: Annotated[int, typer.Option(help="0: as the study says.")] = 0,
     points: Annotated[str, typer.Option(help="LABEL,LABEL; all if empty.")] = "",
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/sweep.json"),
@@ -67,7 +67,7 @@ def main(
 ) -> None:
     """Both sweeps, one after the other."""
     asked = ["--max-concurrent", str(cores)]
-    for name, value in (("--epochs", epochs), ("--seeds", seeds), ("--points", points)):
+    for name, value in (("--epochs", epoch_records), ("--seeds", seeds), ("--points", points)):
         asked += [name, str(value)] if value else []
     # Loops are compiled by a clone's first sweep, and kept.
     sweep(["--points", "wild type", "--epochs", "1", "--samples", "1", "--seeds", "2"])
@@ -90,7 +90,7 @@ def sweep(asked: list[str]) -> Spent:
     with tempfile.TemporaryDirectory() as storage:
         wall, cpu = clocked("sweeps/gru_ablation.py", "--storage", storage, *asked)
         folders = [RunFolder(path.parent) for path in Path(storage).glob(f"*/*/{RECORDS}")]
-        trained = [(f.config or {}, epochs(f.records())) for f in folders]
+        trained = [(f.config or {}, epoch_records(f.records())) for f in folders]
     seconds = sum(record["seconds"] for _, records in trained for record in records)
     runs = [
         {**config, "epochs": len(records), "loss": records[0]["valid_token"]}
@@ -108,7 +108,7 @@ def beside_plain(ours: Spent, cores: int, at: str, *reuse: str) -> list[Ratio]:
         wall, _ = clocked(*script, *reuse)
         theirs = json.loads(out.read_text())
     pairs = zip(ours.runs, theirs, strict=True)
-    apart = max(abs(run["loss"] - their["first"]) for run, their in pairs)
+    apart = max(abs(run_app["loss"] - their["first"]) for run_app, their in pairs)
     assert apart < SAME, f"losses after an epoch are up to {apart} apart"
     what, rival = "sweep, --fuse auto", "torch and Tune alone" + ", processes kept" * bool(reuse)
     bounds = ours.training / cores, sum(their["seconds"] for their in theirs) / cores
@@ -172,4 +172,4 @@ def _row(
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

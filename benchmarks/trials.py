@@ -29,7 +29,7 @@ import typer
 from measure import Ratio, save, shrunk, slower, table
 from watch import Clock, Marks, each
 
-from lmzoo.edge import run
+from lmzoo.command_line import run_app
 from lmzoo.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -109,14 +109,14 @@ def grows(marks: Marks) -> float:
 
 def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     """A sweep of so many confirm runs."""
-    from sweeps.engine import Point, Study
-    from sweeps.engine.agenda import Agenda
-    from sweeps.engine.cluster import Resources, cluster
-    from sweeps.engine.console import Console
-    from sweeps.engine.fused import Packer, read_fuse
-    from sweeps.engine.resolve import corpus_config, resolve
-    from sweeps.engine.store import Store
-    from sweeps.engine.tuner import train
+    from lmzoo.sweep import Point, Study
+    from lmzoo.sweep.cluster import Resources, cluster
+    from lmzoo.sweep.console import Console
+    from lmzoo.sweep.packing import Packer, read_fuse
+    from lmzoo.sweep.planner import Planner
+    from lmzoo.sweep.ray_backend import train
+    from lmzoo.sweep.resolve import corpus_config, resolve
+    from lmzoo.sweep.study_store import StudyStore
 
     class Watched(Console):
         """A console that also looks at the clock."""
@@ -136,8 +136,8 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     fields = corpus_config(study, study.fields)
     corpus = opened(fields)
     points = resolve(study, corpus, fields)
-    with closing(Store(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
-        agenda = Agenda(study, points[:1], corpus, store)
+    with closing(StudyStore(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
+        agenda = Planner(study, points[:1], corpus, store)
         said, sys.stdout = sys.stdout, nowhere
         with Watched(agenda, as_json=True) as console, cluster():
             packer = Packer(agenda, corpus, most=read_fuse(fuse))
@@ -190,8 +190,8 @@ def trainable() -> Callable[..., Any]:
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             from lmzoo import zoo
-            from lmzoo.fit import Training, fit
-            from lmzoo.recipe import Recipe
+            from lmzoo.train.recipe import Recipe
+            from lmzoo.train.trainer import Training, fit
 
             model = zoo.config("DLM46", width=4, emission={"components": 3})
             seed = new_config["seed"]
@@ -230,4 +230,4 @@ def opened(fields: dict[str, Any]) -> Any:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

@@ -13,10 +13,10 @@ import torch
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.fit import Training, fit
-from lmzoo.fuse.shape import fusible, shape
-from lmzoo.fuse.together import fit_together
-from lmzoo.recipe import RECIPES, Recipe
+from lmzoo.train.packed.shapes import reason_not_packable, shape
+from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.recipe import RECIPES, Recipe
+from lmzoo.train.trainer import Training, fit
 
 MGU = ((), (0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (0, 4, 5), (0, 2, 4, 5), (2, 3, 4, 5))
 MGRU = ((4,), (5,), (4, 6), (4, 6, 7), (4, 6, 8), (4, 6, 9), (4, 6, 10), (4, 6, 11))
@@ -83,12 +83,12 @@ def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int
         groups.setdefault(shape(training.model.config, training.recipe), []).append(training)
     programs = 0
     for group in groups.values():
-        if fusible(group[0].model):
+        if reason_not_packable(group[0].model):
             programs += len(group)
             for one in group:
                 list(fit(one, corpus, epochs))
         else:
             programs += 1
-            list(fit_together(group, corpus, epochs))
+            list(fit_packed(group, corpus, epochs))
     assert all(one.epoch == epochs or one.diverged for one in trainings)
     return programs

@@ -31,10 +31,10 @@ from scan import published, sliced
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.command_line import run_app
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.data.batches import epoch_batches, gather
+from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.open import open_corpus
-from lmzoo.edge import run
 
 BATCH, WIDTH, COMPONENTS, VOCAB, LENGTH = 280, 128, 400, 14_450, 20
 SIDES = {
@@ -137,11 +137,11 @@ def _data(corpus: str | None, data_dir: Path | None) -> tuple[Any, Any, Task, st
         return tokens, torch.full((BATCH,), LENGTH), Task(vocab=VOCAB, length=LENGTH), "random"
     data = open_corpus(corpus, data_dir)
     rows = epoch_batches(data.train.lengths, BATCH, seed=0, epoch=0)[0]
-    batch = gather(data.train, rows)
+    batch = gather_batch(data.train, rows)
     return batch.tokens, batch.lengths, data.task, data.name
 
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    run(app)
+    run_app(app)

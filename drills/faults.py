@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmzoo.record import CHECKPOINT, CONFIG, RECORDS, RunFolder, ended
-from tests.sweeps.processes import descendants, kill_a_trial, start
+from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
+from tests.sweep.processes import descendants, kill_a_trial, start
 
 LOG = logging.getLogger("lmzoo.drills")
 KINDS = ("trial", "raylet", "driver", "readonly", "full", "truncate")
@@ -152,7 +152,7 @@ class Faulty:
         going = [
             path
             for path in sorted(self.store.glob(f"*/{CHECKPOINT}"))
-            if ended(RunFolder(path.parent).records(), 10**9) is None
+            if find_end(RunFolder(path.parent).records(), 10**9) is None
         ]
         path = self.chance.choice(going)
         os.truncate(path, self.chance.randrange(path.stat().st_size))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from drills.hosts import ROOT, Host
-from lmzoo.record import RunFolder, epochs
+from lmzoo.store.records import RunFolder, epoch_records
 
 T = TypeVar("T")
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
@@ -73,7 +73,7 @@ class Site:
 
     def hosts_of(self, run: Path) -> set[str]:
         """The hosts that trained a part of it, as its records tell."""
-        return {record["host"] for record in epochs(RunFolder(run).records())}
+        return {record["host"] for record in epoch_records(RunFolder(run).records())}
 
     def _ray(self, command: str) -> str:
         ray = f"cd {ROOT} && {ROOT}/.venv/bin/ray {command} 2>&1"

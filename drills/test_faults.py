@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from drills.faults import KINDS, Faulty, lines, small_disk
-from tests.sweeps.byhand import sweep
-from tests.sweeps.conftest import corpus, corpus_fields, sentences, study  # noqa: F401
-from tests.sweeps.processes import ROOT
+from tests.sweep.byhand import sweep
+from tests.sweep.conftest import corpus, corpus_fields, sentences, study  # noqa: F401
+from tests.sweep.processes import ROOT
 
 TIMED = ("seconds", "tokens_per_second")
 
@@ -64,8 +64,8 @@ def script(tmp_path, sentences, monkeypatch):
         path.write_text(
             "import dataclasses\n"
             "from pathlib import Path\n"
-            "from sweeps.engine import main\n"
-            "from tests.sweeps.conftest import _study\n"
+            "from lmzoo.sweep import main\n"
+            "from tests.sweep.conftest import _study\n"
             "if __name__ == '__main__':\n"
             f"    study = _study(Path({str(sentences)!r}))\n"
             f"    main(dataclasses.replace(study, **{changes!r}))\n"

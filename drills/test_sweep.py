@@ -6,13 +6,13 @@ import time
 
 from drills.hosts import ROOT
 from drills.site import Site, wait_until
-from sweeps.engine.floors import FLOORS
-from tests.sweeps.byhand import outcome
+from lmzoo.sweep.baselines import BASELINES
+from tests.sweep.byhand import outcome
 
 
 def test_from_the_head_it_joins_the_cluster_and_uses_all_of_it(site: Site, undisturbed):
     assert site.trained_on("undisturbed") == {"head", "first", "second"}
-    assert len(outcome(undisturbed)) == 3 * (2 + 2) + len(FLOORS) * 2
+    assert len(outcome(undisturbed)) == 3 * (2 + 2) + len(BASELINES) * 2
 
 
 def test_what_the_cluster_can_never_hold_is_refused(site: Site):
@@ -52,6 +52,6 @@ def test_a_sleeping_laptop_a_dead_host_and_a_cut_network_change_no_digit(site: S
 
 def table(site: Site, name: str) -> str:
     """The ranking, all digits."""
-    rank = ["-m", "analysis.rank", str(site.store(name)), "--format", "csv"]
+    rank = ["-m", "lmzoo.cli.rank", str(site.store(name)), "--format", "csv"]
     python = [f"{ROOT}/.venv/bin/python", *rank]
     return subprocess.run(python, capture_output=True, text=True, check=True).stdout

@@ -112,7 +112,7 @@ class LanguageModel(nn.Module, ABC):
     def log_prob(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
         """Log P(s_t | s_<t, given) in nats, 0 at position 0 and beyond each length."""
         scores = self.score_tokens(tokens, lengths, *self.reads(given))
-        return only_scored(tokens, lengths, scores)
+        return mask_unscored(tokens, lengths, scores)
 
     def reads(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What this model is told of what is given: everything if `conditional`, else nothing.
@@ -123,7 +123,7 @@ class LanguageModel(nn.Module, ABC):
             UserError: the model needs a source and none is given.
         """
         if self.conditional and not given:
-            raise UserError(needs_source(self.name))
+            raise UserError(needs_source_message(self.name))
         return given if self.conditional else ()
 
     def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
@@ -173,7 +173,7 @@ class LanguageModel(nn.Module, ABC):
         return None
 
 
-def needs_source(name: str) -> str:
+def needs_source_message(name: str) -> str:
     """What to tell who gives a conditional model nothing to condition on."""
     return (
         f"{name} turns one sequence into another and no source is given; use a corpus of pairs: "
@@ -181,13 +181,13 @@ def needs_source(name: str) -> str:
     )
 
 
-def scored(tokens: Tokens, lengths: Lengths) -> Mask:
+def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
     """True where 1 <= t < length."""
     t = torch.arange(tokens.shape[1], device=tokens.device)
     return (t >= 1) & (t < lengths[:, None])
 
 
-def only_scored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
+def mask_unscored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
     """The values of t = 1..T-1 behind a first one, 0 wherever nothing is scored."""
     t = torch.arange(1, tokens.shape[1], device=tokens.device)
     return nn.functional.pad(values.masked_fill(t >= lengths[:, None], 0.0), (1, 0))

@@ -21,7 +21,7 @@ def best_device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
 
 
-def beside(module: nn.Module) -> contextlib.AbstractContextManager[object]:
+def device_scope(module: nn.Module) -> contextlib.AbstractContextManager[object]:
     """New tensors are made on the module's device.
 
     On the CPU they are anyway, and a device in force would cost every operation some

@@ -7,7 +7,7 @@ grammar) keeps its own size, which the table shows.
 
 from lmzoo import zoo
 from lmzoo.contract import Score
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 EXACT = [
     name

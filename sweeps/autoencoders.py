@@ -8,7 +8,7 @@ reconstructions: they rank here and nowhere else. S0's tables are on Multi30k:
     --corpus multi30k_en_char --set corpus.split=seed --set model.emission.components=90
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 PUBLISHED = {"linear": "DLM55", "GRU": "DLM53", "MLP": "DLM56", "tanh": "DLM54"}
 NOISES = (0.1, 0.3, 1.0)

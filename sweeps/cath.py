@@ -15,7 +15,7 @@ Among counts and a transformer one row alone has S0's inputs; `recurrent_cells.p
 for them (`--set model.norm=time_std`) for all of its rows.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 K = {"emission.components": 90}
 MGRU = {"cell": {"name": "mgru", "mutations": [4, 6]}}

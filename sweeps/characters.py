@@ -16,7 +16,7 @@ its own. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU th
 best on words.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 K = {"emission.components": 90}
 MGRU = {"cell": {"name": "mgru", "mutations": [4, 6]}}

@@ -4,7 +4,7 @@ Four cells with mixture emission at four widths: where does doubling stop paying
 does the ranking of the cells depend on the width?
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 CELLS = {"LSTM": "DLM26", "GRU": "DLM44", "MGU": "DLM46", "tanh": "DLM29"}
 WIDTHS = (8, 16, 32, 64)

@@ -4,7 +4,7 @@ S0's central table: its "GRU" (DLM46) with each of the eight paths cut, and the
 combinations it published. `3;2;4;5` leaves the same function as `2;7`.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lmzoo.cells.base import CELLS
 from lmzoo.errors import UserError
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 SWITCHES = {"mgu": 8, "mgru": 12}
 ROWS = {"mgu": "DLM46", "mgru": "DLM47"}

@@ -4,7 +4,7 @@ The published technique mixes whole sequences over W learned start states. W=0 i
 constant state of ones.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 CELLS = {"tanh": "DLM29", "MGU": "DLM46"}
 STARTS = (0, 1, 2, 4, 8)

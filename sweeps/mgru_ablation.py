@@ -4,7 +4,7 @@ The sets that S0 published for its MGRU (DLM47): Bernoulli candidates (4), centr
 and output (6), and what undoes or replaces them.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 PUBLISHED = ([4], [5], [4, 6], [4, 6, 7], [4, 6, 8], [4, 6, 9], [4, 6, 10], [4, 6, 11])
 

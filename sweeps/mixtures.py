@@ -5,7 +5,7 @@ parents (which earlier token), latent states (which soft class), slots (soft poi
 and, for scale, log-bilinear n-grams and one gated recurrence.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 ROWS = {
     "bigram (log-bilinear)": ("DLM1", {"window": 1}),

@@ -4,7 +4,7 @@ Count n-grams of orders 1 to 5 with three kinds of smoothing, beside the log-bil
 n-gram and the Markov MLP that read as many tokens.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 STUDY = Study(
     name="ngrams",

@@ -6,7 +6,7 @@ is the spread over the whole sentence, the words to come included: `time_std`. B
 same spread over the past alone, and the normalisers of one vector. zoo.md 1.5 to 1.7.
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 NORMS = ("rms", "l2", "std", "time_std", "time_std_causal")
 ROWS = {"LSTM": ("DLM12", "DLM23"), "four lags": ("DLM20", "DLM22")}

@@ -8,7 +8,7 @@ characters and proteins. All with the same mixture emission and no leak:
     --corpus cath
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 
 STUDY = Study(
     name="recurrent_cells",

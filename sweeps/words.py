@@ -13,7 +13,7 @@ and as published, into two stores, which `analysis/published.py` reads:
         --storage runs/published
 """
 
-from sweeps.engine import Point, Study, main
+from lmzoo.sweep import Point, Study, main
 from sweeps.gru_ablation import STUDY as MGU
 from sweeps.mgru_ablation import PUBLISHED as SWITCHES
 

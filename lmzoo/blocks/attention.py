@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.linear import Linear
 from lmzoo.catalogue import technique
 from lmzoo.config import config
-from lmzoo.space import Choice
+from lmzoo.search_space import Choice
 
 technique(
     "multi_head_attention",

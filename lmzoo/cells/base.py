@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.initialisers import Draw, fill
-from lmzoo.functional.scan.words import Words
+from lmzoo.kernels.scan.tokens import Words
 from lmzoo.registry import Registry
 
 Inputs = Tensor | Words

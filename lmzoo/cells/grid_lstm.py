@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, State, Weights
 from lmzoo.config import config
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 class Squash(StrEnum):

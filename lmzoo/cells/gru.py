@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
 from lmzoo.config import config
-from lmzoo.functional.scan.autograd import scan_batch_first
-from lmzoo.functional.scan.gru import GRUScan
+from lmzoo.kernels.scan.autograd import scan_batch_first
+from lmzoo.kernels.scan.gru import GRUScan
 
 
 class Reset(StrEnum):

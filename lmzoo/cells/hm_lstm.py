@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, as_drawn
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.space import FloatRange, IntRange
+from lmzoo.search_space import FloatRange, IntRange
 
 STEEPEST = 5.0
 """Where the slope's growth ends."""

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.functional.scan.autograd import scan_batch_first
-from lmzoo.functional.scan.lstm import LSTMScan
+from lmzoo.kernels.scan.autograd import scan_batch_first
+from lmzoo.kernels.scan.lstm import LSTMScan
 
 
 class Forget(StrEnum):

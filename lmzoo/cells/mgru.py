@@ -26,8 +26,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
-from lmzoo.functional.scan.autograd import scan_batch_first
-from lmzoo.functional.scan.mgru import MGRUScan
+from lmzoo.kernels.scan.autograd import scan_batch_first
+from lmzoo.kernels.scan.mgru import MGRUScan
 
 
 @CELLS("mgru")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from lmzoo.cells.switch_numbers import by_number
 from lmzoo.errors import UserError
-from lmzoo.functional.numbered import by_number
 
 
 class Cut(StrEnum):

@@ -20,11 +20,11 @@ from pydantic_core import ArgsKwargs
 from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.switch_numbers import by_number
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.functional.numbered import by_number
-from lmzoo.functional.scan.autograd import scan_batch_first
-from lmzoo.functional.scan.mgu import MGUScan
+from lmzoo.kernels.scan.autograd import scan_batch_first
+from lmzoo.kernels.scan.mgu import MGUScan
 
 
 class Cut(StrEnum):

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, as_drawn, stacked
 from lmzoo.config import config
-from lmzoo.functional.scan.autograd import scan_batch_first
-from lmzoo.functional.scan.rnn import RNNScan
+from lmzoo.kernels.scan.autograd import scan_batch_first
+from lmzoo.kernels.scan.rnn import RNNScan
 
 
 class Activation(StrEnum):

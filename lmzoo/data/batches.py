@@ -38,7 +38,7 @@ def epoch_batches(
     return [batches[i] for i in turns.tolist()]
 
 
-def served(
+def iter_batches(
     part: Sequences,
     order: Sequence[Int[Tensor, "_"]],
     device: torch.device,
@@ -83,7 +83,7 @@ def _width(
     return min(tokens.shape[1], -(-longest // multiple) * multiple)
 
 
-def gather(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
+def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
     """These rows; without `trim` they keep their full padded length."""
     lengths = part.lengths[rows]
     longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]

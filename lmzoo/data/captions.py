@@ -18,7 +18,7 @@ from pydantic import Field
 from lmzoo.config import config
 from lmzoo.contract import stream
 from lmzoo.data.captions_rules import caption_grammar
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, Floor, Sequences
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.encode import encode
 from lmzoo.data.grammar import Grammar, LengthTable
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
@@ -85,7 +85,9 @@ class Captions(CorpusSource):
             test=part("test"),
             unit=self.unit,
             source="sampled from the grammar of lmzoo.data.captions_rules; MIT",
-            floor=Floor(token=scored.entropy / scored.mean, sentence=scored.entropy_per_unit),
+            floor=EntropyFloor(
+                token=scored.entropy / scored.mean, sentence=scored.entropy_per_unit
+            ),
         )
 
     def vocabulary(self) -> Vocabulary:

@@ -52,7 +52,7 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Floor:
+class EntropyFloor:
     """The least loss any model can have, in nats per scored token, in expectation."""
 
     token: float
@@ -74,7 +74,7 @@ class Corpus:
     """What a token is: word, character or residue."""
     source: str
     """Where it comes from, and its licence."""
-    floor: Floor | None = None
+    floor: EntropyFloor | None = None
     source_vocabulary: Vocabulary | None = None
     """Of the sources, in a corpus of pairs."""
     ends: bool | None = None

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from lmzoo.config import config
 from lmzoo.contract import START, stream
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, Floor, Sequences
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 
@@ -47,7 +47,7 @@ class CopyToy(CorpusSource):
             test=self._draw("test"),
             unit="symbol",
             source="uniform pseudo-random tokens; nothing to license",
-            floor=Floor(token=0.0, sentence=0.0),
+            floor=EntropyFloor(token=0.0, sentence=0.0),
             source_vocabulary=vocabulary,
         )
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from lmzoo.config import config
 from lmzoo.contract import START, stream
-from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, Floor, Sequences
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 
 
@@ -44,7 +44,7 @@ class UniformTokens(CorpusSource):
             test=self._draw("test"),
             unit="symbol",
             source="uniform pseudo-random tokens; nothing to license",
-            floor=Floor(token=log(symbols), sentence=log(symbols)),
+            floor=EntropyFloor(token=log(symbols), sentence=log(symbols)),
         )
 
     def _draw(self, split: str) -> Sequences:

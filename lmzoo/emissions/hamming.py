@@ -34,7 +34,7 @@ from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 

@@ -24,7 +24,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.word_mixture import log_prob_of_words, logits
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 technique(

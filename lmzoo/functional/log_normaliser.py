@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.members import mapped, with_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.members import mapped, with_members
 from lmzoo.types import Embeddings
 
 PLAIN = 1 << 20
@@ -41,7 +41,7 @@ def log_normalisers(
     return _LogNormalisers.apply(rows, table)[0].view(y.shape[:-1])
 
 
-class _LogNormalisers(ByHand):
+class _LogNormalisers(CustomFunction):
     """(y, table), each with members first or none -> (log z,)."""
 
     @staticmethod
@@ -61,7 +61,7 @@ class _LogNormalisers(ByHand):
         return mapped(_LogNormalisers, info.batch_size, in_dims, given, axes=2)
 
 
-class _Gradients(WayBack):
+class _Gradients(Backward):
     """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
 
     @staticmethod

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.processor import arrays, has_loops, run_loop
+from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
 
 LARGE = 2**9
 """Numbers from which a loop gains more than the call of an autograd function costs."""
@@ -26,7 +26,7 @@ SHORTEST = 1e-12
 
 def onto_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     """Each vector with its direction kept and its length made `radius`."""
-    return _Onto.apply(x, radius)[0] if has_loops(x, LARGE) else plain(x, radius)
+    return _Onto.apply(x, radius)[0] if has_kernels(x, LARGE) else plain(x, radius)
 
 
 def plain(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
@@ -36,18 +36,18 @@ def plain(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     return x * (radius / length)
 
 
-class _Onto(ByHand):
+class _Onto(CustomFunction):
     """(x, R) -> (y, f); both are differentiable, so that derivatives are too."""
 
     @staticmethod
     def forward(x: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-        from lmzoo.functional.kernels import sphere as kernels
+        from lmzoo.kernels.cpu import sphere as kernels
 
         y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
         laid = _time_first(x)
         steps, rows, width = laid.shape
         into = y.view(rows, steps, width), f.view(rows, steps)
-        run_loop(kernels.onto, *arrays(laid), radius, radius / SHORTEST, *arrays(*into))
+        run_kernel(kernels.onto, *as_arrays(laid), radius, radius / SHORTEST, *as_arrays(*into))
         return y, f
 
     @staticmethod
@@ -77,20 +77,20 @@ class _Onto(ByHand):
         return _Onto.apply(x.movedim(in_dims[0], 0), radius), (0, 0)
 
 
-class _Reverse(WayBack):
+class _Reverse(Backward):
     """(g, y, f, R, T) -> ∂L/∂x, lying as x; `_Onto.backward` differentiates it another way."""
 
     @staticmethod
     def forward(g: Tensor, y: Tensor, f: Tensor, radius: float, steps: int) -> Tensor:
-        from lmzoo.functional.kernels import sphere as kernels
+        from lmzoo.kernels.cpu import sphere as kernels
 
         *lead, width = g.shape
         if steps > 1:
             lead.pop()
-        given = arrays(*(one.reshape(-1, steps, width) for one in (g, y)), f.reshape(-1, steps))
+        given = as_arrays(*(one.reshape(-1, steps, width) for one in (g, y)), f.reshape(-1, steps))
         dx = g.new_empty(steps, *lead, width)
         into = dx.view(steps, len(given[0]), width)
-        run_loop(kernels.reverse, *given, radius, radius / SHORTEST, *arrays(into))
+        run_kernel(kernels.reverse, *given, radius, radius / SHORTEST, *as_arrays(into))
         return dx.movedim(0, -2) if steps > 1 else dx[0]
 
     @staticmethod

@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.functional.by_hand import ByHand, WayBack
-from lmzoo.functional.members import mapped, with_members
-from lmzoo.functional.processor import arrays, has_loops, has_products, run_loop
+from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.dispatch import as_arrays, has_kernels, has_products, run_kernel
+from lmzoo.kernels.members import mapped, with_members
 
 LEAST = {torch.float32: 1e-30, torch.float64: 1e-290}
 """The p below which a type of numbers needs logarithms."""
@@ -46,7 +46,7 @@ def log_prob_of_words(
     Raises:
         IndexError: a word has no scores.
     """
-    if not (has_loops(y) and has_products()):
+    if not (has_kernels(y) and has_products()):
         return plain(y, weight, bias, s, words)
     rows = y.reshape(-1, y.shape[-1])
     return _Score.apply(rows, weight, bias, s, words.reshape(-1))[0].view(words.shape)
@@ -73,7 +73,7 @@ def logits(
     return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
 
 
-class _Score(ByHand):
+class _Score(CustomFunction):
     """(y, W, b, s, words), each with members first or none -> (log p, *kept)."""
 
     @staticmethod
@@ -97,7 +97,7 @@ class _Score(ByHand):
         return mapped(_Score, info.batch_size, in_dims, given, axes=2)
 
 
-class _Reverse(WayBack):
+class _Reverse(Backward):
     """(g, y, W, b, s, words, π, exp(s - top), p) -> gradients of y, W, b and s."""
 
     @staticmethod
@@ -110,24 +110,26 @@ class _Reverse(WayBack):
 
 
 def _score(y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, words: Tensor) -> tuple[Tensor, ...]:
-    from lmzoo.functional.kernels import word_mixture as kernels
+    from lmzoo.kernels.cpu import word_mixture as kernels
 
     pi, e = y.new_empty(*words.shape, weight.shape[1]), s.new_empty(s.shape)
     top, p, out = s.new_empty(s.shape[:-1]), y.new_empty(words.shape), y.new_empty(words.shape)
-    given = arrays(y, weight, bias, s, words)
-    if not run_loop(kernels.score, *given, *arrays(e, top, pi, p, out), LEAST[y.dtype]):
+    given = as_arrays(y, weight, bias, s, words)
+    if not run_kernel(kernels.score, *given, *as_arrays(e, top, pi, p, out), LEAST[y.dtype]):
         last, least, most = s.shape[1] - 1, words.min(), words.max()
         raise IndexError(f"a word is not in 0..{last}: {least}..{most}")
     return out, pi, e, p
 
 
 def _gradients(*given: Tensor) -> tuple[Tensor, ...]:
-    from lmzoo.functional.kernels import word_mixture as kernels
+    from lmzoo.kernels.cpu import word_mixture as kernels
 
     _, y, weight, bias, s, *_ = given
     dy, (dweight, dbias, ds) = (
         y.new_empty(y.shape),
         (x.new_zeros(x.shape) for x in (weight, bias, s)),
     )
-    run_loop(kernels.reverse, *arrays(*given), LEAST[y.dtype], *arrays(dy, dweight, dbias, ds))
+    run_kernel(
+        kernels.reverse, *as_arrays(*given), LEAST[y.dtype], *as_arrays(dy, dweight, dbias, ds)
+    )
     return dy, dweight, dbias, ds

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from analysis.frames.load import load
-from analysis.frames.ranking import ranking
-from lmzoo.record import CONFIG, RECORDS, STUDY, RunFolder, write_json
+from lmzoo.analysis.load import load
+from lmzoo.analysis.ranking import ranking
+from lmzoo.store.records import CONFIG, RECORDS, STUDY, RunFolder, write_json
 
 
 @dataclass

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.frames.agreement import kendall, win_rate
+from lmzoo.analysis.agreement import kendall, win_rate
 
 RNG = np.random.default_rng
 NAN, INF = float("nan"), float("inf")

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from analysis.compare import report
-from analysis.frames.comparing import comparison
-from analysis.frames.crossed import crossed_difference
-from analysis.frames.load import load
-from analysis.frames.render import render
+from lmzoo.analysis.comparing import comparison
+from lmzoo.analysis.load import load
+from lmzoo.analysis.render import render
+from lmzoo.analysis.seeds_by_sequences import crossed_difference
+from lmzoo.cli.compare import report
 from lmzoo.errors import UserError
 from tests.analysis.synthetic import row
 

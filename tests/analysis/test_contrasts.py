@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from analysis.frames.contrasts import cubes, effect, effect_alone, effect_given, interaction
-from analysis.frames.regression import explained, least_squares, model_terms
+from lmzoo.analysis.contrasts import cubes, effect, effect_alone, effect_given, interaction
+from lmzoo.analysis.regression import explained, least_squares, model_terms
 from tests.analysis.factorial import full, mgu
 
 RNG = np.random.default_rng

@@ -8,12 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis import curves as command
-from analysis.frames.curve_data import costs, learning, settings, survival
-from analysis.frames.load import load
-from analysis.frames.ranking import ranking
-from analysis.frames.statistics import mean_interval
-from lmzoo.record import RECORDS
+from lmzoo.analysis.curve_data import costs, learning, settings, survival
+from lmzoo.analysis.load import load
+from lmzoo.analysis.ranking import ranking
+from lmzoo.analysis.statistics import mean_interval
+from lmzoo.cli import curves as command
+from lmzoo.store.records import RECORDS
 
 
 @pytest.fixture

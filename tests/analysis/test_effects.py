@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.frames.effects import effects
-from analysis.frames.statistics import holm
+from lmzoo.analysis.effects import effects
+from lmzoo.analysis.statistics import holm
 from tests.analysis.factorial import full, mgu, mutants
 
 RNG = np.random.default_rng

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.epistasis import render_epistasis
-from analysis.frames.heat_map import cells
-from analysis.frames.load import load
-from analysis.frames.mutants import read_mutants, thrown
+from lmzoo.analysis.heat_map import cells
+from lmzoo.analysis.load import load
+from lmzoo.analysis.mutants import read_mutants, thrown
+from lmzoo.cli.epistasis import render_epistasis
 from lmzoo.errors import UserError
 from tests.analysis import factorial
 from tests.analysis.factorial import mgu
@@ -136,7 +136,7 @@ def test_what_has_no_effects_is_refused(made, spoil, words):
 
 
 def test_the_map_has_a_square_for_each_known_effect_and_says_which_are_sure(study):
-    from analysis.frames.effects import effects
+    from lmzoo.analysis.effects import effects
 
     frame = effects(read_mutants(study.path, load(study.path), "token")[0])
     squares = {(s["x"], s["y"]): s for s in cells(frame)}

@@ -9,11 +9,11 @@ import numpy as np
 import optuna
 import pytest
 
-from analysis.frames.fanova import shares
-from analysis.frames.load import load
-from analysis.frames.searched import ranges
-from analysis.frames.tuning import between_points, read_tuning
-from analysis.importance import render_importance
+from lmzoo.analysis.fanova import shares
+from lmzoo.analysis.load import load
+from lmzoo.analysis.search_ranges import ranges
+from lmzoo.analysis.tuning import between_points, read_tuning
+from lmzoo.cli.importance import render_importance
 from lmzoo.errors import UserError
 
 ROOT = Path(__file__).parents[2]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from analysis.frames.load import load, read_events
-from analysis.frames.ranking import with_status
+from lmzoo.analysis.load import load, read_events
+from lmzoo.analysis.ranking import with_status
 from lmzoo.errors import UserError
-from lmzoo.record import RunFolder, write_json
+from lmzoo.store.records import RunFolder, write_json
 from tests.analysis.synthetic import Made
 
 
@@ -90,7 +90,7 @@ def test_one_pass_and_line_by_line_agree(made, blank, monkeypatch):
     texts.insert(1, ("not begun", b""))
     mended, one = read_events([*texts, ("late", b"{torn")])
     if not blank:
-        monkeypatch.setattr("analysis.frames.load._line_by_line", None)
+        monkeypatch.setattr("lmzoo.analysis.load._line_by_line", None)
     whole, none = read_events(texts)
     assert whole.equals(mended)
     assert (none, one) == (0, 1)

@@ -7,12 +7,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis.frames.load import load
-from analysis.frames.reproduction import WAYS, reproduction, way
-from analysis.frames.seed_rows import KINDS, LEAKING, TABLES, Row, is_row
-from analysis.frames.verdicts import agreements, why
-from analysis.published import main, render_published
 from lmzoo import zoo
+from lmzoo.analysis.load import load
+from lmzoo.analysis.published_rows import KINDS, LEAKING, TABLES, Row, is_row
+from lmzoo.analysis.published_table import agreements, why
+from lmzoo.analysis.reproduction import WAYS, reproduction, way
+from lmzoo.cli.published import main, render_published
 from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from analysis.frames.load import load
-from analysis.frames.reproduction import reproduction
-from analysis.frames.seed_rows import TABLES
-from analysis.frames.verdicts import counting, why
-from analysis.published import render_published
 from lmzoo import zoo
+from lmzoo.analysis.load import load
+from lmzoo.analysis.published_rows import TABLES
+from lmzoo.analysis.published_table import counting, why
+from lmzoo.analysis.reproduction import reproduction
+from lmzoo.cli.published import render_published
 from lmzoo.contract import MODELS
 
 WORD = TABLES[0]

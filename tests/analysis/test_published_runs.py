@@ -7,11 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis.frames.load import load
-from analysis.frames.reproduction import reproduction
-from analysis.frames.seed_rows import TABLES
-from analysis.published import main
 from lmzoo import zoo
+from lmzoo.analysis.load import load
+from lmzoo.analysis.published_rows import TABLES
+from lmzoo.analysis.reproduction import reproduction
+from lmzoo.cli.published import main
 from lmzoo.contract import MODELS
 
 WORD = TABLES[0]

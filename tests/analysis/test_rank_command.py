@@ -28,7 +28,7 @@ def run(*args, **env):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("how", [["analysis/rank.py"], ["-m", "analysis.rank"]])
+@pytest.mark.parametrize("how", [["analysis/rank.py"], ["-m", "lmzoo.cli.rank"]])
 def test_it_prints_the_table_as_wide_as_the_window(made, how):
     done = run(*how, made.path, "--metric", "sentence", "--at", 2, COLUMNS="140")
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,7 +53,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(made, args, words):
 
 def test_neither_torch_nor_ray_loads():
     code = (
-        "import sys, analysis.rank\n"
+        "import sys, lmzoo.cli.rank\n"
         "heavy = {'torch', 'ray', 'optuna', 'boto3'} & set(sys.modules)\n"
         "lmzoo = {m for m in sys.modules if m.startswith('lmzoo.')}\n"
         "print(sorted(heavy), sorted(lmzoo))"

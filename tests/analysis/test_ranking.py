@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from analysis.frames.load import load
-from analysis.frames.ranking import COLUMNS, ranking
+from lmzoo.analysis.load import load
+from lmzoo.analysis.ranking import COLUMNS, ranking
 from lmzoo.errors import UserError
 from tests.analysis.synthetic import rank, row
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.record import RunFolder
+from lmzoo.store.records import RunFolder
 from tests.analysis.synthetic import rank, row
 
 

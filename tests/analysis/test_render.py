@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from analysis.rank import render_study
+from lmzoo.cli.rank import render_study
 from lmzoo.errors import UserError
 from tests.analysis.synthetic import Made
 

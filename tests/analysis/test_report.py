@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis import curves, report
-from analysis.frames.asked import Answer, ask
-from analysis.frames.load import load
-from analysis.frames.page import Section, page
+from lmzoo.analysis.html import Section, page
+from lmzoo.analysis.load import load
+from lmzoo.analysis.subprocess_cli import Answer, ask
+from lmzoo.cli import curves, report
 from lmzoo.errors import UserError
 from tests.analysis.browser import look
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import report
-from analysis.frames.asked import Answer
+from lmzoo.analysis.subprocess_cli import Answer
+from lmzoo.cli import report
 
 COUNT = {"name": "ngram_count", "order": 5}
 

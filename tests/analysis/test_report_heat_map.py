@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from analysis import report
+from lmzoo.cli import report
 from tests.analysis import factorial
 from tests.analysis.browser import look
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
-from analysis.frames.statistics import (
+from lmzoo.analysis.statistics import (
     holm,
     mean_interval,
     paired_difference,

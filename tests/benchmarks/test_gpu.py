@@ -14,7 +14,7 @@ from lmzoo import zoo
 from lmzoo.cells.base import Cell
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.functional.kernels import blas
+from lmzoo.kernels.cpu import blas
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_the_floors_count_weights_and_products_exactly(bench, monkeypatch):
 
 
 def test_the_rows_are_those_of_the_printed_table(bench):
-    with (ROOT / "analysis/seed_tables/multi30k_word.csv").open() as file:
+    with (ROOT / "lmzoo/analysis/published_tables/multi30k_word.csv").open() as file:
         printed = {(r["model"], r["mutated_positions"]) for r in csv.DictReader(file)}
     ours = set()
     for name, fields in bench("word_table").ROWS:

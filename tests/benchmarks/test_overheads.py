@@ -12,9 +12,9 @@ import pytest
 from lmzoo import zoo
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
-from lmzoo.fit import Training, fit
-from lmzoo.recipe import Recipe
-from lmzoo.run import describe
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import run_config
+from lmzoo.train.trainer import Training, fit
 
 ROOT = Path(__file__).parents[2]
 BUSY = """
@@ -29,7 +29,7 @@ import json, sys
 import plain_tune
 from lmzoo.cells.base import Cell
 from lmzoo.data.open import open_corpus
-from lmzoo.functional.processor import listening
+from lmzoo.kernels.dispatch import listening
 
 config, told, loops = json.loads(sys.argv[1]), [], []
 plain_tune.tune.report = told.append
@@ -64,7 +64,7 @@ def test_torch_and_tune_alone_run_no_compiled_loop_and_lose_the_same():
     data = {"name": "captions", "train": 200, "valid": 40, "test": 40}
     corpus, recipe = open_corpus(data), Recipe(batch=20)
     model = zoo.config("DLM46", width=8, emission={"components": 8}, cell={"cuts": [3]})
-    config = {**describe(model, recipe, corpus, data, 5), "epochs": 2}
+    config = {**run_config(model, recipe, corpus, data, 5), "epochs": 2}
     ours = list(fit(Training(zoo.build(model, corpus.task, 5), recipe, 5), corpus, 2))
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps(config)],

@@ -8,9 +8,9 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
-from lmzoo.fit import Training, fit
-from lmzoo.fuse.shape import fusible
-from lmzoo.recipe import Recipe
+from lmzoo.train.packed.shapes import reason_not_packable
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 from tests.cells.run import inputs, make
 from tests.laws.ask import same
 from tests.tiny import FINE, SAME, tiny
@@ -87,8 +87,8 @@ def test_a_training_that_was_cut_off_goes_on_with_its_slope() -> None:
 
 
 def test_members_do_not_share_a_slope() -> None:
-    assert "running statistics" in fusible(tiny("hm_lstm", cell=ANNEALED))
-    assert fusible(tiny("hm_lstm")) == ""
+    assert "running statistics" in reason_not_packable(tiny("hm_lstm", cell=ANNEALED))
+    assert reason_not_packable(tiny("hm_lstm")) == ""
 
 
 def test_a_slope_that_cannot_grow_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.contract import PAD, START
 from lmzoo.data.open import open_corpus
-from lmzoo.evaluate import evaluate
+from lmzoo.train.evaluate import evaluate
 
 NAMES = ["copy", "reverse"]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.batches import gather
+from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.open import open_corpus
 from tests.data.refused import refused
@@ -78,14 +78,14 @@ def test_no_file_and_too_short_a_file_are_refused(path):
 def test_a_batch_takes_its_sources_along_and_trims_them(path):
     corpus = open_corpus(f"pairs:{path}")
     rows = torch.tensor([5, 2])
-    some = gather(corpus.train, rows)
+    some = gather_batch(corpus.train, rows)
     source, n = some.given
     assert source.equal(corpus.train.given[0][rows, :3])
     assert n.equal(corpus.train.given[1][rows])
     assert told(corpus, some) == [told(corpus, corpus.train)[i] for i in rows]
-    whole = gather(corpus.train, rows, trim=False)
+    whole = gather_batch(corpus.train, rows, trim=False)
     assert whole.given[0].shape == (2, 63)
-    assert gather(Sequences(corpus.train.tokens, corpus.train.lengths), rows).given == ()
+    assert gather_batch(Sequences(corpus.train.tokens, corpus.train.lengths), rows).given == ()
 
 
 def test_sources_are_part_of_a_corpus_and_their_absence_is_what_it_was(path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, PAD, START, UNKNOWN
-from lmzoo.data.batches import POOL, epoch_batches, gather
+from lmzoo.data.batches import POOL, epoch_batches, gather_batch
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.encode import encode
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, by_frequency
@@ -138,7 +138,7 @@ def test_trimming_cuts_pads_only(lengths):
     n = torch.tensor(lengths)
     tokens = torch.where(torch.arange(8) < n[:, None], 4, PAD)
     part, rows = Sequences(tokens, n), torch.arange(len(lengths))
-    full, trimmed = gather(part, rows, trim=False), gather(part, rows)
+    full, trimmed = gather_batch(part, rows, trim=False), gather_batch(part, rows)
     assert torch.equal(full.tokens, tokens)
     assert trimmed.tokens.shape[1] == max(2, *lengths)
     assert torch.equal(trimmed.lengths, n)

@@ -11,7 +11,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, START, LanguageModel
-from lmzoo.functional.kernels import blas
+from lmzoo.kernels.cpu import blas
 from tests.decode.work import numbers_by_step, source_of, vectors_by_step
 from tests.laws.stepping import law_steps_agree
 from tests.tiny import rows, tiny

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lmzoo.contract import LanguageModel, Task, initialise, scored
+from lmzoo.contract import LanguageModel, Task, initialise, scored_mask
 from tests.tiny import given
 
 
@@ -34,13 +34,13 @@ def next_log_prob(model: LanguageModel, prefix: Tensor, *source: Tensor) -> Tens
 def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Nats per scored token, with gradients, in whichever mode the model is."""
     scores = model.log_prob(tokens, lengths, *given(model, len(tokens)))
-    return -scores.sum() / scored(tokens, lengths).sum()
+    return -scores.sum() / scored_mask(tokens, lengths).sum()
 
 
 def cost(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """What training lowers, per scored token: the loss, unless the row has another objective."""
     raised = model.objective(tokens, lengths, *given(model, len(tokens)))
-    return -raised.sum() / scored(tokens, lengths).sum()
+    return -raised.sum() / scored_mask(tokens, lengths).sum()
 
 
 def fresh(model: LanguageModel, seed: int, task: Task | None = None) -> LanguageModel:

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmzoo.contract import LanguageModel, needs_source
+from lmzoo.contract import LanguageModel, needs_source_message
 from lmzoo.errors import UserError
 from tests.laws.ask import log_prob, next_log_prob, same
 from tests.tiny import CLOSE, SAME, batch, every_sequence, sources
@@ -33,7 +33,7 @@ def law_source_is_read(model: LanguageModel) -> None:
         model.log_prob(tokens, lengths)
     except UserError as error:
         said = str(error)
-    assert said == needs_source(model.name), f"without a source there is {said}"
+    assert said == needs_source_message(model.name), f"without a source there is {said}"
 
 
 def law_source_padding_is_ignored(model: LanguageModel) -> None:

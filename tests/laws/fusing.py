@@ -9,10 +9,10 @@ import torch
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.fit import Training, fit
-from lmzoo.fuse.shape import fusible
-from lmzoo.fuse.together import train_together
-from lmzoo.recipe import Recipe
+from lmzoo.train.packed.shapes import reason_not_packable
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
 from tests.laws.ask import cost, fresh, same
 from tests.tiny import CLOSE, FINE, batch, sources
 
@@ -29,7 +29,7 @@ def law_fused_equals_alone(model: LanguageModel) -> None:
     They are at different epochs, so that one's long batches come with another's short ones. In
     float64: where a gradient is nothing but rounding, Adam's step is as long as elsewhere.
     """
-    if reason := fusible(model):
+    if reason := reason_not_packable(model):
         assert model.closed_form or "vmap" in reason or _draws(model), f"refused: {reason}"
         return
     with _double():
@@ -38,7 +38,7 @@ def law_fused_equals_alone(model: LanguageModel) -> None:
         for epoch, (training, other) in enumerate(zip(alone, fused, strict=True)):
             training.epoch = other.epoch = epoch
             assert list(fit(training, corpus, epoch + 1))
-        assert train_together(fused, corpus)
+        assert train_packed_epoch(fused, corpus)
     for one, other in zip(alone, fused, strict=True):
         agree(one, other, FINE)
 

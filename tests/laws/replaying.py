@@ -5,20 +5,20 @@ from unittest import mock
 
 import torch
 
-from lmzoo.capture.recorder import Work
 from lmzoo.contract import LanguageModel
-from lmzoo.fit import Training
-from lmzoo.fuse import together
-from lmzoo.fuse.shape import fusible
-from lmzoo.fuse.tape import Tapes
-from lmzoo.recipe import Recipe
+from lmzoo.train.capture.recorder import Work
+from lmzoo.train.packed import trainer as together
+from lmzoo.train.packed.recorder import OperationRecorder
+from lmzoo.train.packed.shapes import reason_not_packable
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training
 from tests.laws.fusing import member, random_corpus
 
 RECIPES = (Recipe(batch=5, lr=1e-2, warmup=3), Recipe(batch=5, lr=3e-3, clip=0.1))
 EPOCHS = 4
 
 
-class Counted(Tapes):
+class Counted(OperationRecorder):
     """Tapes that count what is replayed."""
 
     replays = 0
@@ -35,7 +35,7 @@ class Counted(Tapes):
 
 def law_replayed_equals_done(model: LanguageModel) -> None:
     """The same bits, whatever the model does between two operations of torch."""
-    if fusible(model):
+    if reason_not_packable(model):
         return
     tapes = Counted()
     done, replayed = _trained(model, lambda: None), _trained(model, lambda: tapes)
@@ -50,8 +50,8 @@ def law_replayed_equals_done(model: LanguageModel) -> None:
             assert torch.equal(found[name], weight), f"{name} differs"
 
 
-def _trained(model: LanguageModel, tapes: Callable[[], Tapes | None]) -> list[Training]:
+def _trained(model: LanguageModel, tapes: Callable[[], OperationRecorder | None]) -> list[Training]:
     members = [member(model, i, recipe) for i, recipe in enumerate(RECIPES)]
     with mock.patch.object(together, "Tapes", tapes):
-        list(together.fit_together(members, random_corpus(model), EPOCHS))
+        list(together.fit_packed(members, random_corpus(model), EPOCHS))
     return members

@@ -4,7 +4,7 @@ import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
-from lmzoo.contract import scored
+from lmzoo.contract import scored_mask
 from lmzoo.models.latent.vae import VAE
 
 NODES = 32
@@ -14,7 +14,7 @@ NODES = 32
 def told(model: VAE, tokens: Tensor, lengths: Tensor, z: Tensor) -> Tensor:
     """Log P(s | z) of every z (S, E), shape (S, B)."""
     scores = model.decode(tokens, z[:, None].expand(-1, len(tokens), -1))
-    return (scores * scored(tokens, lengths)[:, 1:]).sum(-1)
+    return (scores * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
 
 
 def grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,7 @@ def gaussian_elbo(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
     eps, log_weights = grid()
     h = model.hidden(tokens, lengths)
     z = (h @ model.z.to_mean)[None] + (eps / model.z.log_beta.exp())[:, None]
-    scores = (model.decode(tokens, z) * scored(tokens, lengths)[:, 1:]).sum(-1)
+    scores = (model.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
     return (log_weights.exp()[:, None] * scores).sum(0) - model.kl(h)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.contract import scored
+from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_words
 from tests.laws.ask import log_prob, next_log_prob, same
@@ -50,7 +50,7 @@ def test_what_is_not_guessed_contributes_nothing() -> None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         raised = model.objective(tokens, lengths)
-    there = scored(tokens, lengths)
+    there = scored_mask(tokens, lengths)
     assert (raised[~there] == 0).all()
     assert near(int((raised != 0).sum()), int(there.sum()), 0.3)
 
@@ -60,7 +60,7 @@ def test_the_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap:
     """All words guessed, each after one treatment."""
     model = masked(select=1.0, hide=hide, swap=swap, dropout=0.0).eval()
     tokens, lengths = batch(model.task)
-    there = scored(tokens, lengths)
+    there = scored_mask(tokens, lengths)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(3)
         found = model.objective(tokens, lengths)

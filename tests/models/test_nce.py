@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.contract import START, LanguageModel, scored
-from lmzoo.functional.contrast import expected_contrast
+from lmzoo.contract import START, LanguageModel, scored_mask
+from lmzoo.functional.noise_contrastive import expected_contrast
 from tests.laws.ask import log_prob, same
 from tests.tiny import CLOSE, batch, tiny
 
@@ -51,7 +51,7 @@ def test_the_drawn_objective_averages_to_the_exact_one(name: str) -> None:
         if name == "nce":
             scores = scores - (k * q).log()
         data = torch.nn.functional.one_hot(tokens[:, 1:], VOCAB).to(scores)
-        exact = expected_contrast(scores, data, q, k) * scored(tokens, lengths)[:, 1:]
+        exact = expected_contrast(scores, data, q, k) * scored_mask(tokens, lengths)[:, 1:]
     many = many.unflatten(0, (draws, -1))[..., 1:]
     apart = (many.mean(0) - exact).abs()
     assert (apart <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
@@ -68,7 +68,7 @@ def test_what_is_scored_is_normalised_again() -> None:
         same(log_prob(model, tokens, lengths), before, CLOSE, "scores")
         model.bias -= 3.0
         apart = moved - model.log_normalisers(tokens, lengths)
-    same(apart, 3.0 * scored(tokens, lengths), CLOSE, "log Z")
+    same(apart, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -115,5 +115,5 @@ def test_only_training_counts_and_only_what_is_scored() -> None:
     model.eval().objective(tokens, lengths)
     assert not model.noise.counts.any()
     model.train().objective(tokens, lengths)
-    expected = torch.bincount(tokens[scored(tokens, lengths)], minlength=VOCAB)
+    expected = torch.bincount(tokens[scored_mask(tokens, lengths)], minlength=VOCAB)
     assert model.noise.counts.equal(expected)

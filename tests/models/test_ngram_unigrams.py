@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.contract import scored
+from lmzoo.contract import scored_mask
 from tests.laws.ask import log_prob, loss, same
 from tests.models.limits import ALWAYS, NEVER, copied, put, row, same_model
 from tests.tiny import CLOSE, batch, every_sequence, quick
@@ -13,7 +13,7 @@ from tests.tiny import CLOSE, batch, every_sequence, quick
 
 def entropy(tokens: Tensor, lengths: Tensor, vocab: int) -> tuple[Tensor, Tensor]:
     """The empirical unigram of the scored tokens, and its entropy in nats."""
-    counts = torch.bincount(tokens[scored(tokens, lengths)], minlength=vocab) + 0.0
+    counts = torch.bincount(tokens[scored_mask(tokens, lengths)], minlength=vocab) + 0.0
     share = counts / counts.sum()
     return share, -torch.xlogy(share, share).sum()
 

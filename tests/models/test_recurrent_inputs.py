@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.functional.normalise import Norm, normalise_sequence
-from lmzoo.functional.scan.words import Words
+from lmzoo.kernels.scan.tokens import Words
 from lmzoo.models.recurrent import recurrent_lm
 from tests.laws.ask import same
 from tests.tiny import FINE, tiny

@@ -6,7 +6,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.recipe import Recipe
+from lmzoo.train.recipe import Recipe
 
 TASK = Task(vocab=50, length=6)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lmzoo.contract import START, scored
+from lmzoo.contract import START, scored_mask
 from tests.laws.ask import log_prob, next_log_prob, same
 from tests.models.limits import put
 from tests.tiny import CLOSE, batch, tiny
@@ -78,7 +78,7 @@ def test_training_draws_what_the_score_sums_over(*, mean: bool | None) -> None:
     many = many.unflatten(0, (draws, -1))
     apart = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
     assert (apart <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
-    assert (many.std(0)[scored(tokens, lengths)] > 0).all()
+    assert (many.std(0)[scored_mask(tokens, lengths)] > 0).all()
 
 
 def test_skip_gram_ends_at_the_pointwise_mutual_information() -> None:
@@ -156,7 +156,7 @@ def test_length_costs_if_asked(name: str) -> None:
     norms = windows.w[windows.words].square().sum(-1)[..., None] + windows.c[
         windows.near
     ].square().sum(-1)
-    expected = -0.005 * (norms * windows.real).sum(-1) * scored(tokens, lengths)[:, 1:]
+    expected = -0.005 * (norms * windows.real).sum(-1) * scored_mask(tokens, lengths)[:, 1:]
     apart = log_prob(dear, tokens, lengths) - log_prob(free, tokens, lengths)
     same(apart[:, 1:], expected.detach(), CLOSE, "price")
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from lmzoo import bucket as bucket_module
+from lmzoo.store import s3 as bucket_module
 
 
 @pytest.fixture(scope="session")

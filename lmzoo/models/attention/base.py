@@ -22,7 +22,7 @@ from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import FloatRange, IntRange
+from lmzoo.search_space import FloatRange, IntRange
 from lmzoo.types import Embeddings, Lengths, Tokens
 
 

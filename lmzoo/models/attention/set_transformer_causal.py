@@ -23,7 +23,7 @@ from lmzoo.blocks.set_attention import InducedAttention
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

@@ -23,7 +23,7 @@ from lmzoo.blocks.layers import Layers, advance_layers
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
-from lmzoo.space import Choice
+from lmzoo.search_space import Choice
 
 
 @model(

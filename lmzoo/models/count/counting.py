@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lmzoo.contract import START, scored
+from lmzoo.contract import START, scored_mask
 from lmzoo.models.count.table import find, history, longer
 
 
@@ -44,7 +44,7 @@ def count(
     tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], order: int, vocab: int
 ) -> list[Counts]:
     """Counts of orders 1..order of all scored tokens."""
-    wanted = scored(tokens, lengths)
+    wanted = scored_mask(tokens, lengths)
     number = torch.zeros_like(tokens)
     levels: list[Counts] = []
     for k in range(order):

@@ -20,12 +20,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model, scored
+from lmzoo.contract import LanguageModel, Task, model, scored_mask
 from lmzoo.models.count import smoothing
 from lmzoo.models.count.counting import Counts, count
 from lmzoo.models.count.smoothing import Smoothing, Weights
 from lmzoo.models.count.table import Level, find, history, longer, picked
-from lmzoo.space import Choice, FloatRange, IntRange
+from lmzoo.search_space import Choice, FloatRange, IntRange
 
 HELD_OUT = 10
 """Every so-many-th training sequence is kept aside for Jelinek-Mercer's weights."""
@@ -84,7 +84,7 @@ class NgramCount(LanguageModel):
 
     def _trusts(self, tokens: Tensor, lengths: Tensor) -> list[float]:
         """λ of each order, from tokens that the present counts have not seen."""
-        wanted = scored(tokens, lengths)
+        wanted = scored_mask(tokens, lengths)
         pairs = [(share[wanted], context[wanted]) for _, share, context in self._found(tokens)]
         frequencies = torch.stack([share for share, _ in pairs])
         known = torch.stack([context >= 0 for _, context in pairs]).double()

@@ -31,11 +31,11 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored, scored
+from lmzoo.contract import Carried, LanguageModel, Task, mask_unscored, model, scored_mask
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.functional.turning import turned
-from lmzoo.space import IntRange
+from lmzoo.functional.reversal import reversed_positions
+from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
 
@@ -140,11 +140,11 @@ class Elmo(LanguageModel):
         """Log P(s_t | s_>t), of the backward model; of an `<end>` given all before it."""
         order = self._order(tokens, lengths)
         scores = self.backward_lm.scores(tokens.gather(1, order))
-        return only_scored(tokens, lengths, scores.gather(1, order[:, 1:] - 1))
+        return mask_unscored(tokens, lengths, scores.gather(1, order[:, 1:] - 1))
 
     def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
         """Nats per token of each direction: one's log-perplexity says nothing of the other's."""
-        count = scored(tokens, lengths).sum()
+        count = scored_mask(tokens, lengths).sum()
         both = self.log_prob(tokens, lengths), self.backward_log_prob(tokens, lengths)
         forward, backward = (-(scores.sum() / count).item() for scores in both)
         return {"left to right": forward, "right to left": backward}
@@ -168,4 +168,4 @@ class Elmo(LanguageModel):
         return torch.cat([rightward[-1], leftward[-1], rightward[0]], dim=-1)
 
     def _order(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
-        return turned(lengths, tokens.shape[1], ends=self.task.ends)
+        return reversed_positions(lengths, tokens.shape[1], ends=self.task.ends)

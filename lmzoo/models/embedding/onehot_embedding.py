@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("onehot_embedding", family="embedding", seed="S3", source="Elman 1990")

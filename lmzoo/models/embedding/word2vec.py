@@ -27,8 +27,8 @@ from torch.nn.functional import logsigmoid, pad
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.noise_words import NoiseWords
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, only_scored
-from lmzoo.space import Choice, FloatRange, IntRange
+from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
+from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 
 
@@ -107,7 +107,7 @@ class WordVectors(LanguageModel):
         if self.training:
             self.noise.see(tokens[self.counted(tokens, lengths)])
         windows = self.windows(tokens, lengths)
-        return only_scored(tokens, lengths, self._priced(windows) + self.drawn_noise(windows))
+        return mask_unscored(tokens, lengths, self._priced(windows) + self.drawn_noise(windows))
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         near = self._limited(self.context)[prefix[:, -self.config.window :]]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.config import config
-from lmzoo.contract import model, scored
+from lmzoo.contract import model, scored_mask
 from lmzoo.models.embedding.word2vec import (
     Windows,
     WordVectorConfig,
@@ -41,7 +41,7 @@ class ContinuousBagOfWords(WordVectors):
         """As one mean vector, not each for itself."""
 
     def counted(self, tokens: Tokens, lengths: Lengths) -> Mask:
-        return scored(tokens, lengths)
+        return scored_mask(tokens, lengths)
 
     def pooled(self, contexts: Tensor) -> Tensor:
         return contexts.mean(-2) if self.config.mean else super().pooled(contexts)

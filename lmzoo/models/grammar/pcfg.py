@@ -29,7 +29,7 @@ from lmzoo.errors import UserError
 from lmzoo.functional.inside import Chart, from_first, inside
 from lmzoo.functional.prefix import class_to_come, prefixes
 from lmzoo.functional.semiring import LOG
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 class LogGrammar(NamedTuple):

@@ -24,7 +24,7 @@ from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Prefix
 
 

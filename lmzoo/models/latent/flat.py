@@ -27,13 +27,13 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, only_scored
+from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.models.latent.gaussian_code import GaussianCode
-from lmzoo.space import FloatRange, IntRange
+from lmzoo.search_space import FloatRange, IntRange
 from lmzoo.types import Lengths, Tokens
 
 
@@ -110,7 +110,7 @@ class FlatAutoencoder(LanguageModel):
             return super().objective(tokens, lengths, *given)
         mean = self.encode(tokens, lengths)
         paid = self.code.kl(mean) / (lengths - 1).clamp_min(1)
-        return only_scored(tokens, lengths, self.told(tokens, mean) - paid[:, None])
+        return mask_unscored(tokens, lengths, self.told(tokens, mean) - paid[:, None])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         if prefix.shape[1] >= self.task.length:

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import Task, model, scored
+from lmzoo.contract import Task, model, scored_mask
 from lmzoo.functional.divergence import categorical_kl
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.initialisers import Draw, fill
@@ -100,7 +100,7 @@ class TernaryVAE(VAE):
         told = self.decode(tokens, z)
         if not self.training or self.config.estimator is Estimator.GUMBEL:
             return told
-        total = torch.where(scored(tokens, lengths)[:, 1:], told, 0).sum(-1).detach()
+        total = torch.where(scored_mask(tokens, lengths)[:, 1:], told, 0).sum(-1).detach()
         log_q = self.log_chosen(self.log_q(h), z)
         # Zero in value: it only carries the estimated gradient.
         return told + share((total - total.flip(0)) * (log_q - log_q.detach()), lengths)

@@ -14,7 +14,7 @@ from torch import nn
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("mlp_autoencoder", ids=("DLM56",), family="autoencoder", seed="S0", source="S0")

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from lmzoo.cells import stack
 from lmzoo.config import config
-from lmzoo.contract import Carried, Score, scored
+from lmzoo.contract import Carried, Score, scored_mask
 from lmzoo.functional.importance import importance_bound
+from lmzoo.functional.initial_states import mix_next, start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm, Seen, normalise_next, normalise_vectors
-from lmzoo.functional.starts import mix_next, start_posterior
 from lmzoo.models.latent.decoder import DecoderConfig, SentenceDecoder
 from lmzoo.types import Lengths, Tokens
 
@@ -136,7 +136,7 @@ class VAE(SentenceDecoder):
         h = self.hidden(tokens, lengths)
         u = fresh_uniforms((samples, len(h), *self.noise_shape), h)
         z = self.draw(h, u)
-        told = self.decode(tokens, z) * scored(tokens, lengths)[:, 1:]
+        told = self.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]
         return importance_bound(told.sum(-1) + self.log_ratio(z, h))
 
     def _prior_draws(self) -> Float[Tensor, "S E"]:

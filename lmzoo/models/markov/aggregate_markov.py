@@ -23,7 +23,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

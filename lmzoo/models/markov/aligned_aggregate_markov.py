@@ -25,7 +25,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("aligned_aggregate_markov", ids=("DLM13",), family="latent-markov", seed="S0", source="S0")

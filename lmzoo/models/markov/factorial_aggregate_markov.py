@@ -31,7 +31,7 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 from lmzoo.types import Tokens
 
 

@@ -26,7 +26,7 @@ from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.errors import UserError
 from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm, normalise_sequence
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 class WordTable(StrEnum):

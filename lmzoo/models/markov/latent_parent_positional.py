@@ -16,7 +16,7 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

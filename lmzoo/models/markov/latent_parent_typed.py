@@ -22,7 +22,7 @@ from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.draw import uniform
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 class Arcs(StrEnum):

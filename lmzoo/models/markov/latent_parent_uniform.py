@@ -18,7 +18,7 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.parents import ParentModel, earlier, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("latent_parent_uniform", ids=("DLM2",), family="latent-markov", seed="S0", source="S0")

@@ -26,7 +26,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("local_hmm", ids=("DLM15",), family="latent-markov", seed="S0", source="Rabiner 1989; S0")

@@ -25,7 +25,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("prototype_rotation_mixture", ids=("DLM18",), family="latent-markov", seed="S0", source="S0")

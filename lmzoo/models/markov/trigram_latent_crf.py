@@ -29,7 +29,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

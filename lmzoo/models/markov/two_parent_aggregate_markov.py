@@ -29,7 +29,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

@@ -21,7 +21,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.context import previous
 from lmzoo.models.ngram.vector_mixture import VectorMixture
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("log_bilinear_mixture", ids=("DLM4",), family="ngram", seed="S0", source="S0")

@@ -22,7 +22,7 @@ from lmzoo.blocks.per_word import per_word
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("multi_transition_bigram", ids=("DLM8",), family="ngram", seed="S0", source="S0")

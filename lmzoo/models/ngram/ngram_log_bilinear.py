@@ -20,7 +20,7 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model(

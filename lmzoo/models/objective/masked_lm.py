@@ -33,12 +33,12 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, model, only_scored, scored
+from lmzoo.contract import LanguageModel, Score, Task, mask_unscored, model, scored_mask
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_words
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import Choice, FloatRange, IntRange
+from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
@@ -105,12 +105,12 @@ class MaskedLM(LanguageModel):
     def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
         how = self.config
         masking = mask_words(
-            tokens, scored(tokens, lengths), self.task.vocab,
+            tokens, scored_mask(tokens, lengths), self.task.vocab,
             select=how.select, hide=how.hide, swap=how.swap,
         )  # fmt: skip
         y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
         guessed = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight) / how.select
-        return only_scored(tokens, lengths, guessed * masking.guessed[:, 1:])
+        return mask_unscored(tokens, lengths, guessed * masking.guessed[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         tokens = nn.functional.pad(prefix, (0, 1))

@@ -30,10 +30,10 @@ from lmzoo.catalogue import preset
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, model, only_scored, scored
-from lmzoo.functional.contrast import contrast
+from lmzoo.contract import Carried, LanguageModel, Task, mask_unscored, model, scored_mask
 from lmzoo.functional.initialisers import Draw
-from lmzoo.space import Choice, IntRange
+from lmzoo.functional.noise_contrastive import contrast
+from lmzoo.search_space import Choice, IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
 
@@ -109,23 +109,23 @@ class NoiseContrastive(LanguageModel):
 
     def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
         if self.training:
-            self.noise.see(tokens[scored(tokens, lengths)])
+            self.noise.see(tokens[scored_mask(tokens, lengths)])
         words, h = tokens[:, 1:], self._hidden(tokens[:, :-1])
         others = self.noise.draw((*words.shape, self.config.negatives))
         words = torch.cat([words[..., None], others], dim=-1)
         s = (self.embedding(words) @ h[..., None])[..., 0] + self._offsets()[words]
         if self.config.contrast is Contrast.NCE:
             s = s - math.log(self.config.negatives) - self.noise.log_q(s)[words]
-        return only_scored(tokens, lengths, contrast(s[..., 0], s[..., 1:]))
+        return mask_unscored(tokens, lengths, contrast(s[..., 0], s[..., 1:]))
 
     def log_normalisers(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
         """log Σ_v e^c(v, h) before each scored token: 0 if training has normalised the model."""
         log_z = self.unnormalised(tokens[:, :-1]).logsumexp(-1)
-        return only_scored(tokens, lengths, log_z)
+        return mask_unscored(tokens, lengths, log_z)
 
     def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
         """How near training has brought Σ_v e^c to 1, over the contexts of scored tokens."""
-        log_z = self.log_normalisers(tokens, lengths)[scored(tokens, lengths)]
+        log_z = self.log_normalisers(tokens, lengths)[scored_mask(tokens, lengths)]
         return {"log Z": log_z.mean().item(), "spread of log Z": log_z.std(correction=0).item()}
 
     def unnormalised(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from lmzoo.config import config
 from lmzoo.contract import MODELS, Carried, LanguageModel, Task, model
 from lmzoo.errors import UserError
-from lmzoo.functional.turning import turned
+from lmzoo.functional.reversal import reversed_positions
 
 
 @model("backward_lm", family="technique", seed="S4", source="S4")
@@ -55,7 +55,7 @@ class BackwardLM(LanguageModel):
         return self.reader.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        order = turned(lengths, tokens.shape[1], ends=self.task.ends)
+        order = reversed_positions(lengths, tokens.shape[1], ends=self.task.ends)
         scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
         return scores.gather(1, order[:, 1:] - 1)
 

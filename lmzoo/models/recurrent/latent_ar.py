@@ -23,7 +23,7 @@ from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @model("latent_ar", family="recurrent", seed="S4", source="S4")

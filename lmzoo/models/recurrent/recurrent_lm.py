@@ -16,13 +16,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
-from lmzoo.blocks.starts import Starts
+from lmzoo.blocks.initial_states import Starts
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell, Inputs
 from lmzoo.config import config
 from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
+from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import (
     Norm,
     Seen,
@@ -30,9 +31,8 @@ from lmzoo.functional.normalise import (
     normalise_sequence,
     normalise_vectors,
 )
-from lmzoo.functional.scan.words import Words
-from lmzoo.functional.starts import mix_next, mix_starts, start_posterior
-from lmzoo.space import IntRange
+from lmzoo.kernels.scan.tokens import Words
+from lmzoo.search_space import IntRange
 
 
 class Memory(NamedTuple):

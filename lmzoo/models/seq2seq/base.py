@@ -22,11 +22,11 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Score, Task, needs_source
+from lmzoo.contract import Carried, LanguageModel, Score, Task, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Prefix
 
 Source = Int[Tensor, "B S"]
@@ -52,7 +52,7 @@ class RecurrentSeq2Seq(LanguageModel):
     def __init__(self, config: Seq2SeqConfig, task: Task) -> None:
         super().__init__(config, task)
         if not task.source_vocab:
-            raise UserError(needs_source(self.name))
+            raise UserError(needs_source_message(self.name))
         width, std = config.width, config.embedding_std
         self.source_embedding = Table(task.source_vocab, width, std)
         self.embedding = Table(task.vocab, width, std)

@@ -34,7 +34,7 @@ from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.seq2seq.spans import Ids, corrupt, hidden, spans, spans_around
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
-from lmzoo.space import FloatRange
+from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Mask, Prefix, Tokens
 
 

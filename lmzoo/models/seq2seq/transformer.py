@@ -22,7 +22,7 @@ from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import Positions
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.space import Choice, FloatRange, IntRange
+from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Score, Task, model, needs_source
+from lmzoo.contract import Carried, LanguageModel, Score, Task, model, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
@@ -45,7 +45,7 @@ class TransformerEncoderDecoder(LanguageModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         if not task.source_vocab:
-            raise UserError(needs_source(self.name))
+            raise UserError(needs_source_message(self.name))
         width, positions = config.width, config.positions
         self.source_embedding = Table(task.source_vocab, width, None)
         self.embedding = Table(task.vocab, width, None)

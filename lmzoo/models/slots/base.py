@@ -26,7 +26,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.errors import UserError
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 @config

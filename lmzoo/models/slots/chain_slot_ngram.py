@@ -31,7 +31,7 @@ from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.models.slots.base import SlotConfig, SlotModel
 from lmzoo.models.slots.pointers import chained_pointers, lag_pointer
-from lmzoo.space import IntRange
+from lmzoo.search_space import IntRange
 
 
 class Affinity(StrEnum):

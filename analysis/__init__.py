@@ -1,1 +1,0 @@
-"""Tables and figures from records: one per file, each runnable; neither torch nor ray loads."""

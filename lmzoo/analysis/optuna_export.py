@@ -1,0 +1,83 @@
+"""A study's tune runs as an Optuna study in a file, for optuna-dashboard and Optuna's plots.
+
+    FILE.db, FILE.sqlite3       SQLite
+    FILE.journal, FILE.log      Optuna's journal
+
+One Optuna study holds the runs of all points, with `point` as one more parameter, so that
+one page shows them side by side. A run keeps its curve, its state (pruned is pruned, a
+diverged run has failed) and its folder's name.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lmzoo.analysis.fanova import distribution
+from lmzoo.analysis.load import Folder
+from lmzoo.analysis.search_ranges import ranges
+from lmzoo.analysis.tuning import Tuning, curves, settings
+from lmzoo.errors import UserError
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+STATES = {
+    "finished": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "diverged": TrialState.FAIL,
+    "failed": TrialState.FAIL,
+}
+
+
+def export(folder: Folder, tuning: Tuning, path: Path) -> int:
+    """Write the runs that have ended; how many.
+
+    Raises:
+        UserError: the file exists, or its suffix is unknown.
+    """
+    if path.exists():
+        raise UserError(f"{path} exists; remove it, or name another file")
+    storage = _storage(path)
+    study = optuna.create_study(study_name=folder.study["name"], storage=storage)
+    study.set_user_attr("question", folder.study["question"])
+    trials = _trials(folder, tuning)
+    study.add_trials(trials)
+    return len(trials)
+
+
+def _trials(folder: Folder, tuning: Tuning) -> list[FrozenTrial]:
+    labels = CategoricalDistribution([p["label"] for p in folder.study["points"]])
+    search = ranges(folder.study, settings(tuning), set(tuning.runs["label"]))
+    seen = curves(folder)
+    trials = []
+    for row, setting in zip(tuning.runs.to_dicts(), settings(tuning), strict=True):
+        if row["status"] is None:  # it has not ended
+            continue
+        state, curve = STATES[row["status"]], seen.get(row["run"], {})
+        trials.append(
+            create_trial(
+                state=state,
+                value=min(curve.values()) if state is TrialState.COMPLETE else None,
+                params={"point": row["label"], **setting},
+                distributions={"point": labels, **{n: distribution(search[n]) for n in setting}},
+                intermediate_values=curve,
+                user_attrs=_attributes(row),
+            )
+        )
+    return trials
+
+
+def _attributes(row: dict[str, Any]) -> dict[str, Any]:
+    return {"run": row["run"], "seed": row["seed"], "status": row["status"]}
+
+
+def _storage(path: Path) -> BaseStorage:
+    if path.suffix in (".db", ".sqlite3"):
+        return RDBStorage(f"sqlite:///{path.resolve()}")
+    if path.suffix in (".journal", ".log"):
+        return JournalStorage(JournalFileBackend(str(path)))
+    raise UserError(f"no Optuna file {path.name!r}; known: .db, .sqlite3, .journal, .log")

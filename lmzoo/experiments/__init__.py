@@ -1,0 +1,1 @@
+"""Trainings that answer one question each and are not a study."""

@@ -1,0 +1,1 @@
+"""Stores: folders and S3 buckets that hold runs, with atomic writes, appends and locks."""

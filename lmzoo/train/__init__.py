@@ -1,0 +1,1 @@
+"""Training: recipes, optimisers, the trainer, evaluation, checkpoints and runs on disk."""

@@ -1,1 +1,0 @@
-"""One question per file; `engine` is what they share."""

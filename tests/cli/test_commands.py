@@ -1,0 +1,97 @@
+"""`python -m lmzoo`: what a newcomer types, and what is said back."""
+
+import json
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.store.records import RunFolder
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a man runs\na dog sits\ntwo men run\n" * 20)
+    return path
+
+
+def test_list_names_every_row_with_its_facts(lmzoo):
+    code, out, _ = lmzoo("list", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [row["name"] for row in rows] == zoo.names()
+    for row in rows:
+        assert row["family"]
+        assert row["source"]
+        assert row["summary"]
+        assert (row["parameters"] is None) == (row["model"] is None)
+    ids = [i for row in rows for i in row["ids"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_list_for_people_has_a_line_a_row(lmzoo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, _ = lmzoo("list")
+    assert code == 0
+    assert all(any(line.startswith(name) for line in out.splitlines()) for name in zoo.names())
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_row_describes_itself(name, lmzoo):
+    code, out, _ = lmzoo("describe", name)
+    assert code == 0
+    assert zoo.row(name).source.split(";")[0].split("(")[0].strip() in out.replace("\n", " ")
+    assert zoo.row(name).model is None or " = " in out  # its equations
+
+
+def test_a_preset_shows_the_equations_of_its_parts(lmzoo):
+    _, out, _ = lmzoo("describe", "DLM46")
+    assert "f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )" in out  # the cell
+    assert "P(v | y) = Σ_z P(z | y) P(v | z)" in out  # the emission
+
+
+def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_path):
+    options = ["train", "DLM46", "--corpus", f"text:{text}", "--mutations", "0,2", "--epochs", "2"]
+    options += [
+        "--set",
+        "model.width=4",
+        "--set",
+        "corpus.length=6",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+    code, out, _ = lmzoo(*options)
+    assert code == 0
+    assert "test " in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    before = (folder / "records.ndjson").read_text()
+    assert lmzoo(*options)[0] == 0
+    assert (folder / "records.ndjson").read_text() == before
+    assert RunFolder(folder).config["model"]["cell"]["cuts"] == ["gate_bias", "input_to_gate"]
+
+    code, out, _ = lmzoo("sample", str(folder), "--count", "5", "--seed", "3")
+    assert code == 0
+    assert len(out.splitlines()) == 5
+    assert lmzoo("sample", str(folder), "--count", "5", "--seed", "3")[1] == out
+    assert lmzoo("sample", str(folder), "--count", "5", "--seed", "4")[1] != out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["describe", "DLM99"], "no row of the zoo 'DLM99'"),
+        (["describe", "lstm_mixtrue"], "near: lstm_mixture"),
+        (["train", "DLM46", "--mutations", "6,7"], "h = 0 at every step"),
+        (["train", "DLM47", "--mutations", "12"], "numbers 0..11"),
+        (["train", "DLM46", "--set", "recipe.lr=-1"], "lr"),
+        (["train", "DLM46", "--corpus", "text:/no/file"], "/no/file"),
+        (["sample", "/no/run"], "/no/run"),
+        (["train"], "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(arguments, message, lmzoo):
+    code, _, err = lmzoo(*arguments)
+    assert code == 2
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1

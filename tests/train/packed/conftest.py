@@ -1,0 +1,3 @@
+"""Sixty short sequences with something to learn."""
+
+from tests.train.conftest import corpus, taping  # noqa: F401

@@ -1,0 +1,61 @@
+"""Training on pairs: a model that reads the source goes where no other can."""
+
+from math import log
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.train.evaluate import evaluate
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
+
+FAST = Recipe(batch=30, lr=0.03)
+
+
+def toy(name: str, length: int, symbols: int = 4, **sizes: int) -> Corpus:
+    fields = {"name": name, "length": length, "symbols": symbols}
+    return open_corpus({**fields, "train": 300, "valid": 100, "test": 100, **sizes})
+
+
+def trained(name: str, corpus: Corpus, epochs: int, recipe: Recipe = FAST, **fields) -> float:
+    """Validation nats per token after so many epochs."""
+    training = Training(zoo.build(zoo.config(name, **fields), corpus.task), recipe, seed=0)
+    *_, last = fit(training, corpus, epochs)
+    assert last["valid_token"] == evaluate(training.model, corpus.valid).token
+    return last["valid_token"]
+
+
+@pytest.mark.parametrize(
+    ("name", "echo"),
+    [("seq2seq", "reverse"), ("seq2seq_dot_attention", "copy"), ("transformer_encdec", "copy")],
+)
+def test_what_reads_the_source_beats_the_entropy_of_the_target(name: str, echo: str) -> None:
+    corpus = toy(echo, length=3)
+    recipe = Recipe(batch=30, lr=0.01) if name == "transformer_encdec" else FAST
+    assert trained(name, corpus, epochs=8, recipe=recipe, width=16) < 0.7 * log(4)
+
+
+def test_what_does_not_read_it_cannot() -> None:
+    found = trained("rnn_lm", toy("copy", length=3), epochs=4, width=8)
+    assert log(4) - 0.03 < found < log(4) + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("echo", ["copy", "reverse"])
+def test_attention_wins_as_sources_grow(echo: str) -> None:
+    """Through one vector, a source three times as long costs; looked back at, it does not."""
+    loss = {
+        (name, length): trained(
+            name,
+            toy(echo, length, symbols=10, train=3000, valid=200),
+            epochs=24,
+            recipe=Recipe(lr=0.01),
+        )
+        for name in ("seq2seq", "seq2seq_dot_attention")
+        for length in (4, 12)
+    }
+    assert loss["seq2seq", 12] - loss["seq2seq", 4] > 0.5
+    assert loss["seq2seq_dot_attention", 12] < loss["seq2seq", 12] / 3

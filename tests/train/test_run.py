@@ -1,0 +1,223 @@
+"""A run on disk: whatever is cut off, no record is lost and none is doubled."""
+
+import io
+import zipfile
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.errors import UserError
+from lmzoo.store.records import CHECKPOINT, PREVIOUS, RunFolder, is_pending, run_identity
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run, run_config
+
+RECIPE = Recipe(batch=16)
+
+
+@pytest.fixture
+def config(corpus):
+    model = zoo.config("DLM46", width=4, emission={"components": 3})
+    return run_config(model, RECIPE, corpus, {"name": "toy"}, seed=0)
+
+
+@pytest.fixture
+def folder(tmp_path, config):
+    return RunFolder(tmp_path / config["run"])
+
+
+def _events(folder):
+    return [(r["event"], r["epoch"]) for r in folder.records()]
+
+
+def _train(folder, config, corpus, budget):
+    run = Run(folder, config, corpus)
+    for _ in run.train(budget):
+        pass
+    run.close()
+
+
+def _plain(folder):
+    timed = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in r.items() if k not in timed} for r in folder.records()]
+
+
+def test_a_record_that_the_checkpoint_has_and_the_file_lost_is_put_back(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    whole = _plain(folder)
+    lines = (folder.path / "records.ndjson").read_text().splitlines(keepends=True)
+    (folder.path / "records.ndjson").write_text("".join(lines[:-1]))  # died between the two writes
+    _train(folder, config, corpus, 3)
+    assert _plain(folder) == whole
+
+
+def test_each_epoch_names_the_machine_that_trained_it(folder, config, corpus, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "first")
+    _train(folder, config, corpus, 2)
+    lines = (folder.path / "records.ndjson").read_text().splitlines(keepends=True)
+    (folder.path / "records.ndjson").write_text(lines[0])  # its last record was not yet written
+    monkeypatch.setattr("socket.gethostname", lambda: "second")
+    _train(folder, config, corpus, 3)
+    assert [r["host"] for r in folder.records()] == ["first", "first", "second"]
+
+
+@pytest.mark.parametrize("keep", [1, 9, 30])
+def test_a_torn_last_line_is_mended(folder, config, corpus, keep):
+    _train(folder, config, corpus, 2)
+    path = folder.path / "records.ndjson"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:keep])
+    _train(folder, config, corpus, 4)
+    assert _events(folder) == [("epoch", e) for e in (1, 2, 3, 4)]
+    assert len(path.read_text().splitlines()) == 4
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _flip_a_weight(path):
+    """One bit of the largest weight, which neither torch nor its pickle would notice."""
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        info = max(archive.infolist(), key=lambda i: i.file_size if "/data/" in i.filename else 0)
+        value = archive.read(info)
+    data[data.index(value) + 3] ^= 1
+    path.write_bytes(data)
+    torch.load(path, weights_only=True)
+
+
+def _notes(folder):
+    return [r["reason"] for r in folder.records() if r["event"] == "note"]
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip_a_weight, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    folder, config, corpus, damage, lost
+):
+    _train(folder, config, corpus, 5)
+    whole = _plain(folder)
+    damage(folder.checkpoint)
+    path = folder.path / "records.ndjson"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: 5 - lost]))
+    run = Run(folder, config, corpus)
+    assert run.epoch == 4
+    list(run.train(5))
+    run.close()
+    assert "damaged, going on from epoch 4" in _notes(folder)[0]
+    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+    assert len(path.read_text().splitlines()) == len(whole) + 1
+
+
+def test_two_damaged_checkpoints_start_over_and_double_nothing(folder, config, corpus):
+    _train(folder, config, corpus, 4)
+    whole = _plain(folder)
+    for name in (CHECKPOINT, PREVIOUS):
+        _truncate(folder.path / name)
+    _train(folder, config, corpus, 4)
+    assert "damaged, starting over" in _notes(folder)[0]
+    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+
+
+def test_a_run_that_fell_back_has_two_good_checkpoints_an_epoch_later(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    _truncate(folder.checkpoint)
+    _train(folder, config, corpus, 4)
+    _truncate(folder.checkpoint)
+    run = Run(folder, config, corpus)
+    assert run.epoch == 3
+    run.close()
+
+
+def test_dying_between_the_two_renames_loses_no_epoch(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    whole = _plain(folder)
+    folder.checkpoint.replace(folder.path / PREVIOUS)
+    (folder.path / f".{CHECKPOINT}.4711").write_bytes(b"half")
+    run = Run(folder, config, corpus)
+    assert run.epoch == 3
+    run.close()
+    assert _plain(folder) == whole
+    assert not list(folder.path.glob(f".{CHECKPOINT}.*"))
+
+
+def test_a_checkpoint_that_fits_only_in_part_leaves_nothing_behind(folder, config, corpus):
+    _train(folder, config, corpus, 2)
+    whole = _plain(folder)
+    state = torch.load(folder.checkpoint, weights_only=True)
+    state["optimiser"] = {}  # epoch and weights load, and then it fails
+    torch.save(state, folder.checkpoint)
+    (folder.path / PREVIOUS).unlink()
+    (folder.path / "records.ndjson").unlink()
+    _train(folder, config, corpus, 2)
+    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+
+
+def test_a_hostile_checkpoint_runs_nothing(folder, config, corpus, tmp_path):
+    import pickle
+
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    _train(folder, config, corpus, 1)
+    torch.save({"epoch": Bomb()}, folder.checkpoint, pickle_module=pickle)
+    _train(folder, config, corpus, 1)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_running_it_twice_is_a_no_op(folder, config, corpus):
+    _train(folder, config, corpus, 3)
+    before = (folder.path / "records.ndjson").read_bytes()
+    _train(folder, config, corpus, 3)
+    assert (folder.path / "records.ndjson").read_bytes() == before
+
+
+def test_what_is_owed(folder, config, corpus):
+    assert is_pending(folder, 2, test=False)
+    run = Run(folder, config, corpus)
+    list(run.train(2))
+    run.end("finished")
+    assert not is_pending(folder, 2, test=False)
+    assert is_pending(folder, 2, test=True)
+    run.test()
+    assert not is_pending(folder, 2, test=True)
+    assert is_pending(folder, 3, test=False)
+    run.close()
+
+
+def test_a_run_that_failed_may_still_finish(folder, config, corpus):
+    _train(folder, config, corpus, 2)
+    folder.append({"event": "end", "epoch": 2, "status": "failed", "reason": "died"})
+    assert is_pending(folder, 2, test=False)
+    run = Run(folder, config, corpus)
+    run.end("finished")
+    run.close()
+    assert not is_pending(folder, 2, test=False)
+
+
+def test_the_test_is_scored_with_the_best_weights_and_training_goes_on(folder, config, corpus):
+    run = Run(folder, config, corpus)
+    list(run.train(3))
+    run.test()
+    list(run.train(5))
+    run.close()
+    other = RunFolder(folder.path.parent / "undisturbed")
+    _train(other, config, corpus, 5)
+    assert [r for r in _plain(folder) if r["event"] == "epoch"] == _plain(other)
+
+
+def test_two_processes_cannot_hold_one_run(folder, config, corpus):
+    run = Run(folder, config, corpus)
+    with pytest.raises(UserError, match=r"in use by process \d+ on"):
+        Run(folder, config, corpus)
+    run.close()
+    Run(folder, config, corpus).close()
+
+
+def test_identity_is_of_what_decides_the_result_and_of_nothing_else(config):
+    assert run_identity({**config, "study": "x", "parameters": -1}) == config["run"]
+    for key in ("seed", "recipe", "model", "fingerprint"):
+        assert run_identity({**config, key: "other"}) != config["run"]
