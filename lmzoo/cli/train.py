@@ -33,7 +33,7 @@ def train(
     name: Annotated[str, typer.Argument(help="A row's name or seed id: DLM46.")],
     corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = "captions",
     data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
-    epoch_records: Annotated[int, typer.Option(min=1, help="Epochs in all.")] = 12,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all.")] = 12,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE: model.width=64")] = None,
@@ -63,8 +63,8 @@ def train(
         highlight=False,
     )
     with contextlib.closing(run):
-        _watch(run, epoch_records, console, data, gates=gates)
-        _close(run, epoch_records, console, data)
+        _watch(run, epochs, console, data, gates=gates)
+        _close(run, epochs, console, data)
 
 
 def _watch(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
