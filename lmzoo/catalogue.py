@@ -18,13 +18,13 @@ class Row:
     name: str
     family: str
     """count, ngram, latent-markov, slot, recurrent, attention, vae, ... or technique."""
-    seed: str
-    """The seed document that asks for it (S0..S4)."""
     source: str
-    """Author, year and arXiv id, or the seed itself."""
+    """Author, year and arXiv id of the publication, or the source document."""
     summary: str
-    ids: tuple[str, ...] = ()
-    """The seed's own names for it, accepted wherever a name is."""
+    document: str = ""
+    """The source documents that contain it ("S0", "S0, S3"; see docs/sources.md), or ""."""
+    aliases: tuple[str, ...] = ()
+    """Its names in the source documents ("DLM46"), accepted wherever a row name is."""
     score: str = ""
     """The kind of number `log_prob` is; empty where nothing is scored."""
     model: str | None = None
@@ -40,6 +40,9 @@ def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> 
     return ROWS.add(name, Row(name=name, model=model, fields=fields, **rest))
 
 
-def technique(name: str, *, seed: str, source: str, summary: str, family: str = "technique") -> Row:
+def technique(
+    name: str, *, source: str, summary: str, document: str = "", family: str = "technique"
+) -> Row:
     """Register a part that models are made of, in the file that holds it; it is not built alone."""
-    return ROWS.add(name, Row(name=name, family=family, seed=seed, source=source, summary=summary))
+    row = Row(name=name, family=family, document=document, source=source, summary=summary)
+    return ROWS.add(name, row)

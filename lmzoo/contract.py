@@ -199,7 +199,7 @@ M = TypeVar("M", bound=type[LanguageModel])
 
 
 def model(
-    name: str, *, family: str, seed: str, source: str, ids: tuple[str, ...] = ()
+    name: str, *, family: str, source: str, document: str = "", aliases: tuple[str, ...] = ()
 ) -> Callable[[M], M]:
     """Register a model class, and its default config as a row of the zoo."""
 
@@ -209,8 +209,8 @@ def model(
         ROWS.add(
             name,
             Row(
-                name=name, ids=ids, family=family, score=cls.score.value, seed=seed,
-                source=source, summary=summary, model=name,
+                name=name, aliases=aliases, family=family, score=cls.score.value,
+                document=document, source=source, summary=summary, model=name,
             ),
         )  # fmt: skip
         return cls

@@ -29,7 +29,7 @@ def row(name: str) -> Row:
         UserError: there is none; the message suggests the nearest.
     """
     for known in ROWS:
-        if name.upper() in ROWS[known].ids:
+        if name.upper() in ROWS[known].aliases:
             return ROWS[known]
     return ROWS[name]
 

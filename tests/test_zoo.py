@@ -14,7 +14,7 @@ from lmzoo.contract import MODELS, Score, initialise, stream
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from tests.tiny import quick, rows, tiny
+from tests.tiny import quick, row_names, tiny
 
 plain = st.recursive(
     st.integers() | st.text(max_size=3),
@@ -47,17 +47,17 @@ def test_a_part_of_another_name_starts_afresh() -> None:
     assert zoo.overlay(base, {"cell": "gru"})["cell"] == "gru"
 
 
-def test_rows_are_found_by_name_and_by_seed_id() -> None:
+def test_rows_are_found_by_name_and_by_alias() -> None:
     for name in zoo.names():
         entry = zoo.row(name)
         assert entry.name == name
-        assert all(zoo.row(known) is entry for seed_id in entry.ids for known in (seed_id,))
+        assert all(zoo.row(known) is entry for alias in entry.aliases for known in (alias,))
     assert zoo.row("dlm46") is zoo.row("mutable_mgu_mixture")
 
 
-def test_a_seed_id_belongs_to_one_row() -> None:
-    count = Counter(seed_id for name in zoo.names() for seed_id in zoo.row(name).ids)
-    assert not [seed_id for seed_id, times in count.items() if times > 1]
+def test_a_alias_belongs_to_one_row() -> None:
+    count = Counter(alias for name in zoo.names() for alias in zoo.row(name).aliases)
+    assert not [alias for alias, times in count.items() if times > 1]
 
 
 def test_names_are_grouped_by_family() -> None:
@@ -72,7 +72,7 @@ def test_every_row_can_be_described(name: str) -> None:
     assert entry.summary.endswith(".")
     assert "\n" not in entry.summary
     assert entry.source
-    assert set(entry.seed.replace(" ", "").split(",")) <= {"S0", "S1", "S2", "S3", "S4"}
+    assert set(entry.document.replace(" ", "").split(",")) <= {"S0", "S1", "S2", "S3", "S4"}
     if entry.model is not None:
         assert MODELS[entry.model].score is Score(entry.score)
 
@@ -109,7 +109,7 @@ def test_a_wrong_field_is_refused(fields: dict[str, Any], said: str) -> None:
         zoo.config("DLM46", **fields)
 
 
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize("name", row_names())
 def test_a_preset_is_its_model_with_fields_set(name: str) -> None:
     entry = zoo.row(name)
     assert zoo.config(name) == zoo.config(entry.model, **entry.fields)

@@ -34,7 +34,7 @@ from lmzoo.search_space import Choice
 technique(
     "multi_head_attention",
     family="attention",
-    seed="S3",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Masked multi-head scaled dot-product attention.",
 )

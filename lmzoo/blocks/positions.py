@@ -26,7 +26,7 @@ from lmzoo.errors import UserError
 
 technique(
     "positional_encoding",
-    seed="S3",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Positions as sinusoids, added or concatenated, or as learned vectors.",
 )

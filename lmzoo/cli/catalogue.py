@@ -16,7 +16,7 @@ from lmzoo.catalogue import Row
 from lmzoo.config import to_dict
 from lmzoo.contract import Task
 from lmzoo.search_space import ranges
-from lmzoo.train.packed.shapes import reason_not_packable
+from lmzoo.train.packed.compatibility import reason_not_packable
 
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 """The sizes at which parameters are counted."""
@@ -31,14 +31,14 @@ def list_rows(
         typer.echo(json.dumps(rows, indent=1))
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("name", "ids", "family", "score"):
+    for column in ("name", "aliases", "family", "score"):
         widest = max(len(_cell(row[column])) for row in rows)
         table.add_column(column, no_wrap=True, min_width=widest)
     table.add_column("parameters", justify="right", no_wrap=True, min_width=10)
     table.add_column("summary", no_wrap=True, overflow="ellipsis")
     for row in rows:
         count = f"{row['parameters']:,}" if row["parameters"] is not None else ""
-        facts = [_cell(row[column]) for column in ("name", "ids", "family", "score")]
+        facts = [_cell(row[column]) for column in ("name", "aliases", "family", "score")]
         table.add_row(*facts, count, row["summary"])
     console = Console()
     console.print(table)
@@ -54,7 +54,7 @@ def describe(name: Annotated[str, typer.Argument(help="A row's name or seed id: 
     row = zoo.row(name)
     facts = _facts(row)
     console = Console()
-    console.print(f"[bold]{row.name}[/] {' '.join(row.ids)}  {row.summary}", highlight=False)
+    console.print(f"[bold]{row.name}[/] {' '.join(row.aliases)}  {row.summary}", highlight=False)
     console.print(
         f"family {row.family}, score {row.score or '—'}, source {row.source}", highlight=False
     )
@@ -89,10 +89,10 @@ def _equations(config: Any) -> Iterator[str]:
 def _facts(row: Row) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": row.name,
-        "ids": list(row.ids),
+        "aliases": list(row.aliases),
         "family": row.family,
         "score": row.score,
-        "seed": row.seed,
+        "document": row.document,
         "source": row.source,
         "summary": row.summary,
         "model": row.model,

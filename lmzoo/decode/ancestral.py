@@ -19,7 +19,7 @@ from lmzoo.types import NextScores, Step, Tokens
 technique(
     "ancestral_sampling",
     family="decoding",
-    seed="S3",
+    document="S3",
     source="S3; top-k: Fan et al. 2018 (arXiv:1805.04833)",
     summary="Draws from the model, tempered and cut if asked (sample --temperature).",
 )

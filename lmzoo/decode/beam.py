@@ -27,7 +27,7 @@ from lmzoo.decode.start import ends, pick, read
 technique(
     "beam_search",
     family="decoding",
-    seed="S3",
+    document="S3",
     source="Lowerre 1976; S3",
     summary="The likeliest sequences that few beams can find (sample --beam).",
 )

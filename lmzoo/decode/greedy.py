@@ -19,7 +19,7 @@ from lmzoo.types import Tokens
 technique(
     "greedy",
     family="decoding",
-    seed="S3",
+    document="S3",
     source="S3",
     summary="The likeliest token, again and again (sample --greedy).",
 )

@@ -30,7 +30,7 @@ from lmzoo.types import Embeddings
 technique(
     "mixture_emission",
     family="emission",
-    seed="S0",
+    document="S0",
     source="S0",
     summary="A context-gated mixture of K distributions over words (model.emission=mixture).",
 )

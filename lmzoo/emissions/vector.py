@@ -17,7 +17,7 @@ from lmzoo.functional.normalise import Norm
 technique(
     "vector_emission",
     family="emission",
-    seed="S0",
+    document="S0",
     source="Press & Wolf 2017 (arXiv:1608.05859); S0",
     summary="A softmax tied to the embeddings, without bias (model.emission=vector).",
 )

@@ -31,7 +31,7 @@ from lmzoo.functional.initialisers import initialiser, redraw_matrices
 from lmzoo.store.records import Record
 
 technique(
-    "transformer_toy_diagnostic", family="diagnostic", seed="S2", source="S2",
+    "transformer_toy_diagnostic", family="diagnostic", document="S2", source="S2",
     summary="A regression that shows what learning rate, warm-up and initial weights do.",
 )  # fmt: skip
 

@@ -4,8 +4,8 @@ import lmzoo.experiments.transformer_toy  # noqa: F401  it registers itself
 from lmzoo.catalogue import technique
 
 
-def _row(name: str, seed: str, source: str, summary: str) -> None:
-    technique(name, family="diagnostic", seed=seed, source=source, summary=summary)
+def _row(name: str, document: str, source: str, summary: str) -> None:
+    technique(name, family="diagnostic", document=document, source=source, summary=summary)
 
 
 _row(

@@ -1,4 +1,19 @@
-"""One model per file, by family; importing this package finds them all."""
+r"""Language models, one per file, in one folder per family. Importing this package registers all.
+
+Notation of the docstrings, with shapes:
+
+    s_t          token id at position t; s_0 is `<start>`
+    Emb, e(v)    embedding table (V, E) and its row v
+    c_j          e(s_{t-j}), the token j positions before the predicted one; the vector 1 before
+                 `<start>` unless a docstring says otherwise
+    k_z          vector (E) of component z = 1..K; P(v | z) = softmax_v( Emb k_z )
+    N            normaliser of vectors (`lmzoo.functional.normalise`)
+    σ, LSE, ⊕    logistic function, logsumexp, concatenation
+    U(f)         uniform distribution on (−1/√f, 1/√f), used for initial weights
+    B, T, V, E   batch size, padded length, vocabulary size, embedding size
+
+S0..S4 and DLM1..DLM56 name the documents that the models come from: see `docs/sources.md`.
+"""
 
 from lmzoo.registry import discover
 

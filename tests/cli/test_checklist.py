@@ -153,8 +153,8 @@ def test_a_demanded_row_is_listed(
     seed_id, name, seeds, score = entry
     assert name in listed
     row = listed[name]
-    assert seed_id == "-" or seed_id in row["ids"]
-    assert set(seeds.split(",")) <= set(row["seed"].replace(" ", "").split(","))
+    assert seed_id == "-" or seed_id in row["aliases"]
+    assert set(seeds.split(",")) <= set(row["document"].replace(" ", "").split(","))
     assert row["score"] in {SCORES[one] for one in score.split("|")}
     assert row["family"] == FAMILY[name]
     assert row["source"]

@@ -25,7 +25,7 @@ def test_list_names_every_row_with_its_facts(lmzoo):
         assert row["source"]
         assert row["summary"]
         assert (row["parameters"] is None) == (row["model"] is None)
-    ids = [i for row in rows for i in row["ids"]]
+    ids = [i for row in rows for i in row["aliases"]]
     assert len(set(ids)) == len(ids)
 
 

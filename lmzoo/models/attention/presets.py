@@ -19,11 +19,11 @@ _GPT: Mapping[str, Any] = {
 
 
 def _row(
-    name: str, seed: str, fields: Mapping[str, Any], summary: str, source: str, *ids: str
+    name: str, document: str, fields: Mapping[str, Any], summary: str, source: str, *aliases: str
 ) -> None:
     preset(
-        name, model="transformer_decoder", fields=fields, ids=ids, family="attention",
-        score="exact", seed=seed, source=source, summary=summary,
+        name, model="transformer_decoder", fields=fields, family="attention", aliases=aliases,
+        score="exact", document=document, source=source, summary=summary,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from lmzoo.search_space import IntRange
 @model(
     "set_transformer_causal",
     family="attention",
-    seed="S1",
+    document="S1",
     source="Lee et al. 2019 (arXiv:1810.00825); S1",
 )
 class SetTransformerCausal(AttentionModel):

@@ -66,7 +66,7 @@ class Past(NamedTuple):
 @model(
     "star_transformer_causal",
     family="attention",
-    seed="S1",
+    document="S1",
     source="Guo et al. 2019 (arXiv:1902.09113); S1",
 )
 class StarTransformerCausal(AttentionModel):

@@ -29,7 +29,7 @@ from lmzoo.search_space import Choice
 @model(
     "transformer_decoder",
     family="attention",
-    seed="S3",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
 )
 class TransformerDecoder(AttentionModel):

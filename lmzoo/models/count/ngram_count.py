@@ -31,7 +31,7 @@ HELD_OUT = 10
 """Every so-many-th training sequence is kept aside for Jelinek-Mercer's weights."""
 
 
-@model("ngram_count", family="count", seed="S4", source="Shannon 1948; Chen & Goodman 1998")
+@model("ngram_count", family="count", document="S4", source="Shannon 1948; Chen & Goodman 1998")
 class NgramCount(LanguageModel):
     """Relative frequencies of n-grams; modified Kneser-Ney unless told otherwise."""
 

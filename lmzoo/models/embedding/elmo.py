@@ -101,7 +101,7 @@ class LayerMix(nn.Module):
         return self.scale * torch.tensordot(self.logits.softmax(0), layers, dims=1)
 
 
-@model("elmo", family="embedding", seed="S3", source="Peters et al. 2018 (arXiv:1802.05365)")
+@model("elmo", family="embedding", document="S3", source="Peters et al. 2018 (arXiv:1802.05365)")
 class Elmo(LanguageModel):
     """Forward and backward language models whose states represent words in context."""
 

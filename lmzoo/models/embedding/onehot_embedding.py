@@ -23,7 +23,7 @@ from lmzoo.contract import Carried, LanguageModel, Task, model
 from lmzoo.search_space import IntRange
 
 
-@model("onehot_embedding", family="embedding", seed="S3", source="Elman 1990")
+@model("onehot_embedding", family="embedding", document="S3", source="Elman 1990")
 class OneHotRecurrent(LanguageModel):
     """Tanh RNN that reads and writes one-hot words, E = V."""
 

@@ -27,7 +27,7 @@ from lmzoo.types import Lengths, Mask, Tokens
 @model(
     "word2vec_cbow",
     family="embedding",
-    seed="S3",
+    document="S3",
     source="Mikolov et al. 2013 (arXiv:1301.3781)",
 )
 class ContinuousBagOfWords(WordVectors):

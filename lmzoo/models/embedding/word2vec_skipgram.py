@@ -26,7 +26,7 @@ from lmzoo.types import Lengths, Mask, Tokens
 @model(
     "word2vec_skipgram",
     family="embedding",
-    seed="S3",
+    document="S3",
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
 )
 class SkipGram(WordVectors):

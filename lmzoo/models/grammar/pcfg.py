@@ -40,7 +40,7 @@ class LogGrammar(NamedTuple):
     emission: Tensor  # Q V
 
 
-@model("pcfg", family="grammar", seed="S1", source="Baker 1979; Jelinek & Lafferty 1991")
+@model("pcfg", family="grammar", document="S1", source="Baker 1979; Jelinek & Lafferty 1991")
 class PCFG(LanguageModel):
     """A grammar in Chomsky normal form, scored token by token through prefix probabilities."""
 

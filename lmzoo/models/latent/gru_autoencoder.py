@@ -19,7 +19,7 @@ from lmzoo.contract import Score, model
 from lmzoo.models.latent.decoder import DecoderConfig, SentenceDecoder
 
 
-@model("gru_autoencoder", ids=("DLM53",), family="autoencoder", seed="S0", source="S0")
+@model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")
 class RecurrentAutoencoder(SentenceDecoder):
     """GRU encoder and teacher-forced GRU decoder, joined by one vector."""
 
@@ -36,7 +36,7 @@ class RecurrentAutoencoder(SentenceDecoder):
 
 
 preset(
-    "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, ids=("DLM54",),
-    family="autoencoder", score="reconstruction", seed="S0", source="S0",
+    "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, aliases=("DLM54",),
+    family="autoencoder", score="reconstruction", document="S0", source="S0",
     summary="Tanh-RNN encoder and teacher-forced decoder, joined by one vector.",
 )  # fmt: skip

@@ -60,7 +60,7 @@ class TernaryLatent(nn.Module):
         fill(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
 
 
-@model("gru_ternary_vae", ids=("DLM52",), family="vae", seed="S0", source="S0 (code)")
+@model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
 class TernaryVAE(VAE):
     """GRU encoder and decoder with a ternary sentence latent."""
 

@@ -42,7 +42,7 @@ class GaussianLatent(nn.Module):
                 vector.copy_(uniform((width,), 2))
 
 
-@model("gru_vae", ids=("DLM51",), family="vae", seed="S0", source=SOURCE)
+@model("gru_vae", aliases=("DLM51",), family="vae", document="S0", source=SOURCE)
 class GaussianVAE(VAE):
     """GRU encoder and decoder with a Gaussian sentence latent."""
 
@@ -69,7 +69,7 @@ class GaussianVAE(VAE):
 
 
 preset(
-    "rnn_vae", model="gru_vae", fields={"cell": "rnn"}, ids=("DLM50",), family="vae",
-    score="bound", seed="S0", source=SOURCE,
+    "rnn_vae", model="gru_vae", fields={"cell": "rnn"}, aliases=("DLM50",), family="vae",
+    score="bound", document="S0", source=SOURCE,
     summary="Tanh-RNN encoder and decoder with a Gaussian sentence latent.",
 )  # fmt: skip

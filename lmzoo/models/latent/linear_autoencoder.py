@@ -14,7 +14,7 @@ from lmzoo.contract import Task, model
 from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
 
 
-@model("linear_autoencoder", ids=("DLM55",), family="autoencoder", seed="S0", source="S0")
+@model("linear_autoencoder", aliases=("DLM55",), family="autoencoder", document="S0", source="S0")
 class LinearAutoencoder(FlatAutoencoder):
     """One linear map in, one out; optionally denoising, or with a Gaussian code."""
 

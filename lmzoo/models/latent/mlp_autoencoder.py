@@ -17,7 +17,7 @@ from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
 from lmzoo.search_space import IntRange
 
 
-@model("mlp_autoencoder", ids=("DLM56",), family="autoencoder", seed="S0", source="S0")
+@model("mlp_autoencoder", aliases=("DLM56",), family="autoencoder", document="S0", source="S0")
 class MLPAutoencoder(FlatAutoencoder):
     """Two ReLU layers in, two layers out; optionally denoising, or with a Gaussian code."""
 

@@ -27,7 +27,7 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "aggregate_markov", ids=("DLM10",), family="latent-markov", seed="S0",
+    "aggregate_markov", aliases=("DLM10",), family="latent-markov", document="S0",
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
 class AggregateMarkov(ComponentModel):

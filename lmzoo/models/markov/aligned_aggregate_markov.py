@@ -28,7 +28,13 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import IntRange
 
 
-@model("aligned_aggregate_markov", ids=("DLM13",), family="latent-markov", seed="S0", source="S0")
+@model(
+    "aligned_aggregate_markov",
+    aliases=("DLM13",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
+)
 class AlignedAggregateMarkov(ParentModel):
     """K soft classes, mixed over all earlier tokens by a learned alignment."""
 
@@ -66,6 +72,6 @@ class AlignedAggregateMarkov(ParentModel):
 
 preset(
     "aligned_aggregate_markov_sphere", model="aligned_aggregate_markov", fields={"norm": "rms"},
-    ids=("DLM25",), family="latent-markov", score="exact", seed="S0", source="S0 (code)",
+    aliases=("DLM25",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
     summary="The aligned aggregate Markov model, component vectors on the sphere.",
 )  # fmt: skip

@@ -27,7 +27,7 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "bigram_latent_crf", ids=("DLM16",), family="latent-markov", seed="S0",
+    "bigram_latent_crf", aliases=("DLM16",), family="latent-markov", document="S0",
     source="Lafferty et al. 2001; S0",
 )  # fmt: skip
 class BigramLatentCRF(ComponentModel):

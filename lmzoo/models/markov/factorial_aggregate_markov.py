@@ -43,7 +43,7 @@ class Objective(StrEnum):
 
 
 @model(
-    "factorial_aggregate_markov", ids=("DLM19",), family="latent-markov", seed="S0",
+    "factorial_aggregate_markov", aliases=("DLM19",), family="latent-markov", document="S0",
     source="Hinton 1999; S0",
 )  # fmt: skip
 class FactorialAggregateMarkov(LanguageModel):

@@ -43,7 +43,13 @@ class Pad(StrEnum):
     UNIT = "unit"  # 1/√E, of length one
 
 
-@model("lagged_aggregate_markov", ids=("DLM20",), family="latent-markov", seed="S0", source="S0")
+@model(
+    "lagged_aggregate_markov",
+    aliases=("DLM20",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
+)
 class LaggedAggregateMarkov(ComponentModel):
     """K soft classes chosen by the last W tokens together."""
 
@@ -93,10 +99,10 @@ class LaggedAggregateMarkov(ComponentModel):
         return torch.log_softmax(torch.stack(heard).sum(0), dim=-1)
 
 
-def _row(name: str, seed_id: str, fields: dict[str, object], summary: str) -> None:
+def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None:
     preset(
-        name, model="lagged_aggregate_markov", fields=fields, ids=(seed_id,),
-        family="latent-markov", score="exact", seed="S0", source="S0", summary=summary,
+        name, model="lagged_aggregate_markov", fields=fields, aliases=(alias,),
+        family="latent-markov", score="exact", document="S0", source="S0", summary=summary,
     )  # fmt: skip
 
 

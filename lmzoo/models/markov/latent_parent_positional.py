@@ -20,7 +20,7 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "latent_parent_positional", ids=("DLM5",), family="latent-markov", seed="S0",
+    "latent_parent_positional", aliases=("DLM5",), family="latent-markov", document="S0",
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
 class LatentParentPositional(ParentModel):

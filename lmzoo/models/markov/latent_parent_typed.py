@@ -32,7 +32,7 @@ class Arcs(StrEnum):
     POSITIONAL = "positional"
 
 
-@model("latent_parent_typed", ids=("DLM6",), family="latent-markov", seed="S0", source="S0")
+@model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
 class LatentParentTyped(ParentModel):
     """R bigrams mixed over all earlier tokens by a learned alignment."""
 

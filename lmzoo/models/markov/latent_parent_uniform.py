@@ -21,7 +21,9 @@ from lmzoo.contract import Task, model
 from lmzoo.search_space import IntRange
 
 
-@model("latent_parent_uniform", ids=("DLM2",), family="latent-markov", seed="S0", source="S0")
+@model(
+    "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0"
+)
 class LatentParentUniform(ParentModel):
     """A bigram mixed evenly over the parents in a window."""
 

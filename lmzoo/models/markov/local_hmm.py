@@ -29,7 +29,13 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import IntRange
 
 
-@model("local_hmm", ids=("DLM15",), family="latent-markov", seed="S0", source="Rabiner 1989; S0")
+@model(
+    "local_hmm",
+    aliases=("DLM15",),
+    family="latent-markov",
+    document="S0",
+    source="Rabiner 1989; S0",
+)
 class LocalHMM(ComponentModel):
     """A two-step hidden Markov model: filter the last token, predict the next."""
 

@@ -28,7 +28,13 @@ from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.search_space import IntRange
 
 
-@model("prototype_rotation_mixture", ids=("DLM18",), family="latent-markov", seed="S0", source="S0")
+@model(
+    "prototype_rotation_mixture",
+    aliases=("DLM18",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
+)
 class PrototypeRotationMixture(LatentModel):
     """A gate over one map of the previous token (0) and K prototypes (1..K)."""
 
@@ -77,7 +83,7 @@ class PrototypeRotationMixture(LatentModel):
 
 preset(
     "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture",
-    fields={"norm": "rms"}, ids=("DLM28",), family="latent-markov", score="exact", seed="S0",
+    fields={"norm": "rms"}, aliases=("DLM28",), family="latent-markov", score="exact", document="S0",
     source="S0 (code)",
     summary="Prototypes or a map, the previous token and the prototypes on the sphere.",
 )  # fmt: skip

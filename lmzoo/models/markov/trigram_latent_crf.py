@@ -33,7 +33,7 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "trigram_latent_crf", ids=("DLM17",), family="latent-markov", seed="S0",
+    "trigram_latent_crf", aliases=("DLM17",), family="latent-markov", document="S0",
     source="Lafferty et al. 2001; S0",
 )  # fmt: skip
 class TrigramLatentCRF(ComponentModel):
@@ -81,6 +81,6 @@ class TrigramLatentCRF(ComponentModel):
 
 preset(
     "trigram_latent_crf_sphere", model="trigram_latent_crf", fields={"norm": "rms"},
-    ids=("DLM27",), family="latent-markov", score="exact", seed="S0", source="S0 (code)",
+    aliases=("DLM27",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
     summary="The two-token latent CRF, context tokens and component vectors on the sphere.",
 )  # fmt: skip

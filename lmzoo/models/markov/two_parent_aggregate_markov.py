@@ -33,7 +33,11 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "two_parent_aggregate_markov", ids=("DLM14",), family="latent-markov", seed="S0", source="S0"
+    "two_parent_aggregate_markov",
+    aliases=("DLM14",),
+    family="latent-markov",
+    document="S0",
+    source="S0",
 )
 class TwoParentAggregateMarkov(LatentModel):
     """K soft classes chosen by two earlier tokens together."""

@@ -1,1 +1,1 @@
-"""n-gram models: the context is a window of the last W tokens, seen as vectors."""
+"""Neural n-gram models: they predict from the embeddings of the last W tokens."""

@@ -1,20 +1,19 @@
-r"""A unigram and a bigram, interpolated.
+r"""Interpolated bigram: a mixture of a unigram and a log-bilinear bigram.
 
     P(s_t | s_<t) = λ_0 Q(s_t) + λ_1 softmax( Emb (M c_1 + b) )[s_t]
-    Q = softmax( Emb (M·1 + b) )        the bigram's map of the vector 1: tied_to_pad
-    Q = softmax( q )                    one free logit per word: free
+    Q = softmax( Emb (M·1 + b) )        unigram=tied_to_pad: the bigram map of the vector 1
+    Q = softmax( q )                    unigram=free: one logit per token
 
-λ is learned, as the published code has it, or ½ each, as the text says.
+c_1 = e(s_{t-1}) and b are (E), M is (E, E), Emb is (V, E), q is (V). The weights λ (2) are learned,
+as in the S0 code, or ½ each (weights=uniform), as in the text of S0.
 
-Jelinek & Mercer 1980; S0 DLM7; zoo.md 2.
+Source: Jelinek & Mercer 1980; S0 (DLM7).
 """
 
 from enum import StrEnum
-from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
@@ -24,33 +23,31 @@ from lmzoo.blocks.per_word import per_word
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import EmbeddingConfig
 
 
 class Unigram(StrEnum):
-    """Where the unigram comes from."""
+    """How the unigram is parameterised."""
 
     TIED_TO_PAD = "tied_to_pad"
     FREE = "free"
 
 
 @model(
-    "interpolated_bigram", ids=("DLM7",), family="ngram", seed="S0",
+    "interpolated_bigram", aliases=("DLM7",), family="ngram", document="S0",
     source="Jelinek & Mercer 1980; S0",
 )  # fmt: skip
 class InterpolatedBigram(LatentModel):
-    """A log-bilinear bigram that may fall back on a unigram."""
+    """Mixture of a unigram and a log-bilinear bigram."""
 
     latent = "unigram or bigram"
 
     @config
-    class Config:
-        """How wide the vectors are, how the two are mixed, what the unigram is."""
+    class Config(EmbeddingConfig):
+        """Embedding, mixing weights and kind of unigram."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         weights: Weighting = Weighting.LEARNED
         unigram: Unigram = Unigram.TIED_TO_PAD
-        embedding_std: float | None = Field(None, gt=0)
 
     free: nn.Parameter | None
 
@@ -64,7 +61,7 @@ class InterpolatedBigram(LatentModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A free unigram starts uniform."""
+        """Set the logits of a free unigram to 0 (the uniform distribution)."""
         if self.free is not None:
             nn.init.zeros_(self.free)
 
@@ -78,23 +75,25 @@ class InterpolatedBigram(LatentModel):
         y = self.transition(x)
         log_z = log_normalisers(y, table)[:, None]
         bigram = (at(y) * table[targets]).sum(-1) - at(log_z).squeeze(-1)
-        return self._mixed(self._unigram()[targets], bigram)
+        return self._mix(self._unigram()[targets], bigram)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         bigram = self._dense(self.embedding(prefix[:, -1]))
-        return self._mixed(self._unigram().expand_as(bigram), bigram)
+        return self._mix(self._unigram().expand_as(bigram), bigram)
 
     def prior(self) -> Tensor:
         return self.weights()
 
-    def _mixed(self, unigram: Tensor, bigram: Tensor) -> Float[Tensor, "B 2 N"]:
+    def _mix(self, unigram: Tensor, bigram: Tensor) -> Float[Tensor, "B 2 N"]:
+        """Add the log mixing weights to the log-probabilities of both components."""
         return torch.stack([unigram, bigram], dim=1) + self.weights()[:, None]
 
     def _unigram(self) -> Float[Tensor, "V"]:
-        """Log Q."""
+        """Return log Q."""
         if self.free is not None:
             return torch.log_softmax(self.free, dim=0)
         return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
+        """Return the bigram's log-probabilities of all tokens after the vectors x."""
         return torch.log_softmax(self.transition(x) @ self.embedding.weight.T, dim=-1)

@@ -1,13 +1,12 @@
-r"""A mixture of K log-bilinear n-grams.
+r"""Mixture of K log-bilinear n-grams with context-free weights.
 
     (y_1 .. y_K)  = Lin(W·E → K·E)( c_1 .. c_W )
     P(s_t | s_<t) = Σ_k π_k softmax( Emb y_k )[s_t]
 
-π is uniform, as published, or learned. S0 found five components no better than one; the
-default is three, as S0's driver has it for the mixtures of bigrams and of unigrams, because
-each is a softmax over the vocabulary at every token.
+c_j = e(s_{t-j}) and y_k are (E), π is (K), Emb is (V, E). Lin is one affine map. π is uniform, as in
+the S0 code, or learned (weights=learned). S0 reports that five components are no better than one.
 
-S0 DLM4; zoo.md 2.
+Source: S0 (DLM4).
 """
 
 from typing import Annotated
@@ -20,26 +19,26 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.context import previous
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.search_space import IntRange
 
 
-@model("log_bilinear_mixture", ids=("DLM4",), family="ngram", seed="S0", source="S0")
+@model("log_bilinear_mixture", aliases=("DLM4",), family="ngram", document="S0", source="S0")
 class LogBilinearMixture(VectorMixture):
-    """K linear maps of the window, one tied softmax each."""
+    """Mixture of K log-bilinear n-grams, one tied softmax each."""
 
     latent = "component"
 
     @config
-    class Config:
-        """How wide the vectors are, how many tokens are seen, how many maps there are."""
+    class Config(EmbeddingConfig):
+        """Embedding, window, number of components and their weights."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
+        """Number W of context tokens."""
         components: Annotated[int, IntRange(1, 16, log=True)] = Field(3, ge=1)
-        """Each costs a softmax over the vocabulary at every token."""
+        """Number K of components. Each computes a softmax over the vocabulary per token."""
         weights: Weighting = Weighting.UNIFORM
-        embedding_std: float | None = Field(None, gt=0)
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -52,7 +51,7 @@ class LogBilinearMixture(VectorMixture):
     def state_size(self) -> int | None:
         return self.config.window * self.config.width
 
-    def vectors(self, tokens: Tensor) -> Tensor:
+    def predict_vectors(self, tokens: Tensor) -> Tensor:
         context = previous(self.embedding(tokens), self.config.window)
         y = self.transition(context.flatten(2))
         return y.unflatten(2, (self.config.components, -1)).movedim(2, 0)

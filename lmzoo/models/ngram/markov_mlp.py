@@ -1,12 +1,13 @@
-r"""The neural n-gram: a feed-forward network reads the last τ tokens.
+r"""Neural n-gram: a feed-forward network reads the last τ tokens.
 
-    x_t = [ c_1; ..; c_τ ]
-    y_t = MLP( x_t )                    `depth` hidden layers; 0 is a linear map
-    P(s_t | s_<t) = softmax( O y_t )    O = Emb if tied, else a table of its own
+    x_t = [ c_1; ..; c_τ ]              c_j = e(s_{t-j}), the vector 1 before `<start>`
+    y_t = MLP( x_t )                    `depth` hidden layers of `hidden` units; 0 is a linear map
+    P(s_t | s_<t) = softmax( O y_t )    O = Emb if tied, else a second table
 
-With depth 0 and a tied table it is the log-bilinear n-gram.
+x_t is (τ·E), y_t is (E), Emb and O are (V, E). With depth=0 and tied=True it is the log-bilinear
+n-gram.
 
-Bengio et al. 2003; S4; zoo.md 4.4.
+Source: Bengio et al. 2003; S4.
 """
 
 from enum import StrEnum
@@ -24,33 +25,35 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
 class Activation(StrEnum):
-    """What follows each hidden layer."""
+    """Activation function of the hidden layers."""
 
     TANH = "tanh"
     RELU = "relu"
     GELU = "gelu"
 
 
-@model("markov_mlp", family="ngram", seed="S4", source="Bengio et al. 2003; S4")
+@model("markov_mlp", family="ngram", document="S4", source="Bengio et al. 2003; S4")
 class MarkovMLP(LanguageModel):
-    """A feed-forward network of the last τ token vectors."""
+    """Neural n-gram: a feed-forward network of the last τ token vectors."""
 
     @config
-    class Config:
-        """How many tokens are seen, and through what."""
+    class Config(EmbeddingConfig):
+        """Embedding, window and network."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
-        """The order τ."""
+        """Number τ of context tokens."""
         hidden: Annotated[int, IntRange(16, 512, log=True)] = Field(64, ge=1)
+        """Units per hidden layer."""
         depth: Annotated[int, IntRange(1, 3)] = Field(1, ge=0)
+        """Number of hidden layers."""
         activation: Activation = Activation.TANH
         tied: bool = True
-        embedding_std: float | None = Field(None, gt=0)
+        """Whether the output table is the embedding table."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -66,15 +69,17 @@ class MarkovMLP(LanguageModel):
         return self.config.window * self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.emission.log_prob(self._features(tokens[:, :-1]), tokens[:, 1:], self._rows())
+        y = self._features(tokens[:, :-1])
+        return self.emission.log_prob(y, tokens[:, 1:], self._output_table())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self._features(prefix)[:, -1], self._rows())
+        return self.emission.dense(self._features(prefix)[:, -1], self._output_table())
 
-    def _rows(self) -> Float[Tensor, "V E"]:
+    def _output_table(self) -> Float[Tensor, "V E"]:
         return (self.embedding if self.output is None else self.output).weight
 
     def _features(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        """Return y of the token after each position."""
         y = previous(self.embedding(tokens), self.config.window).flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
         *hidden, last = self.layers

@@ -1,11 +1,12 @@
-r"""A unigram interpolated with K bigrams.
+r"""Multi-transition bigram: a mixture of a unigram and K log-bilinear bigrams.
 
     P(s_t | s_<t) = λ_0 Q(s_t) + Σ_{k=1..K} λ_k softmax( Emb (M_k c_1 + b_k) )[s_t]
     Q = softmax( Emb (M_1·1 + b_1) )
 
-K = 1 is the interpolated bigram.
+c_1 = e(s_{t-1}) and b_k are (E), M_k is (E, E), Emb is (V, E), the weights λ are (K+1). K = 1 is the
+interpolated bigram.
 
-S0 DLM8; zoo.md 2.
+Source: S0 (DLM8).
 """
 
 from typing import Annotated
@@ -22,24 +23,23 @@ from lmzoo.blocks.per_word import per_word
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
-@model("multi_transition_bigram", ids=("DLM8",), family="ngram", seed="S0", source="S0")
+@model("multi_transition_bigram", aliases=("DLM8",), family="ngram", document="S0", source="S0")
 class MultiTransitionBigram(LatentModel):
-    """K linear maps of the previous token, and the first one's unigram."""
+    """Mixture of a unigram and K log-bilinear bigrams."""
 
     latent = "unigram or transition"
 
     @config
-    class Config:
-        """How wide the vectors are, how many maps there are."""
+    class Config(EmbeddingConfig):
+        """Embedding, number of bigrams and mixing weights."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         components: Annotated[int, IntRange(1, 16, log=True)] = Field(4, ge=1)
-        """Each costs a softmax over the vocabulary for every word."""
+        """Number K of bigrams. Each computes a softmax over the vocabulary per distinct token."""
         weights: Weighting = Weighting.LEARNED
-        embedding_std: float | None = Field(None, gt=0)
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -55,12 +55,12 @@ class MultiTransitionBigram(LatentModel):
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight
         x, at = per_word(table, tokens[:, :-1])
-        y = self._mapped(x)
+        y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])
         bigrams = (y * table[targets][:, :, None]).sum(-1) - at(log_z)
-        words = torch.cat([self._unigram()[targets][..., None], bigrams], dim=-1)
-        return (self.weights() + words).transpose(1, 2)
+        scores = torch.cat([self._unigram()[targets][..., None], bigrams], dim=-1)
+        return (self.weights() + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         bigrams = self._dense(self.embedding(prefix[:, -1]))
@@ -71,12 +71,13 @@ class MultiTransitionBigram(LatentModel):
         return self.weights()
 
     def _unigram(self) -> Float[Tensor, "V"]:
-        """Log Q."""
+        """Return log Q."""
         return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        return torch.log_softmax(self._mapped(x) @ self.embedding.weight.T, dim=-1)
+        """Return each bigram's log-probabilities of all tokens after the vectors x."""
+        return torch.log_softmax(self._transition_vectors(x) @ self.embedding.weight.T, dim=-1)
 
-    def _mapped(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
-        """M_k x + b_k."""
+    def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
+        """Return M_k x + b_k for every k."""
         return self.transition(x).unflatten(1, (self.config.components, -1))

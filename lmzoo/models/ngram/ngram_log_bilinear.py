@@ -1,11 +1,12 @@
-r"""The log-bilinear n-gram: a linear map predicts the next token's vector.
+r"""Log-bilinear n-gram: a linear map of the last W token vectors predicts the next one.
 
     y_t = Σ_{j=1..W} W_j c_j + b        c_j = e(s_{t-j}), the vector 1 before `<start>`
     P(s_t | s_<t) = softmax( Emb y_t )
 
-W = 1 is the log-bilinear bigram. The published code skipped s_{t-1}; this follows the text.
+c_j, y_t and b are (E), W_j is (E, E), Emb is the embedding table (V, E). W = 1 is the log-bilinear
+bigram. The S0 code leaves out s_{t-1}; this model follows the text of S0 and reads it.
 
-Mnih & Hinton 2007; S0 DLM1; zoo.md 2.
+Source: Mnih & Hinton 2007; S0 (DLM1).
 """
 
 from typing import Annotated
@@ -20,23 +21,26 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
 @model(
-    "ngram_log_bilinear", ids=("DLM1",), family="ngram", seed="S0", source="Mnih & Hinton 2007; S0"
+    "ngram_log_bilinear",
+    aliases=("DLM1",),
+    family="ngram",
+    document="S0",
+    source="Mnih & Hinton 2007; S0",
 )
 class NgramLogBilinear(LanguageModel):
-    """One linear map of the last W token vectors, tied softmax."""
+    """Log-bilinear n-gram: one linear map of the last W token vectors, tied softmax."""
 
     @config
-    class Config:
-        """How wide the vectors are and how many tokens are seen."""
+    class Config(EmbeddingConfig):
+        """Embedding and window."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
-        """W tokens of context: a (W+1)-gram."""
-        embedding_std: float | None = Field(None, gt=0)
+        """Number W of context tokens; the model is a (W+1)-gram."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -49,12 +53,13 @@ class NgramLogBilinear(LanguageModel):
         return self.config.window * self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self._predicted(tokens[:, :-1])
+        y = self._predict_vectors(tokens[:, :-1])
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self._predicted(prefix)[:, -1], self.embedding.weight)
+        return self.emission.dense(self._predict_vectors(prefix)[:, -1], self.embedding.weight)
 
-    def _predicted(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+    def _predict_vectors(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        """Return y of the token after each position."""
         context = previous(self.embedding(tokens), self.config.window)
         return self.transition(context.flatten(2))

@@ -1,13 +1,15 @@
-r"""A log-bilinear n-gram that does not know the order of its window: a mixture over orders.
+r"""Log-bilinear n-gram whose window order is latent: a mixture over all W! permutations.
 
     P(s_t | s_<t) = Σ_{π ∈ S_W} P(π) softmax( Emb y_π )[s_t]
     y_π           = Σ_{j=1..W} W_j c_{π(j)} + b
 
-There are W! softmaxes per token, 120 for the published W = 5; the default here is 3. Its
-six cost 50 to 65 times a training step of the aggregate Markov model (DLM10), measured at
-14,450 words and batches of 100 captions. The published code had uniform P(π).
+π is a permutation of 1..W; P(π) is learned, or uniform as in the S0 code. c_j = e(s_{t-j}), y_π and
+b are (E), W_j is (E, E), Emb is (V, E).
 
-S0 DLM3; zoo.md 2.
+Every token takes W! softmaxes over the vocabulary: 120 at W = 5, the value of S0, and 6 at the
+default W = 3, where a training step takes 50 to 65 times as long as one of `aggregate_markov`.
+
+Source: S0 (DLM3).
 """
 
 from itertools import permutations
@@ -22,26 +24,27 @@ from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.context import previous
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.search_space import IntRange
 
 
-@model("permutation_log_bilinear", ids=("DLM3",), family="ngram", seed="S0", source="S0")
+@model("permutation_log_bilinear", aliases=("DLM3",), family="ngram", document="S0", source="S0")
 class PermutationLogBilinear(VectorMixture):
-    """A log-bilinear n-gram mixed over all W! orders of its window."""
+    """Log-bilinear n-gram, a mixture over all W! permutations of its window."""
 
     latent = "permutation of the window"
 
     @config
-    class Config:
-        """How wide the vectors are, how many tokens are permuted, and P(π)."""
+    class Config(EmbeddingConfig):
+        """Embedding, window and P(π)."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int, IntRange(1, 4)] = Field(3, ge=1, le=6)
+        """Number W of context tokens."""
         weights: Weighting = Weighting.LEARNED
-        embedding_std: float | None = Field(None, gt=0)
 
     orders: Tensor
+    """All permutations of 0..W-1, one per row, (W!, W)."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -56,10 +59,10 @@ class PermutationLogBilinear(VectorMixture):
     def state_size(self) -> int | None:
         return self.config.window * self.config.width
 
-    def vectors(self, tokens: Tensor) -> Tensor:
+    def predict_vectors(self, tokens: Tensor) -> Tensor:
         context = previous(self.embedding(tokens), self.config.window)
         maps = self.transition.weight.unflatten(1, (self.config.window, -1))  # E W E
-        # Each map meets each position once; a permutation then only chooses terms.
+        # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
         terms = torch.einsum("ejd,btid->jibte", maps, context)
         chosen = (terms[j, order] for j, order in enumerate(self.orders.unbind(1)))
         return sum(chosen, self.transition.bias)

@@ -1,16 +1,14 @@
-r"""A mixture of unigrams: components without context cannot help.
+r"""Mixture of K unigrams, a control: components that see no context cannot help.
 
     P(s_t) = Σ_k π_k softmax( Emb v_k )[s_t]
 
-A control: whatever K is, this is one categorical, so it can never score better than the
-empirical unigram. The published code had all v_k = 1, that is K = 1.
+v_k is (E), π is (K), Emb is (V, E). For every K the mixture is one categorical distribution, so it
+fits the training data at most as well as the empirical unigram. The S0 code sets every v_k to the
+vector 1, which makes all components equal; here they are free parameters.
 
-S0 DLM9; zoo.md 2.
+Source: S0 (DLM9).
 """
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
 from lmzoo.blocks.embedding import Table
@@ -20,21 +18,18 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import ComponentConfig
 
 
-@model("unigram_mixture", ids=("DLM9",), family="ngram", seed="S0", source="S0")
+@model("unigram_mixture", aliases=("DLM9",), family="ngram", document="S0", source="S0")
 class UnigramMixture(ComponentModel):
-    """K fixed distributions over words with fixed weights (a control)."""
+    """Mixture of K unigrams, a control that ignores the context."""
 
     @config
-    class Config:
-        """How wide the vectors are, how many components there are."""
+    class Config(ComponentConfig):
+        """Embedding, number of components and mixing weights."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
         weights: Weighting = Weighting.LEARNED
-        embedding_std: float | None = Field(None, gt=0)
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

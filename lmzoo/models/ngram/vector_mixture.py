@@ -1,9 +1,9 @@
-r"""What mixtures of log-bilinear predictions share.
+r"""Base class of mixtures of log-bilinear n-grams.
 
     P(s_t | s_<t) = Σ_k P(k) softmax( Emb y_k,t )[s_t]
 
-A subclass says how its K predicted vectors come from the window of the last W tokens.
-Each costs a softmax over the vocabulary, done once for each distinct window of a batch.
+A subclass predicts the K vectors y_k,t (E) from the window of the last W tokens. The softmax
+normalisers are computed once per distinct window of a batch.
 """
 
 from abc import abstractmethod
@@ -21,25 +21,25 @@ from lmzoo.functional.log_normaliser import log_normalisers
 
 
 class VectorMixture(LatentModel):
-    """K tied softmaxes, mixed by weights that do not depend on the context."""
+    """K tied softmaxes, mixed with weights that do not depend on the context."""
 
     embedding: Table
     weights: LogWeights
 
     @abstractmethod
-    def vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:
-        """The K vectors predicted after each position."""
+    def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:
+        """Return the K vectors y of the token after each position."""
 
     def joint(self, tokens: Tensor) -> Tensor:
-        table, y = self.embedding.weight, self.vectors(tokens[:, :-1])
+        table, y = self.embedding.weight, self.predict_vectors(tokens[:, :-1])
         windows = previous(tokens[:, :-1, None], self.config.window, pad=-1.0)
-        first, place = distinct(windows.flatten(0, 1).squeeze(2))
-        log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, place]
+        first, index = distinct(windows.flatten(0, 1).squeeze(2))
+        log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, index]
         scores = (y * table[tokens[:, 1:]]).sum(-1) - log_z.unflatten(1, y.shape[1:3])
         return self.weights()[:, None] + scores.transpose(0, 1)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        y = self.vectors(prefix)[:, :, -1].transpose(0, 1)
+        y = self.predict_vectors(prefix)[:, :, -1].transpose(0, 1)
         return self.weights()[:, None] + torch.log_softmax(y @ self.embedding.weight.T, dim=-1)
 
     def prior(self) -> Tensor:

@@ -42,7 +42,9 @@ from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
-@model("masked_lm", family="objective", seed="S3", source="Devlin et al. 2019 (arXiv:1810.04805)")
+@model(
+    "masked_lm", family="objective", document="S3", source="Devlin et al. 2019 (arXiv:1810.04805)"
+)
 class MaskedLM(LanguageModel):
     """Transformer encoder that guesses hidden words from both sides (BERT)."""
 

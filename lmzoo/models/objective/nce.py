@@ -47,7 +47,7 @@ class Contrast(StrEnum):
 @model(
     "nce",
     family="objective",
-    seed="S3",
+    document="S3",
     source="Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426)",
 )
 class NoiseContrastive(LanguageModel):
@@ -148,7 +148,7 @@ class NoiseContrastive(LanguageModel):
 preset(
     "negative_sampling", model="nce",
     fields={"contrast": "negative_sampling", "noise_exponent": 0.0},
-    family="objective", score="exact", seed="S3",
+    family="objective", score="exact", document="S3",
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
     summary="Recurrent model trained by negative sampling from uniform noise, scored exactly.",
 )  # fmt: skip

@@ -24,7 +24,7 @@ from lmzoo.errors import UserError
 from lmzoo.functional.reversal import reversed_positions
 
 
-@model("backward_lm", family="technique", seed="S4", source="S4")
+@model("backward_lm", family="technique", document="S4", source="S4")
 class BackwardLM(LanguageModel):
     """Any causal model, scored from right to left."""
 

@@ -26,7 +26,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import IntRange
 
 
-@model("latent_ar", family="recurrent", seed="S4", source="S4")
+@model("latent_ar", family="recurrent", document="S4", source="S4")
 class LatentAutoregressive(LanguageModel):
     """A recurrence whose prediction also sees the last token directly."""
 

@@ -16,16 +16,16 @@ _MIXTURE: Mapping[str, Any] = {"emission": "mixture", "norm": "rms"}
 
 def _row(
     name: str,
-    ids: tuple[str, ...],
+    aliases: tuple[str, ...],
     cell: str,
     head: Mapping[str, Any],
     summary: str,
     source: str,
-    seed: str = "S0",
+    document: str = "S0",
 ) -> None:
     preset(
-        name, model="recurrent_lm", fields={"cell": cell, **head}, ids=ids, family="recurrent",
-        score="exact", seed=seed, source=source, summary=summary,
+        name, model="recurrent_lm", fields={"cell": cell, **head}, family="recurrent",
+        aliases=aliases, score="exact", document=document, source=source, summary=summary,
     )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ _row(
 )
 _row(
     "lstm_lm", ("DLM12",), "lstm", _PLAIN, "LSTM, tied softmax, no normaliser.",
-    "Hochreiter & Schmidhuber 1997; S0, S3", seed="S0, S3",
+    "Hochreiter & Schmidhuber 1997; S0, S3", document="S0, S3",
 )  # fmt: skip
 _row("lstm_lm_sphere", ("DLM23",), "lstm", _SPHERE, "LSTM on the sphere, tied softmax.", "S0")
 _row("lstm_mixture", ("DLM26",), "lstm", _MIXTURE, "LSTM with mixture emission.", "S0")

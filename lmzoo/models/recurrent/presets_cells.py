@@ -11,7 +11,7 @@ from lmzoo.catalogue import preset
 
 def _row(
     name: str,
-    seed: str,
+    document: str,
     source: str,
     summary: str,
     cell: Mapping[str, Any],
@@ -20,7 +20,7 @@ def _row(
 ) -> None:
     preset(
         name, model="recurrent_lm", fields={"cell": cell, "emission": "vector", "norm": "none"},
-        family=family, score="exact", seed=seed, source=source, summary=summary,
+        family=family, score="exact", document=document, source=source, summary=summary,
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ _row(
 preset(
     "hamming_emission", model="recurrent_lm",
     fields={"cell": "lstm", "emission": "hamming", "norm": "none"}, family="emission",
-    score="exact", seed="S1", source="S1",
+    score="exact", document="S1", source="S1",
     summary="LSTM whose words are codes: mismatching groups are counted.",
 )  # fmt: skip
 

@@ -50,7 +50,7 @@ class Memory(NamedTuple):
 @model(
     "recurrent_lm",
     family="recurrent",
-    seed="S0",
+    document="S0",
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
 )
 class RecurrentLM(LanguageModel):

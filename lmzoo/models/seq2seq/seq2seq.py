@@ -21,7 +21,7 @@ from lmzoo.models.seq2seq.reader import read
 @model(
     "seq2seq",
     family="seq2seq",
-    seed="S3",
+    document="S3",
     source="Sutskever, Vinyals & Le 2014 (arXiv:1409.3215)",
 )
 class Seq2Seq(RecurrentSeq2Seq):

@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 @model(
     "seq2seq_dot_attention",
     family="seq2seq",
-    seed="S3",
+    document="S3",
     source="Luong et al. 2015 (arXiv:1508.04025)",
 )
 class Seq2SeqDotAttention(RecurrentSeq2Seq):

@@ -41,7 +41,7 @@ from lmzoo.types import Lengths, Mask, Prefix, Tokens
 @model(
     "span_corruption",
     family="objective",
-    seed="S3",
+    document="S3",
     source="Raffel et al. 2020 (arXiv:1910.10683)",
 )
 class SpanCorruption(LanguageModel):

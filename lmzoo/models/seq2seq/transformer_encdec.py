@@ -29,7 +29,7 @@ from lmzoo.types import Lengths, Prefix
 @model(
     "transformer_encdec",
     family="seq2seq",
-    seed="S3",
+    document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
 )
 class TransformerEncoderDecoder(LanguageModel):

@@ -48,7 +48,7 @@ class Reader(StrEnum):
     LSTM = "lstm"
 
 
-@model("chain_slot_ngram", ids=("DLM31", "DLM32"), family="slot", seed="S0", source="S0")
+@model("chain_slot_ngram", aliases=("DLM31", "DLM32"), family="slot", document="S0", source="S0")
 class ChainSlotNgram(SlotModel):
     """A Markov chain of soft pointers to earlier tokens, mixture emission."""
 

@@ -14,6 +14,6 @@ for name, dlm, fields, summary in (
     ("chain_slot_lstm", "DLM35", {"reader": "lstm"}, "Chained slots read by an LSTM."),
 ):  # fmt: skip
     preset(
-        name, model="chain_slot_ngram", fields=fields, ids=(dlm,), family="slot",
-        score="exact", seed="S0", source="S0", summary=summary,
+        name, model="chain_slot_ngram", fields=fields, aliases=(dlm,), family="slot",
+        score="exact", document="S0", source="S0", summary=summary,
     )  # fmt: skip

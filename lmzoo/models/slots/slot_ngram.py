@@ -19,7 +19,7 @@ from lmzoo.models.slots.base import SlotConfig, SlotModel
 from lmzoo.models.slots.pointers import lag_pointer
 
 
-@model("slot_ngram", ids=("DLM30",), family="slot", seed="S0", source="S0")
+@model("slot_ngram", aliases=("DLM30",), family="slot", document="S0", source="S0")
 class SlotNgram(SlotModel):
     """N independent soft pointers to earlier tokens, mixture emission."""
 
