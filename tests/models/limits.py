@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, every_sequence, tiny
 
 VOCAB, LENGTH = 3, 5
@@ -41,10 +41,10 @@ def copied(into: LanguageModel, source: LanguageModel, *names: str) -> None:
 def same_model(one: LanguageModel, other: LanguageModel) -> None:
     """Both give all sequences, and all continuations, the same probability."""
     tokens, lengths = every_sequence(one.task)
-    same(log_prob(one, tokens, lengths), log_prob(other, tokens, lengths), CLOSE, "scores")
+    assert_close(log_prob(one, tokens, lengths), log_prob(other, tokens, lengths), CLOSE, "scores")
     for t in range(1, LENGTH):
         found, expected = next_log_prob(one, tokens[:, :t]), next_log_prob(other, tokens[:, :t])
-        same(found, expected, CLOSE, f"distribution after {t} tokens")
+        assert_close(found, expected, CLOSE, f"distribution after {t} tokens")
 
 
 def sees(model: LanguageModel) -> list[bool]:

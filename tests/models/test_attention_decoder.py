@@ -11,7 +11,7 @@ from lmzoo.blocks.attention_block import NormPlace
 from lmzoo.contract import Task
 from tests.blocks.test_attention_block import as_layer
 from tests.laws import Law, density, learning
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import LENGTH, put, reorder, row, same_model, sees
 from tests.tiny import CLOSE, every_sequence, tiny
 
@@ -41,7 +41,7 @@ def test_it_is_the_librarys_encoder_under_a_causal_mask(name: str) -> None:
     table = model.embedding if model.config.tied else model.output
     expected = torch.log_softmax(y @ table.weight.T, dim=-1)
     expected = expected.gather(2, tokens[:, 1:, None])[..., 0].detach()
-    same(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -77,7 +77,7 @@ def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
     tokens = every_sequence(model.task)[0]
     maps = model.attention_maps(tokens)
     assert maps.shape == (2, len(tokens), 2, LENGTH, LENGTH)
-    same(maps.sum(-1), torch.ones(maps.shape[:-1]), CLOSE, "weights of a query")
+    assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]), CLOSE, "weights of a query")
     assert not maps.triu(1).any()
     taken = []
     part = model.blocks[1].attention
@@ -86,13 +86,13 @@ def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
     hook.remove()
     memory, made = taken[0]
     values = part.value(memory).unflatten(-1, (2, -1)).transpose(1, 2)
-    same(part.output((maps[1] @ values).transpose(1, 2).flatten(2)), made, CLOSE, "layer 2")
+    assert_close(part.output((maps[1] @ values).transpose(1, 2).flatten(2)), made, CLOSE, "layer 2")
 
 
 def test_one_component_is_a_unigram() -> None:
     model = wide("gpt_mixture", emission={"components": 1})
     dense = next_log_prob(model, every_sequence(model.task)[0][:, :-1])
-    same(dense, dense[:1].expand_as(dense), CLOSE, "distribution")
+    assert_close(dense, dense[:1].expand_as(dense), CLOSE, "distribution")
     assert (next_log_prob(wide("gpt_mixture"), torch.tensor([[1, 0], [1, 2]])).std(0) > 0).all()
 
 
@@ -103,7 +103,7 @@ def test_the_posterior_weighs_components_by_what_they_say() -> None:
     words = model.emission.word_table(model.embedding.weight).T[tokens[:, 1:]]
     each = model.emission.gate(y).softmax(-1) * words.exp()
     posterior = model.posterior(tokens, lengths)
-    same(posterior, (each / each.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
+    assert_close(posterior, (each / each.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
 
 
 @pytest.mark.parametrize("name", DECODERS[:-1])
@@ -119,7 +119,7 @@ def test_one_layer_without_positions_reads_a_bag_and_the_last_token(positions: s
     moved = reorder(prefix, torch.tensor([1, 0]), at=1)
     before, after = next_log_prob(model, prefix), next_log_prob(model, moved)
     if positions == "none":
-        same(after, before, CLOSE, "distribution after another order")
+        assert_close(after, before, CLOSE, "distribution after another order")
     else:
         assert (after - before).abs().max() > 1e-3
 

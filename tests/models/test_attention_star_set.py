@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from lmzoo.contract import LanguageModel
 from lmzoo.models.attention.set_transformer_causal import SetTransformerCausal
 from lmzoo.models.attention.star_transformer_causal import StarTransformerCausal
-from tests.laws.ask import next_log_prob, same
 from tests.laws.density import law_causal
+from tests.laws.support import assert_close, next_log_prob
 from tests.models.limits import reorder, row, sees
 from tests.tiny import CLOSE, every_sequence, tiny
 
@@ -44,7 +44,7 @@ def test_with_relays_a_star_sees_everything(layers: int) -> None:
 def test_the_first_relay_is_the_mean_of_the_prefix() -> None:
     model, x = star(1, relay=True), torch.randn(2, 5, 16)
     means = torch.stack([x[:, : t + 1].mean(1) for t in range(5)], dim=1)
-    same(model.first_relay(x), means, CLOSE, "relay")
+    assert_close(model.first_relay(x), means, CLOSE, "relay")
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def test_a_star_computes_its_equation() -> None:
         h = [update(satellite, h[i], *left[i], h[i], e[i], r[i]) for i in range(4)]
         if layer == 0:
             r = [update(model.relays[0], r[i], r[i], *h[: i + 1]) for i in range(4)]
-    same(model.features(x)[0], torch.stack(h), CLOSE, "satellites")
+    assert_close(model.features(x)[0], torch.stack(h), CLOSE, "satellites")
 
 
 class OriginalStar(StarTransformerCausal):
@@ -112,7 +112,7 @@ def test_one_layer_without_positions_reads_a_bag_and_the_last_token(points: int)
     model = row("set_transformer_causal", points=points, layers=1, positions="none")
     prefix = every_sequence(model.task)[0][:, :-1]
     moved = reorder(prefix, torch.tensor([1, 0]), at=1)
-    same(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "another order")
+    assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "another order")
 
 
 @pytest.mark.parametrize("points", [0, 3])

@@ -10,8 +10,8 @@ from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from lmzoo.functional import noise
 from tests.laws import COMMON
-from tests.laws.ask import log_prob, repeatable, same
 from tests.laws.density import law_causal, law_next_is_a_distribution
+from tests.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, batch, tiny
 
@@ -27,7 +27,7 @@ def test_the_linear_one_is_affine_of_rank_at_most_its_width() -> None:
     model = row("linear_autoencoder", width=3)
     inputs = torch.randn(2, 3 * (model.task.length - 1), generator=torch.Generator().manual_seed(0))
     one, other = (jacobian(model, x) for x in inputs)
-    same(one, other, 0, "slope at two points")
+    assert_close(one, other, 0, "slope at two points")
     assert one.shape == (12, 12)
     assert torch.linalg.matrix_rank(one) == 3
 
@@ -61,7 +61,7 @@ def test_without_noise_training_is_deterministic_and_with_it_not(name: str) -> N
         tokens, lengths = batch(model.task)
         one, other = (log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1))
         assert one.equal(other) == (noise_std == 0)
-        assert repeatable(model)
+        assert is_deterministic(model)
 
 
 @torch.no_grad()
@@ -74,7 +74,7 @@ def test_evaluation_averages_the_scores_over_the_shared_noise() -> None:
         model.emission.log_prob(model.decode((z + 0.5 * e)[None])[0], tokens[:, 1:], table)
         for e, table in zip(eps, [model.embedding.weight] * 6, strict=True)
     ]
-    same(model.score_tokens(tokens, lengths), torch.stack(each).mean(0), CLOSE, "scores")
+    assert_close(model.score_tokens(tokens, lengths), torch.stack(each).mean(0), CLOSE, "scores")
 
 
 @torch.no_grad()
@@ -91,7 +91,7 @@ def test_what_comes_next_is_asked_under_the_same_noise(fields: dict[str, Any]) -
         for e in eps
     ]
     found = model.next_log_prob(prefix)
-    same(found.exp(), torch.stack(each).exp().mean(0), CLOSE, "probabilities")
+    assert_close(found.exp(), torch.stack(each).exp().mean(0), CLOSE, "probabilities")
     assert (found - each[0]).abs().max() > 1e-3
     law_next_is_a_distribution(model)
 

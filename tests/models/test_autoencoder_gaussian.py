@@ -11,7 +11,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal
 from tests.laws import COMMON, laws_of, objectives
-from tests.laws.ask import log_prob, repeatable, same
+from tests.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, SAME, batch, tiny
 
@@ -31,8 +31,8 @@ def test_the_kl_is_that_of_two_gaussians_of_one_spread() -> None:
     mean = torch.randn(5, len(code.log_beta), generator=torch.Generator().manual_seed(0))
     spread = 1 / code.log_beta.exp()
     q, p = Normal(mean, spread), Normal(code.prior_mean, spread)
-    same(code.kl(mean), kl_divergence(q, p).sum(-1), CLOSE, "KL")
-    same(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
+    assert_close(code.kl(mean), kl_divergence(q, p).sum(-1), CLOSE, "KL")
+    assert_close(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,9 +42,11 @@ def test_training_raises_the_scores_less_the_kl(name: str) -> None:
     paid = log_prob(model, tokens, lengths, training=True) - raised(model, tokens, lengths)
     kl = model.code.kl(model.encode(tokens, lengths)).detach()
     assert (kl > 1e-3).all(), "a KL of zero shows nothing"
-    same(paid.sum(1), kl, CLOSE, "what a sequence pays")
+    assert_close(paid.sum(1), kl, CLOSE, "what a sequence pays")
     plain = row(name)
-    same(raised(plain, tokens, lengths), log_prob(plain, tokens, lengths), SAME, "without a prior")
+    assert_close(
+        raised(plain, tokens, lengths), log_prob(plain, tokens, lengths), SAME, "without a prior"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +61,9 @@ def test_without_spread_and_without_m_it_is_the_plain_autoencoder(name: str) -> 
     with torch.no_grad():
         gaussian.code.to_mean.zero_()
         gaussian.code.log_beta.fill_(20)
-    same(log_prob(gaussian, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "scores")
+    assert_close(
+        log_prob(gaussian, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "scores"
+    )
 
 
 @torch.no_grad()
@@ -88,7 +92,7 @@ def test_a_gaussian_code_obeys_the_laws(name: str, law: object) -> None:
 
 def test_it_draws_in_training_only_and_takes_no_other_noise() -> None:
     model = row("linear_autoencoder", gaussian=True)
-    assert repeatable(model)
+    assert is_deterministic(model)
     tokens, lengths = batch(model.task)
     one, other = (log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1))
     assert not one.equal(other)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lmzoo.contract import LanguageModel
-from tests.laws.ask import log_prob, same
 from tests.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import copied, put, row
 from tests.models.test_vae_limits import decoder_of
 from tests.tiny import CLOSE, batch, every_sequence
@@ -31,7 +31,7 @@ def test_with_a_deaf_encoder_it_is_the_plain_model(name: str, cell: str, start: 
     put(plain, {"starts.vectors": start})
     tokens, lengths = every_sequence(model.task)
     found, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
-    same(found, expected, CLOSE, "scores")
+    assert_close(found, expected, CLOSE, "scores")
     law_sums_to_one(model)
 
 

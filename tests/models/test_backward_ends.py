@@ -11,8 +11,8 @@ from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.contract import END, START, Task
 from lmzoo.data.open import open_corpus
-from tests.laws.ask import log_prob, same
 from tests.laws.density import law_sums_to_one
+from tests.laws.support import assert_close, log_prob
 from tests.models.sentences import padded
 from tests.tiny import CLOSE, shrink
 
@@ -47,7 +47,7 @@ READERS: list[Any] = ["recurrent_lm", {"starts": 2}, "aggregate_markov"]
 def test_all_sequences_of_all_lengths_sum_to_one_as_from_the_left(reader: Any) -> None:
     back = model("backward_lm", reader=reader)
     for density in (back, back.reader):
-        same(mass(log_prob(density, *every_string())), torch.ones(()), CLOSE, density.name)
+        assert_close(mass(log_prob(density, *every_string())), torch.ones(()), CLOSE, density.name)
 
 
 def test_so_do_all_strings_of_one_length_whatever_stands_where() -> None:
@@ -69,14 +69,14 @@ def test_the_end_is_foretold_last_and_the_words_from_the_right() -> None:
     for row, read in enumerate([(START, 1, 0, 3, END), (START, 3, END), (START, END)]):
         told = log_prob(back.reader, *padded([read], 5))[0, 1 : len(read)]
         expected = torch.cat([told[:-1].flip(0), told[-1:]])
-        same(found[row, 1 : len(read)], expected, CLOSE, f"scores of row {row}")
+        assert_close(found[row, 1 : len(read)], expected, CLOSE, f"scores of row {row}")
 
 
 def test_elmo_s_backward_model_pays_for_the_stop_too() -> None:
     elmo = model("elmo")
     with torch.no_grad():
         total = mass(elmo.backward_log_prob(*every_string()))
-    same(total, torch.ones(()), CLOSE, "total")
+    assert_close(total, torch.ones(()), CLOSE, "total")
 
 
 def test_elmo_s_words_do_not_depend_on_where_the_end_is_read() -> None:

@@ -6,7 +6,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import START
 from lmzoo.errors import UserError
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import LENGTH, VOCAB, row
 from tests.tiny import CLOSE, SAME, batch, every_sequence
 
@@ -21,7 +21,7 @@ def test_scores_are_the_readers_of_the_sequence_turned_round(reader: str) -> Non
     for b, n in enumerate(lengths.tolist()):
         turned = torch.cat([tokens[b, :1], tokens[b, 1:n].flip(0)])[None]
         expected = log_prob(model.reader, turned, torch.tensor([n]))[0]
-        same(found[b, 1:n], expected[1:].flip(0), CLOSE, f"scores of row {b}")
+        assert_close(found[b, 1:n], expected[1:].flip(0), CLOSE, f"scores of row {b}")
         assert not found[b, n:].any()
 
 
@@ -33,7 +33,7 @@ def test_sequences_of_any_one_length_sum_to_one(length: int) -> None:
     lengths = torch.full((len(tokens),), length)
     assert len(tokens) == VOCAB ** (length - 1)
     total = log_prob(model, tokens, lengths).sum(1).exp().sum()
-    same(total, torch.ones(()), CLOSE, "total")
+    assert_close(total, torch.ones(()), CLOSE, "total")
 
 
 def test_a_token_sees_what_follows_it_and_nothing_before_it() -> None:
@@ -44,7 +44,7 @@ def test_a_token_sees_what_follows_it_and_nothing_before_it() -> None:
         changed = tokens.clone()
         changed[:, u] = (changed[:, u] + 1) % VOCAB
         after = log_prob(model, changed, lengths)
-        same(after[:, u + 1 :], before[:, u + 1 :], SAME, f"scores after token {u}")
+        assert_close(after[:, u + 1 :], before[:, u + 1 :], SAME, f"scores after token {u}")
         assert ((after[:, 1:u] - before[:, 1:u]).abs().amax(0) > 1e-3).all()
 
 
@@ -55,7 +55,7 @@ def test_a_prefix_is_what_has_been_read_from_the_end() -> None:
     read = torch.cat([torch.full_like(tokens[:, :1], START), tokens[:, 1:].flip(1)], dim=1)
     for t in range(1, LENGTH):
         found = next_log_prob(model, read[:, :t]).gather(1, read[:, t : t + 1])[:, 0]
-        same(found, scores[:, LENGTH - t], CLOSE, f"after {t} tokens read")
+        assert_close(found, scores[:, LENGTH - t], CLOSE, f"after {t} tokens read")
 
 
 def test_it_is_not_causal_and_reads_only_what_is() -> None:

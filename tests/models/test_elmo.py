@@ -7,7 +7,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import START
 from lmzoo.models.embedding.elmo import LayerMix
-from tests.laws.ask import log_prob, same
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import LENGTH, VOCAB, row
 from tests.tiny import CLOSE, SAME, batch, every_sequence, tiny
 
@@ -38,12 +38,14 @@ def test_each_direction_is_a_recurrent_language_model() -> None:
     tokens, lengths = every_sequence(model.task)
     lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
     plain.load_state_dict(weights_of(model, "forward_lm"))
-    same(log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward")
+    assert_close(
+        log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward"
+    )
     back = row("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
     back.reader.load_state_dict(weights_of(model, "backward_lm"))
     with torch.no_grad():
         found = model.backward_log_prob(tokens, lengths)
-    same(found, log_prob(back, tokens, lengths), CLOSE, "backward")
+    assert_close(found, log_prob(back, tokens, lengths), CLOSE, "backward")
 
 
 def test_the_directions_are_trained_as_if_each_were_alone() -> None:
@@ -57,7 +59,7 @@ def test_the_directions_are_trained_as_if_each_were_alone() -> None:
             (-trained.objective(tokens, lengths).sum()).backward()
             optimiser.step()
     for name, value in weights_of(model, "forward_lm").items():
-        same(value, plain.state_dict()[name], CLOSE, name)
+        assert_close(value, plain.state_dict()[name], CLOSE, name)
     before = weights_of(elmo(num_layers=2), "backward_lm")
     after = weights_of(model, "backward_lm")
     assert all((after[name] - before[name]).abs().max() > 0.1 for name in before)
@@ -68,7 +70,7 @@ def test_backward_scores_sum_to_one_over_sequences_of_a_length() -> None:
     tokens, lengths = every_sequence(model.task)
     with torch.no_grad():
         total = model.backward_log_prob(tokens, lengths).sum(1).exp().sum()
-    same(total, torch.ones(()), CLOSE, "total")
+    assert_close(total, torch.ones(()), CLOSE, "total")
 
 
 def test_one_word_in_two_contexts_has_two_representations() -> None:
@@ -109,7 +111,7 @@ def test_padding_does_not_reach_a_representation() -> None:
     with torch.no_grad():
         before = model.represent(tokens, lengths)
         after = model.represent(tokens.masked_fill(~there, 2), lengths)
-    same(after[there], before[there], SAME, "representations")
+    assert_close(after[there], before[there], SAME, "representations")
 
 
 def test_a_mix_can_pick_any_layer_and_starts_as_their_mean() -> None:
@@ -124,9 +126,9 @@ def test_a_mix_can_pick_any_layer_and_starts_as_their_mean() -> None:
             picked.append(model.represent(tokens, lengths, mix))
         plain = model.represent(tokens, lengths)
     assert mean.shape == (*tokens.shape, 2 * WIDTH)
-    same(mean, torch.stack(picked).mean(0), CLOSE, "mean of layers")
-    same(picked[2], plain[..., : 2 * WIDTH], CLOSE, "uppermost layer")
-    same(picked[0][..., :WIDTH], plain[..., 2 * WIDTH :], CLOSE, "static part")
+    assert_close(mean, torch.stack(picked).mean(0), CLOSE, "mean of layers")
+    assert_close(picked[2], plain[..., : 2 * WIDTH], CLOSE, "uppermost layer")
+    assert_close(picked[0][..., :WIDTH], plain[..., 2 * WIDTH :], CLOSE, "static part")
     mix = LayerMix(3)
     model.represent(tokens, lengths, mix).sum().backward()
     assert mix.logits.grad is not None

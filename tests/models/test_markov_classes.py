@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import ALWAYS, LENGTH, NEVER, VOCAB, copied, put, row, same_model, sees
 from tests.tiny import CLOSE, batch, every_sequence, tiny
 
@@ -49,7 +49,7 @@ def test_as_many_classes_as_words_are_any_bigram() -> None:
     wanted = torch.softmax(2 * torch.randn(VOCAB, VOCAB), dim=1)
     put(model, {"embedding.weight": torch.eye(VOCAB), "words.means": wanted.log()})
     put(model, {"gate.weight": ALWAYS * torch.eye(VOCAB), "gate.bias": 0.0})
-    same(bigram(model), wanted, CLOSE, "P(v | s)")
+    assert_close(bigram(model), wanted, CLOSE, "P(v | s)")
 
 
 def test_the_hidden_markov_bigram_is_the_two_step_conditional() -> None:
@@ -64,25 +64,25 @@ def test_the_hidden_markov_bigram_is_the_two_step_conditional() -> None:
         ]
         before = [start[y] * says[y, s] for y in range(3)]
         expected[s, v] = torch.stack(both).sum() / torch.stack(before).sum()
-    same(bigram(model), expected.detach(), CLOSE, "P(v | s)")
+    assert_close(bigram(model), expected.detach(), CLOSE, "P(v | s)")
 
 
 def test_a_state_that_stays_says_the_next_word() -> None:
     """Tr = I: P(v | s) = Σ_z P(z | s) P(v | z)."""
     model = row("local_hmm")
     put(model, {"transition": NEVER * (1 - torch.eye(3))})
-    filtered = model.filtered(torch.arange(VOCAB)[None])[0].detach()
-    same(bigram(model), filtered @ words(model), CLOSE, "P(v | s)")
+    filtered = model.filter_states(torch.arange(VOCAB)[None])[0].detach()
+    assert_close(bigram(model), filtered @ words(model), CLOSE, "P(v | s)")
 
 
 def test_a_state_that_forgets_is_a_unigram() -> None:
     model = row("local_hmm")
     put(model, {"transition": model.transition[:1].expand(3, 3)})
     matrix = bigram(model)
-    same(matrix, matrix[:1].expand_as(matrix), CLOSE, "P(v | s)")
+    assert_close(matrix, matrix[:1].expand_as(matrix), CLOSE, "P(v | s)")
     prior = model.prior()
     assert prior is not None
-    same(matrix[0], prior.exp().detach() @ words(model), CLOSE, "P(v)")
+    assert_close(matrix[0], prior.exp().detach() @ words(model), CLOSE, "P(v)")
 
 
 @pytest.mark.parametrize("name", ["bigram_latent_crf", "trigram_latent_crf"])
@@ -99,7 +99,7 @@ def test_one_hop_enumerates_its_chain() -> None:
     model = row("bigram_latent_crf")
     phi = model.potentials(model.embedding.weight).view(VOCAB, 3, 3).exp().detach()
     reached = phi.sum(1) / phi.sum((1, 2))[:, None]
-    same(bigram(model), reached @ words(model), CLOSE, "P(v | s)")
+    assert_close(bigram(model), reached @ words(model), CLOSE, "P(v | s)")
 
 
 @pytest.mark.parametrize("norm", list(Norm))
@@ -117,7 +117,9 @@ def test_two_hops_enumerate_their_chain(norm: Norm) -> None:
         alpha = first.sum(1) / first.sum((1, 2))[:, None]
         reached = torch.einsum("bz,bzy->by", alpha, second)
         expected = (reached / reached.sum(1, keepdim=True)) @ says
-        same(next_log_prob(model, tokens[:, :t]).exp(), expected, CLOSE, f"after {t} tokens")
+        assert_close(
+            next_log_prob(model, tokens[:, :t]).exp(), expected, CLOSE, f"after {t} tokens"
+        )
 
 
 def test_the_sphere_changes_nothing_that_is_on_it() -> None:
@@ -136,4 +138,4 @@ def test_the_posterior_is_bayes_rule(name: str) -> None:
     tokens, lengths = batch(model.task)
     joint = model.log_weights(tokens[:, :-1]).exp() * words(model).T[tokens[:, 1:]]
     expected = (joint / joint.sum(-1, keepdim=True)).transpose(1, 2)
-    same(model.posterior(tokens, lengths).detach(), expected.detach(), CLOSE, "posterior")
+    assert_close(model.posterior(tokens, lengths).detach(), expected.detach(), CLOSE, "posterior")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import LanguageModel
-from tests.laws.ask import log_prob, same
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import VOCAB, copied, put, row, same_model
 from tests.tiny import CLOSE, FINE, SAME, every_sequence, quick
 
@@ -33,7 +33,7 @@ def test_one_group_is_the_aggregate_markov_model_and_its_own_bound() -> None:
     copied(one, plain, *CLASSES)
     same_model(one, plain)
     tokens, lengths = every_sequence(one.task)
-    same(one.bound(tokens).detach(), log_prob(one, tokens, lengths)[:, 1:], CLOSE, "bound")
+    assert_close(one.bound(tokens).detach(), log_prob(one, tokens, lengths)[:, 1:], CLOSE, "bound")
 
 
 def test_even_factors_lose_all_but_one_vocabulary() -> None:
@@ -43,7 +43,7 @@ def test_even_factors_lose_all_but_one_vocabulary() -> None:
         put(model, {"words.means": 0.0})
         tokens, lengths = every_sequence(model.task)
         gap = log_prob(model, tokens, lengths)[:, 1:] - model.bound(tokens).detach()
-        same(gap, torch.full_like(gap, (groups - 1) * log(VOCAB)), CLOSE, "gap")
+        assert_close(gap, torch.full_like(gap, (groups - 1) * log(VOCAB)), CLOSE, "gap")
 
 
 def test_the_product_is_the_normalised_product_of_its_groups() -> None:
@@ -60,7 +60,7 @@ def test_the_product_is_the_normalised_product_of_its_groups() -> None:
     product = factors[0] * factors[1]
     expected = product / product.sum(1, keepdim=True)
     found = log_prob(model, tokens, lengths)[:, 1:].exp()
-    same(found, expected[tokens[:, :-1], tokens[:, 1:]], CLOSE, "P(v | s)")
+    assert_close(found, expected[tokens[:, :-1], tokens[:, 1:]], CLOSE, "P(v | s)")
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3])
@@ -80,7 +80,7 @@ def test_joint_states_and_words_give_one_normaliser(groups: int) -> None:
         slopes.append((found.detach(), *gradients(model, found)))
     for parts in slopes[1:]:
         for one, other in zip(slopes[0], parts, strict=True):
-            same(one, other, FINE, "normaliser or slope")
+            assert_close(one, other, FINE, "normaliser or slope")
 
 
 def gradients(model: LanguageModel, found: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -93,7 +93,7 @@ def test_only_training_may_use_the_bound() -> None:
     exact, bound = row(NAME), row(NAME, objective="bound")
     tokens, lengths = every_sequence(exact.task)
     for training in (False, True):
-        same(
+        assert_close(
             log_prob(bound, tokens, lengths, training=training)[:, 1:],
             bound.bound(tokens).detach() if training else log_prob(exact, tokens, lengths)[:, 1:],
             SAME,
@@ -105,4 +105,4 @@ def test_each_group_has_its_share_of_the_posterior() -> None:
     model = row(NAME, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     by_group = model.posterior(tokens, lengths).unflatten(1, (2, 3)).sum(2)
-    same(by_group.detach(), torch.full_like(by_group, 1 / 2), CLOSE, "mass of a group")
+    assert_close(by_group.detach(), torch.full_like(by_group, 1 / 2), CLOSE, "mass of a group")

@@ -6,7 +6,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.ask import next_log_prob, same
+from tests.laws.support import assert_close, next_log_prob
 from tests.models.limits import copied, put, row, same_model, sees
 from tests.tiny import CLOSE, every_sequence
 
@@ -37,7 +37,9 @@ def test_scores_are_the_equation(pad: str) -> None:
         )
         weights = torch.softmax(sum(terms), dim=1)
         expected = weights @ torch.softmax(model.words.means @ table.T, dim=1)
-        same(next_log_prob(model, tokens[:, :t]).exp(), expected.detach(), CLOSE, f"after {t}")
+        assert_close(
+            next_log_prob(model, tokens[:, :t]).exp(), expected.detach(), CLOSE, f"after {t}"
+        )
 
 
 def test_one_lag_twice_as_loud_is_the_aggregate_markov_model() -> None:
@@ -82,7 +84,7 @@ def test_the_pad_is_not_on_the_sphere() -> None:
     x = normalise_vectors(model.embedding(prefix[:, 0]), Norm.RMS)
     logits = model.lags[0](x) / 2 + model.lags[1](torch.full((1, 4), 0.5)) / 4
     found = model.log_weights(prefix)[:, 0]
-    same(found.detach(), torch.log_softmax(logits, dim=1).detach(), CLOSE, "after <start>")
+    assert_close(found.detach(), torch.log_softmax(logits, dim=1).detach(), CLOSE, "after <start>")
 
 
 def test_the_published_norm_says_that_it_leaks() -> None:

@@ -6,7 +6,7 @@ import torch
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import ALWAYS, LENGTH, NEVER, copied, put, reorder, row, same_model, sees
 from tests.tiny import CLOSE, batch, every_sequence
 
@@ -36,7 +36,7 @@ def test_a_window_over_the_whole_prefix_has_no_order() -> None:
     prefix = every_sequence(model.task)[0][:, :4]
     for order in ([1, 0, 2], [2, 1, 0]):
         moved = reorder(prefix, torch.tensor(order), at=1)
-        same(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
+        assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
 
 
 def test_the_prior_of_the_window_is_even_over_what_there_is() -> None:
@@ -45,7 +45,7 @@ def test_the_prior_of_the_window_is_even_over_what_there_is() -> None:
         [[1, 1 / 2, 1 / 3, 0], [0, 1 / 2, 1 / 3, 1 / 3], [0, 0, 1 / 3, 1 / 3], [0, 0, 0, 1 / 3]]
     )
     assert prior is not None
-    same(prior.exp(), expected, CLOSE, "P(a | t)")
+    assert_close(prior.exp(), expected, CLOSE, "P(a | t)")
 
 
 def test_all_mass_on_the_previous_token_is_the_bigram() -> None:
@@ -75,7 +75,7 @@ def test_the_prior_sums_to_one_over_earlier_tokens_only(name: str) -> None:
     prior = row(name).prior()
     assert prior is not None
     by_parent = prior.exp().unflatten(0, (LENGTH - 1, -1)).sum(1)
-    same(by_parent.sum(0), torch.ones(LENGTH - 1), CLOSE, "P(a | t)")
+    assert_close(by_parent.sum(0), torch.ones(LENGTH - 1), CLOSE, "P(a | t)")
     assert not by_parent.tril(-1).any()
     assert by_parent.diagonal().all()  # the previous token is always a candidate
 
@@ -158,4 +158,4 @@ def test_aligned_classes_equal_their_sums() -> None:
         s = tokens[b].tolist()
         prior = torch.softmax(model.alignment.logits[:t, t], dim=0)
         terms = [prior[a] * classes[s[a], z] * words[z, s[t]] for a in range(t) for z in range(3)]
-        same(found[b, t], torch.stack(terms).sum().detach(), CLOSE, f"P(s_{t})")
+        assert_close(found[b, t], torch.stack(terms).sum().detach(), CLOSE, f"P(s_{t})")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.ask import next_log_prob, same
+from tests.laws.support import assert_close, next_log_prob
 from tests.models.limits import NEVER, copied, put, row, same_model
 from tests.tiny import CLOSE, every_sequence
 
@@ -45,7 +45,7 @@ def test_the_mapped_vector_is_not_normalised(norm: Norm) -> None:
     w = torch.softmax(model.gate(x), dim=1)
     expected = w[:, :1] * torch.softmax(model.map(x) @ table.T, dim=1)
     expected = expected + w[:, 1:] @ torch.softmax(k @ table.T, dim=1)
-    same(next_log_prob(model, prefix).exp(), expected.detach(), CLOSE, "P(v | s)")
+    assert_close(next_log_prob(model, prefix).exp(), expected.detach(), CLOSE, "P(v | s)")
 
 
 def test_the_sphere_changes_nothing_that_is_on_it() -> None:

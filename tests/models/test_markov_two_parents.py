@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from tests.largest import Largest
-from tests.laws.ask import log_prob, same
+from tests.largest_tensor import LargestTensorMode
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import LENGTH, NEVER, copied, put, row, same_model
 from tests.tiny import CLOSE, batch, tiny
 
@@ -34,9 +34,9 @@ def test_scores_and_posterior_equal_their_sums() -> None:
     for b, s in enumerate(tokens.tolist()):
         for t in range(1, LENGTH):
             joint = terms(model, s, t)
-            same(scores[b, t].exp(), joint.sum(), CLOSE, f"P(s_{t})")
+            assert_close(scores[b, t].exp(), joint.sum(), CLOSE, f"P(s_{t})")
             expected = joint.sum(0) / joint.sum()
-            same(posterior[b, :t, t - 1].detach(), expected, CLOSE, f"P(j | s_{t})")
+            assert_close(posterior[b, :t, t - 1].detach(), expected, CLOSE, f"P(j | s_{t})")
             assert not posterior[b, t:, t - 1].any()
 
 
@@ -66,13 +66,15 @@ def test_a_symmetric_model_does_not_tell_its_parents_apart() -> None:
     tokens, lengths = batch(model.task)
     posterior = model.posterior(tokens, torch.full_like(lengths, LENGTH))
     joint = terms(model, tokens[0].tolist(), LENGTH - 1)
-    same(posterior[0, :, -1].detach(), joint.sum(1) / joint.sum(), CLOSE, "the first parent's")
+    assert_close(
+        posterior[0, :, -1].detach(), joint.sum(1) / joint.sum(), CLOSE, "the first parent's"
+    )
 
 
 def test_no_tensor_holds_two_parents_a_child_and_a_class() -> None:
     count, length, components = SIZES.values()
     model = tiny("two_parent_aggregate_markov", length=length, components=components)
     tokens, lengths = batch(model.task, count=count)
-    with Largest() as seen:
+    with LargestTensorMode() as seen:
         model.log_prob(tokens, lengths).sum().backward()
-    assert seen.numbers <= count * (length - 1) ** 2 * components
+    assert seen.max_numel <= count * (length - 1) ** 2 * components

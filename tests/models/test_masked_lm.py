@@ -10,7 +10,7 @@ from lmzoo import zoo
 from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_words
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, SAME, batch
 
@@ -69,7 +69,7 @@ def test_the_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap:
         y = model.encode(how.tokens, lengths, how.hidden)
         dense = model.emission.dense(y, model.embedding.weight)
     expected = dense.gather(-1, tokens[..., None])[..., 0] * there
-    same(found, expected, CLOSE, "objective")
+    assert_close(found, expected, CLOSE, "objective")
     assert how.hidden.equal(there & (hide == 1.0))
     assert (how.tokens == tokens).all() == (swap == 0.0)
 
@@ -101,8 +101,8 @@ def test_the_score_hides_one_word_at_a_time(emission: str) -> None:
             dense = model.emission.dense(y[:, u], model.embedding.weight)
         expected = dense.gather(1, tokens[:, u : u + 1])[:, 0]
         there = u < lengths
-        same(scores[there, u], expected[there], CLOSE, f"score at {u}")
-        same(dense.exp().sum(1), torch.ones(len(tokens)), CLOSE, "total")
+        assert_close(scores[there, u], expected[there], CLOSE, f"score at {u}")
+        assert_close(dense.exp().sum(1), torch.ones(len(tokens)), CLOSE, "total")
 
 
 def test_a_word_is_guessed_from_both_sides_and_not_from_itself() -> None:
@@ -128,7 +128,7 @@ def test_the_next_word_is_the_one_hidden_behind_the_prefix() -> None:
         with torch.no_grad():
             last = model.guesses(tokens[:, : t + 1], lengths)[:, -1]
             expected = model.emission.dense(last, model.embedding.weight)
-        same(next_log_prob(model, tokens[:, :t]), expected, CLOSE, f"next after {t}")
+        assert_close(next_log_prob(model, tokens[:, :t]), expected, CLOSE, f"next after {t}")
 
 
 def test_shares_beyond_the_whole_are_refused() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmzoo.contract import START, LanguageModel, scored_mask
 from lmzoo.functional.noise_contrastive import expected_contrast
-from tests.laws.ask import log_prob, same
+from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, batch, tiny
 
 VOCAB, COUNT = 5, 200
@@ -65,10 +65,10 @@ def test_what_is_scored_is_normalised_again() -> None:
     with torch.no_grad():
         model.bias += 3.0  # moves every log Z by 3, no probability
         moved = model.log_normalisers(tokens, lengths)
-        same(log_prob(model, tokens, lengths), before, CLOSE, "scores")
+        assert_close(log_prob(model, tokens, lengths), before, CLOSE, "scores")
         model.bias -= 3.0
         apart = moved - model.log_normalisers(tokens, lengths)
-    same(apart, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
+    assert_close(apart, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
 
 
 @pytest.mark.parametrize("learned", [False, True])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.contract import scored_mask
-from tests.laws.ask import log_prob, loss, same
+from tests.laws.support import assert_close, log_prob, loss
 from tests.models.limits import ALWAYS, NEVER, copied, put, row, same_model
 from tests.tiny import CLOSE, batch, every_sequence, quick
 
@@ -31,7 +31,7 @@ def test_the_tied_unigram_is_the_bigram_after_the_pad() -> None:
     table = model.embedding.weight
     unigram = torch.log_softmax(model.transition(torch.ones(4)) @ table.T, dim=-1).detach()
     tokens, lengths = every_sequence(model.task)
-    same(log_prob(model, tokens, lengths)[:, 1:], unigram[tokens[:, 1:]], CLOSE, "unigram")
+    assert_close(log_prob(model, tokens, lengths)[:, 1:], unigram[tokens[:, 1:]], CLOSE, "unigram")
 
 
 def test_even_weights_are_the_mean_of_unigram_and_bigram() -> None:
@@ -44,7 +44,7 @@ def test_even_weights_are_the_mean_of_unigram_and_bigram() -> None:
         put(part, {"weights.logits": torch.tensor(logits)})
         parts.append(log_prob(part, tokens, lengths)[:, 1:].exp())
     expected = (parts[0] + parts[1]) / 2
-    same(log_prob(model, tokens, lengths)[:, 1:].exp(), expected, CLOSE, "half of each")
+    assert_close(log_prob(model, tokens, lengths)[:, 1:].exp(), expected, CLOSE, "half of each")
 
 
 def test_a_free_unigram_is_best_where_it_is_the_empirical_one() -> None:
@@ -54,10 +54,10 @@ def test_a_free_unigram_is_best_where_it_is_the_empirical_one() -> None:
     put(model, {"weights.logits": torch.tensor([ALWAYS, NEVER]), "free": share.log()})
     found = loss(model, tokens, lengths)
     found.backward()
-    same(found.detach(), floor, CLOSE, "nats per token")
+    assert_close(found.detach(), floor, CLOSE, "nats per token")
     slope = model.get_parameter("free").grad
     assert slope is not None
-    same(slope, torch.zeros_like(slope), CLOSE, "slope at the optimum")
+    assert_close(slope, torch.zeros_like(slope), CLOSE, "slope at the optimum")
 
 
 def test_one_transition_is_the_interpolated_bigram() -> None:
@@ -105,7 +105,7 @@ def test_no_mixture_of_unigrams_beats_the_empirical_unigram(components: int, see
     scores = log_prob(model, tokens, lengths)[:, 1:]
     for v in range(model.task.vocab):
         told = scores[tokens[:, 1:] == v]
-        same(told, told[:1].expand_as(told), CLOSE, f"log P({v})")
+        assert_close(told, told[:1].expand_as(told), CLOSE, f"log P({v})")
     _, floor = entropy(tokens, lengths, model.task.vocab)
     assert -scores.mean() >= floor - CLOSE
 

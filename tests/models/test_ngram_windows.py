@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import ALWAYS, copied, put, reorder, row, same_model, sees
 from tests.tiny import CLOSE, every_sequence
 
@@ -24,7 +24,7 @@ def test_a_window_of_one_is_the_log_bilinear_bigram() -> None:
     bigram = torch.log_softmax(model.transition(table) @ table.T, dim=-1)
     tokens, lengths = every_sequence(model.task)
     expected = bigram[tokens[:, :-1], tokens[:, 1:]].detach()
-    same(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "bigram")
+    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "bigram")
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -37,7 +37,9 @@ def test_permuting_weights_with_positions_changes_nothing(order: tuple[int, ...]
     tokens, _ = every_sequence(one.task)
     oldest_first = torch.tensor([2 - order[2 - i] for i in range(3)])
     moved = reorder(tokens[:, :4], oldest_first, at=1)
-    same(next_log_prob(other, moved), next_log_prob(one, tokens[:, :4]), CLOSE, "moved window")
+    assert_close(
+        next_log_prob(other, moved), next_log_prob(one, tokens[:, :4]), CLOSE, "moved window"
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -45,7 +47,7 @@ def test_even_permutations_ignore_the_order_of_the_window(order: tuple[int, ...]
     model = row("permutation_log_bilinear", window=3, weights="uniform")
     prefix = every_sequence(model.task)[0][:, :4]
     moved = reorder(prefix, torch.tensor(order), at=1)
-    same(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
+    assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
 
 
 @pytest.mark.parametrize("window", [1, 3])
@@ -86,7 +88,9 @@ def test_different_maps_are_averaged_as_probabilities() -> None:
         put(part, {"transition.weight": maps.weight.chunk(2)[k]})
         put(part, {"transition.bias": maps.bias.chunk(2)[k]})
     each = torch.stack([log_prob(part, tokens, lengths) for part in parts])[..., 1:]
-    same(log_prob(mixed, tokens, lengths)[:, 1:].exp(), each.exp().mean(0), CLOSE, "mixture")
+    assert_close(
+        log_prob(mixed, tokens, lengths)[:, 1:].exp(), each.exp().mean(0), CLOSE, "mixture"
+    )
 
 
 @pytest.mark.parametrize("window", [1, 3])
@@ -105,4 +109,4 @@ def test_an_untied_network_computes_its_equation(activation: str) -> None:
     x = model.embedding(prefix[:, [2, 1]]).flatten(1)
     hidden = getattr(torch.nn.functional, activation)(model.layers[0](x))
     expected = torch.log_softmax(model.layers[1](hidden) @ model.output.weight.T, dim=-1)
-    same(next_log_prob(model, prefix), expected.detach(), CLOSE, "network")
+    assert_close(next_log_prob(model, prefix), expected.detach(), CLOSE, "network")

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, batch, every_sequence
 
@@ -27,7 +27,7 @@ def test_it_is_torchs_network_on_one_hot_vectors() -> None:
         h, _ = library(words[:, :-1], torch.ones(1, len(tokens), model.config.width))
         expected = model.write(h).log_softmax(-1)
     expected = (expected * words[:, 1:]).sum(-1)
-    same(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
 
 
 def test_its_columns_are_embeddings() -> None:
@@ -40,7 +40,7 @@ def test_its_columns_are_embeddings() -> None:
         for x in table(tokens).unbind(1):
             h = torch.tanh(x + model.read.bias + h @ model.carry.weight.T)
         expected = model.write(h).log_softmax(-1)
-    same(next_log_prob(model, tokens), expected, CLOSE, "next")
+    assert_close(next_log_prob(model, tokens), expected, CLOSE, "next")
 
 
 def test_words_are_as_wide_as_the_vocabulary_and_nothing_is_tied() -> None:

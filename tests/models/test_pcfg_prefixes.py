@@ -8,7 +8,7 @@ from lmzoo.functional.inside import from_first, inside
 from lmzoo.functional.prefix import prefixes
 from lmzoo.functional.semiring import LOG
 from lmzoo.models.grammar.pcfg import leaves
-from tests.largest import Largest
+from tests.largest_tensor import LargestTensorMode
 from tests.models.grammars import ended, sentences, tiny_pcfg
 
 
@@ -81,12 +81,12 @@ def _charts(model, words, limit):
         return x
 
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
-    with Largest() as largest, hooks:
+    with LargestTensorMode() as largest, hooks:
         chart = inside(log_leaves, grammar.rules, LOG, limit)
         begun = prefixes(log_leaves, grammar.rules, chart, limit)
     total = (from_first(chart)[:, 1:, :2] + from_first(begun)[:, 1:, :2]).sum()
     (gradient,) = torch.autograd.grad(total, model.rules)
-    return total, gradient, sum(kept.values()), largest.numbers
+    return total, gradient, sum(kept.values()), largest.max_numel
 
 
 def test_pieces_bound_memory_and_change_neither_values_nor_gradients():

@@ -6,7 +6,7 @@ import torch
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.scan.tokens import Words
 from lmzoo.models.recurrent import recurrent_lm
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE, tiny
 
 FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
@@ -21,10 +21,10 @@ def test_values_and_gradients(norm: Norm, tokens: torch.Tensor) -> None:
     ours, plain = model._inputs(tokens), normalise_sequence(model.embedding(tokens), norm)
     assert isinstance(ours, Words) == (tokens is MANY and not norm.over_time)
     ours = ours.vectors() if isinstance(ours, Words) else ours
-    same(ours.detach(), plain.detach(), FINE, "inputs")
+    assert_close(ours.detach(), plain.detach(), FINE, "inputs")
     upstream = torch.randn(plain.shape, dtype=torch.float64)
     one, other = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
-    same(one, other, FINE, "gradient")
+    assert_close(one, other, FINE, "gradient")
 
 
 def test_many_positions_are_not_normalised_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,4 +49,4 @@ def test_scores_of_words_are_those_of_their_vectors(
     words = model._inputs(tokens[:, :-1])
     assert isinstance(words, Words)
     monkeypatch.setattr(model, "_inputs", lambda tokens: words.vectors())
-    same(scores, model.score_tokens(tokens, lengths), FINE, "scores")
+    assert_close(scores, model.score_tokens(tokens, lengths), FINE, "scores")

@@ -6,7 +6,7 @@ from torch import nn
 
 from lmzoo import zoo
 from lmzoo.errors import UserError
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.models.limits import row
 from tests.tiny import CLOSE, every_sequence, tiny
 
@@ -26,7 +26,7 @@ def test_three_layers_are_the_librarys(cell: str) -> None:
     h = theirs(x, (ones, ones) if cell == "lstm" else ones)[0]
     dense = torch.log_softmax(h[:, -1] @ model.embedding.weight.T, dim=-1)
     found = model.next_log_prob(every_sequence(model.task)[0][:, :4])
-    same(found.detach(), dense.detach(), CLOSE, "P(v | s_<t)")
+    assert_close(found.detach(), dense.detach(), CLOSE, "P(v | s_<t)")
 
 
 def test_the_first_layer_starts_as_the_only_one_would() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.laws.ask import next_log_prob, same
+from tests.laws.support import assert_close, next_log_prob
 from tests.models.limits import copied, put, row, same_model
 from tests.tiny import CLOSE, every_sequence
 
@@ -31,4 +31,4 @@ def test_the_skip_carries_the_last_token_only() -> None:
     expected = torch.log_softmax(
         (h + x[:, -1] @ model.skip.weight.T) @ model.embedding.weight.T, dim=1
     )
-    same(next_log_prob(model, prefix), expected.detach(), CLOSE, "P(v | s_<t)")
+    assert_close(next_log_prob(model, prefix), expected.detach(), CLOSE, "P(v | s_<t)")

@@ -10,11 +10,11 @@ from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.models.seq2seq.reader import at_last, read, read_backward
 from tests.data.refused import refused
-from tests.laws.ask import log_prob, same
 from tests.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from tests.laws.density import law_scores_agree, law_sums_to_one
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import copied, put, row
-from tests.tiny import CLOSE, every_sequence, given, sources, tiny
+from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
 
 E, S, LENGTHS = 3, 5, torch.tensor([5, 1, 3])
 LIBRARY = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -47,11 +47,11 @@ def test_both_ways_is_torchs_bidirectional_layer(name: str) -> None:
     final = (final,) if name == "gru" else final
     real = (torch.arange(S) < LENGTHS[:, None])[..., None]
     for d, (h, state) in enumerate((read(there, x, LENGTHS), read_backward(back, x, LENGTHS))):
-        same(h * real, outputs[..., d * E : (d + 1) * E], CLOSE, f"outputs, direction {d}")
+        assert_close(h * real, outputs[..., d * E : (d + 1) * E], CLOSE, f"outputs, direction {d}")
         for part, expected in zip(state, final, strict=True):
-            same(part, expected[d], CLOSE, f"final state, direction {d}")
+            assert_close(part, expected[d], CLOSE, f"final state, direction {d}")
     h, state = read(there, x, LENGTHS)
-    same(at_last(h, LENGTHS), state[0], CLOSE, "the output at the last token")
+    assert_close(at_last(h, LENGTHS), state[0], CLOSE, "the output at the last token")
 
 
 @torch.no_grad()
@@ -61,7 +61,7 @@ def test_backward_is_forward_on_each_source_turned_round() -> None:
     found, _ = read_backward(cell, x, LENGTHS)
     for i, n in enumerate(LENGTHS.tolist()):
         turned, _ = read(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
-        same(found[i : i + 1, :n], turned.flip(1), CLOSE, f"source of {n} tokens")
+        assert_close(found[i : i + 1, :n], turned.flip(1), CLOSE, f"source of {n} tokens")
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -76,7 +76,7 @@ def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(
             _, state = read(model.encoder, model.source_embedding(source[None]), n[None])
         put(plain, {"starts.vectors": torch.cat(state, dim=-1)})
         one = source.expand(len(tokens), -1), n.expand(len(tokens))
-        same(
+        assert_close(
             log_prob(model, tokens, lengths, *one),
             log_prob(plain, tokens, lengths),
             CLOSE,
@@ -144,7 +144,7 @@ def test_the_attention_model_unrolled_by_hand() -> None:
         dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
         expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
         found = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
-        same(found[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
+        assert_close(found[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
 
 
 @torch.no_grad()
@@ -154,7 +154,7 @@ def test_weights_sum_to_one_and_pads_get_none() -> None:
     tokens, _ = every_sequence(model.task)
     look = model.attention_map(tokens[:6], source, n)
     assert look.shape == (6, model.task.length, model.task.source_length)
-    same(look.sum(-1), torch.ones(look.shape[:2]), CLOSE, "Σ p")
+    assert_close(look.sum(-1), torch.ones(look.shape[:2]), CLOSE, "Σ p")
     beyond = (torch.arange(look.shape[2]) >= n[:, None])[:, None].expand_as(look)
     assert beyond.any()
     assert (look[beyond] == 0).all()
@@ -168,7 +168,7 @@ def test_of_a_source_of_one_token_all_is_its_vector(*, bidirectional: bool) -> N
     source, n = sources(model.task, 6)
     carried = model.start(source, torch.ones_like(n))
     h_att, p = model.attend(carried)
-    same(h_att, carried.source[:, 0], CLOSE, "h_att")
+    assert_close(h_att, carried.source[:, 0], CLOSE, "h_att")
     assert p.tolist() == [[1, 0, 0]] * 6
 
 
@@ -189,7 +189,7 @@ def test_without_what_it_looks_at_it_is_seq2seq(monkeypatch: pytest.MonkeyPatch)
         return torch.zeros_like(h_att), p
 
     monkeypatch.setattr(model, "attend", blind)
-    same(log_prob(model, tokens, lengths), expected, CLOSE, "scores")
+    assert_close(log_prob(model, tokens, lengths), expected, CLOSE, "scores")
 
 
 @torch.no_grad()
@@ -203,4 +203,4 @@ def test_both_encoders_are_read() -> None:
         moved = (model.start(source, n).source - model.start(changed, n).source).abs().amax((0, 2))
         assert (moved[:-1] > 1e-4).all() == bidirectional
         assert moved[-1] > 1e-4
-    assert given(model, 2)[0].shape == (2, 3)
+    assert default_source(model, 2)[0].shape == (2, 3)

@@ -9,8 +9,8 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.models.seq2seq.spans import corrupt, hidden, spans, spans_around
 from tests.data.refused import refused
-from tests.laws.ask import log_prob, next_log_prob, same
 from tests.laws.density import law_next_is_a_distribution
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, SAME, batch, every_sequence
 
@@ -97,7 +97,9 @@ def test_all_fillings_of_the_spans_sum_to_one(
     rest = tokens.masked_fill(masked, 0)
     for kept in rest.unique(dim=0):
         total = scores[(rest == kept).all(1)].double().sum(1).exp().sum()
-        same(total, torch.ones_like(total), CLOSE, f"total of all fillings of {kept.tolist()}")
+        assert_close(
+            total, torch.ones_like(total), CLOSE, f"total of all fillings of {kept.tolist()}"
+        )
 
 
 @torch.no_grad()
@@ -135,7 +137,7 @@ def test_evaluation_hides_every_token_in_spans_all_share_and_training_draws_afre
         drawn = seen[3 * t - 3 : 3 * t]
         assert all(masked[0, t] for masked in drawn), f"token {t} is not hidden"
         each = torch.stack([score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn])
-        same(found[:, t], each.mean(0), CLOSE, f"mean over the draws at {t}")
+        assert_close(found[:, t], each.mean(0), CLOSE, f"mean over the draws at {t}")
     assert len(seen) == 3 * (tokens.shape[1] - 1)
     seen.clear()
     for noise in (0, 1):
@@ -154,7 +156,7 @@ def test_a_score_is_in_nats_per_hidden_token_in_evaluation_and_in_training() -> 
         uniform = -math.log(model.task.vocab)
         scored = torch.arange(1, tokens.shape[1]) < lengths[:, None]
         found = log_prob(model, tokens, lengths)[:, 1:][scored]
-        same(found, torch.full_like(found, uniform), CLOSE, "a hidden token")
+        assert_close(found, torch.full_like(found, uniform), CLOSE, "a hidden token")
         raised = log_prob(model, tokens, lengths, training=True)[:, 1:][scored]
         assert raised.mean().item() == pytest.approx(uniform, rel=0.1)
 
@@ -166,7 +168,9 @@ def test_decoding_fills_a_span_behind_the_prefix(model: LanguageModel) -> None:
     n = torch.full((len(tokens),), 3)
     scores = model.score_hidden(tokens[:, :3], n, masks(len(tokens), 2)[:, :3])
     dense = next_log_prob(model, tokens[:, :2])
-    same(dense.gather(1, tokens[:, 2:3]), scores[:, 1:], CLOSE, "the token behind the prefix")
+    assert_close(
+        dense.gather(1, tokens[:, 2:3]), scores[:, 1:], CLOSE, "the token behind the prefix"
+    )
 
 
 def test_more_tokens_than_it_was_made_for_are_refused(model: LanguageModel) -> None:

@@ -11,7 +11,7 @@ from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from tests.blocks.test_attention_block import as_layer
 from tests.blocks.test_cross_block import as_decoder_layer, roughened
-from tests.laws.ask import log_prob, same
+from tests.laws.support import assert_close, log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, every_sequence, sources
 
@@ -51,7 +51,7 @@ def test_it_is_the_librarys_transformer(place: NormPlace) -> None:
     )
     dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
     expected = dense.gather(2, tokens[:, 1:, None])[..., 0].detach()
-    same(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
+    assert_close(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
 
 
 @pytest.mark.parametrize("place", list(NormPlace))

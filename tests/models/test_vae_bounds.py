@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.models.latent.vae import VAE
 from tests.laws import density
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.exact_latents import gaussian_elbo, gaussian_log_p, ternary_parts
 from tests.models.limits import row
 from tests.tiny import CLOSE, batch, every_sequence
@@ -42,7 +42,7 @@ def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
 def test_the_marginal_is_a_density_and_the_elbo_below_it(name: str) -> None:
     model = row(name, **TWO)
     elbo, log_p = exact(model, *every_sequence(model.task))
-    same(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
+    assert_close(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
     assert (elbo < log_p).all()
 
 
@@ -51,7 +51,7 @@ def test_the_quadrature_has_converged() -> None:
     model = row("gru_vae", **TWO)
     tokens, lengths = every_sequence(model.task)
     coarse = gaussian_log_p(model, tokens, lengths, nodes=24)
-    same(coarse, gaussian_log_p(model, tokens, lengths), 1e-3, "log P with fewer nodes")
+    assert_close(coarse, gaussian_log_p(model, tokens, lengths), 1e-3, "log P with fewer nodes")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,7 +64,7 @@ def test_the_bounds_are_ordered(name: str) -> None:
     (one, slip), (four, slip_4), (many, slip_m) = (
         mean_and_error(model.iw_bound(tokens, lengths, samples)) for samples in (1, 4, 32)
     )
-    same(one, elbo, 5 * slip.item(), "bound of one draw, and the ELBO")
+    assert_close(one, elbo, 5 * slip.item(), "bound of one draw, and the ELBO")
     assert one + 4 * (slip + slip_4) < four
     assert four + 4 * (slip_4 + slip_m) < many
     assert many < log_p + 4 * slip_m
@@ -78,9 +78,9 @@ def test_scores_total_the_elbo_in_training_and_in_evaluation(name: str) -> None:
     tokens, lengths = copies(model)
     elbo = exact(model, tokens[:1], lengths[:1])[0][0]
     found, error = mean_and_error(log_prob(model, tokens, lengths, training=True).sum(1))
-    same(found, elbo, 5 * error.item(), "mean training score")
+    assert_close(found, elbo, 5 * error.item(), "mean training score")
     found = log_prob(model, tokens[:1], lengths[:1]).sum()
-    same(found, elbo, 5 * error.item(), "evaluation score")
+    assert_close(found, elbo, 5 * error.item(), "evaluation score")
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def test_two_draws_are_a_bound_between_by_enumeration() -> None:
     assert (log_q.exp() * log_w).sum() < two < torch.logsumexp(log_q + log_w, dim=0)
     torch.manual_seed(1)
     found, error = mean_and_error(model.iw_bound(tokens, lengths, 2))
-    same(found, two, 5 * error.item(), "bound of two draws")
+    assert_close(found, two, 5 * error.item(), "bound of two draws")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,4 +110,4 @@ def test_the_next_token_comes_from_a_mixture_over_the_prior(name: str) -> None:
     )
     with torch.no_grad():
         log_p = exact(model, tokens, lengths)[1]
-    same(total, log_p, 0.05, "log P by decoding, and exactly")
+    assert_close(total, log_p, 0.05, "log P by decoding, and exactly")

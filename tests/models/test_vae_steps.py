@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from lmzoo.models.latent.vae import Memory
-from tests.laws.stepping import law_steps_agree
+from tests.laws.decoding import law_advance_equals_next_log_prob
 from tests.models.limits import row
 from tests.tiny import batch, tiny
 
@@ -31,7 +31,7 @@ VAES = ("gru_vae", "gru_ternary_vae")
 @pytest.mark.parametrize("fields", [fields for fields, _ in CASES])
 def test_steps_agree_whatever_is_carried(name: str, fields: dict[str, Any]) -> None:
     """The draws' weights differ: parameters are spread, so that states matter."""
-    law_steps_agree(row(name, **fields))
+    law_advance_equals_next_log_prob(row(name, **fields))
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.models.latent.vae import VAE
 from tests.laws import COMMON
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.models.exact_latents import every_latent, ternary_parts
 from tests.models.limits import row
 from tests.tiny import CLOSE, batch, tiny
@@ -77,7 +77,7 @@ def test_draws_are_ternary_and_nothing_is_added_to_the_score(
     assert set(z.flatten().tolist()) == {-1.0, 0.0, 1.0}
     pair = z[:2]
     told = model.reconstruction(tokens, lengths, pair, h)
-    same(told.detach(), model.decode(tokens, pair).detach(), CLOSE, "what is told")
+    assert_close(told.detach(), model.decode(tokens, pair).detach(), CLOSE, "what is told")
 
 
 @torch.no_grad()
@@ -87,9 +87,9 @@ def test_the_kl_is_its_sum_over_all_latents() -> None:
     h = model.hidden(tokens, lengths)
     z = every_latent(3)[:, None].expand(-1, len(h), -1)
     log_q = model.log_chosen(model.log_q(h), z)
-    same(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
+    assert_close(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
     expected = -(log_q.exp() * model.log_ratio(z, h)).sum(0)
-    same(model.kl(h), expected, CLOSE, "KL")
+    assert_close(model.kl(h), expected, CLOSE, "KL")
     assert (model.kl(h) > 0).all()
 
 
@@ -105,4 +105,4 @@ def test_draws_follow_q_and_p() -> None:
         (model.prior_draw(u[:, 0]), model.log_p().exp()),
     ):
         for value, p in zip((-1.0, 0.0, 1.0), expected.T, strict=True):
-            same((drawn == value).float().mean(0), p, error, f"frequency of {value}")
+            assert_close((drawn == value).float().mean(0), p, error, f"frequency of {value}")

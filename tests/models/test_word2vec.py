@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.contract import START, scored_mask
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import put
 from tests.tiny import CLOSE, batch, tiny
 
@@ -63,7 +63,7 @@ def test_the_score_is_the_sum_over_pairs_and_expected_noise(
                 expected += config.negatives * (q * logsigmoid(-other)).sum()
             for j in near:
                 expected -= config.l2 / 2 * (c[s[j]].square().sum() + w[s[t]].square().sum())
-            same(found[row, t], expected, CLOSE, f"score of word {t}")
+            assert_close(found[row, t], expected, CLOSE, f"score of word {t}")
 
 
 @pytest.mark.parametrize("mean", [None, False, True])
@@ -118,7 +118,7 @@ def test_skip_gram_ends_at_the_pointwise_mutual_information() -> None:
     expected = (pmi - torch.tensor(k).log())[seen]
     assert seen.sum() >= 12
     assert expected.std() > 0.3  # a flat table would prove little
-    same(found[seen], expected, 1e-3, "c · w")
+    assert_close(found[seen], expected, 1e-3, "c · w")
 
 
 @BOTH
@@ -142,10 +142,10 @@ def test_a_largest_norm_bounds_every_inner_product(name: str) -> None:
     assert windows.agreements().abs().max() <= 0.25 + 1e-6
     long = model.word.weight.norm(dim=-1) > 0.5
     assert long.any()
-    same(windows.w[long].norm(dim=-1), torch.full((int(long.sum()),), 0.5), CLOSE, "norms")
+    assert_close(windows.w[long].norm(dim=-1), torch.full((int(long.sum()),), 0.5), CLOSE, "norms")
     short = model.word.weight.detach() * 0.01
     put(model, {"word.weight": short})
-    same(model.windows(tokens, lengths).w, short, 0, "short vectors")
+    assert_close(model.windows(tokens, lengths).w, short, 0, "short vectors")
 
 
 @BOTH
@@ -158,14 +158,14 @@ def test_length_costs_if_asked(name: str) -> None:
     ].square().sum(-1)
     expected = -0.005 * (norms * windows.real).sum(-1) * scored_mask(tokens, lengths)[:, 1:]
     apart = log_prob(dear, tokens, lengths) - log_prob(free, tokens, lengths)
-    same(apart[:, 1:], expected.detach(), CLOSE, "price")
+    assert_close(apart[:, 1:], expected.detach(), CLOSE, "price")
 
 
 def test_one_context_is_its_own_mean() -> None:
     """In sequences of one word only `<start>` is near."""
     one, mean = vectors("word2vec_cbow", length=2), vectors("word2vec_cbow", length=2, mean=True)
     tokens, lengths = batch(one.task)
-    same(log_prob(one, tokens, lengths), log_prob(mean, tokens, lengths), CLOSE, "scores")
+    assert_close(log_prob(one, tokens, lengths), log_prob(mean, tokens, lengths), CLOSE, "scores")
 
 
 def test_the_softmax_form_reads_the_window_before() -> None:
@@ -175,7 +175,7 @@ def test_the_softmax_form_reads_the_window_before() -> None:
         seen = model.context.weight[prefix[:, -2:]]
         pooled = seen.mean(1) if mean else seen.sum(1)
         expected = (pooled @ model.word.weight.T).log_softmax(-1).detach()
-        same(next_log_prob(model, prefix), expected, CLOSE, "next")
+        assert_close(next_log_prob(model, prefix), expected, CLOSE, "next")
 
 
 def test_each_row_counts_what_its_noise_stands_for() -> None:

@@ -1,1 +1,1 @@
-"""Latent Markov models: a discrete latent stands between the last tokens and the next."""
+"""Latent Markov models: the last tokens give a discrete latent, the latent gives the next token."""

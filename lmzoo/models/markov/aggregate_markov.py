@@ -1,19 +1,16 @@
-r"""The aggregate Markov model: a bigram through K soft classes.
+r"""Aggregate Markov model: a bigram factored through K soft classes.
 
     P(z | s)      = softmax_z( A e(s) + a )
     P(v | z)      = softmax_v( Emb k_z )
     P(s_t | s_<t) = Σ_z P(s_t | z) P(z | s_{t-1})
 
-The bigram matrix is a product of a V x K and a K x V stochastic matrix, so of rank at
-most K; K = 1 is a unigram.
+e(s) and k_z are (E), A is (K, E), Emb is (V, E). The bigram matrix is the product of a V x K and a
+K x V stochastic matrix, so its rank is at most K. K = 1 is a unigram.
 
-Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 DLM10, "Remix"; zoo.md 2.
+Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
 """
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
@@ -23,7 +20,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import ComponentConfig
 
 
 @model(
@@ -31,15 +28,11 @@ from lmzoo.search_space import IntRange
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
 class AggregateMarkov(ComponentModel):
-    """A bigram factored through K soft classes."""
+    """Aggregate Markov model: a bigram factored through K soft classes."""
 
     @config
-    class Config:
-        """How wide the vectors are, how many classes there are."""
-
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
-        embedding_std: float | None = Field(None, gt=0)
+    class Config(ComponentConfig):
+        """Embedding and number of classes."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

@@ -1,13 +1,14 @@
-r"""The previous token conditions one transition between latent states.
+r"""Bigram latent CRF: the previous token conditions one transition between K latent states.
 
-    φ(s)          = Lin(E → K²)( e(s) )             K x K potentials, from z to z'
+    φ(s)          = Lin(E → K²)( e(s) )             potentials (K, K) from z to z'
     P(z' | s)     = softmax_z'( LSE_z φ(s)[z, z'] )
     P(s_t | s_<t) = Σ_z P(z | s_{t-1}) softmax( Emb k_z )[s_t]
 
-The chain starts evenly over z. If φ does not depend on z it is the aggregate Markov
-model, which is all it can express; S0 leaves its formula a placeholder.
+The initial state z is uniform. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not depend
+on z, this is the aggregate Markov model. S0 leaves the formula incomplete; this one follows its
+code.
 
-Lafferty et al. 2001 (the potentials); S0 DLM16; zoo.md 2.
+Source: Lafferty et al. 2001 (the potentials); S0 (DLM16).
 """
 
 from typing import Annotated
@@ -23,6 +24,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
@@ -31,16 +33,14 @@ from lmzoo.search_space import IntRange
     source="Lafferty et al. 2001; S0",
 )  # fmt: skip
 class BigramLatentCRF(ComponentModel):
-    """One token-conditioned transition between K states, from an even start."""
+    """Bigram latent CRF: the previous token conditions one transition of K states."""
 
     @config
-    class Config:
-        """How wide the vectors are, how many states there are."""
+    class Config(EmbeddingConfig):
+        """Embedding and number of states."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
-        """K; the potentials are K² per token."""
-        embedding_std: float | None = Field(None, gt=0)
+        """Number K of states. A token has K² potentials."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

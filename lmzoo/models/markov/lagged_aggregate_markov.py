@@ -1,13 +1,14 @@
-r"""The aggregate Markov model with W lags, each half as loud as the one before.
+r"""Lagged aggregate Markov model: W lags choose the class, each with half the previous weight.
 
     P(z | s_<t)   = softmax_z( Σ_{j=1..W} 2^-j (A_j c_j + a_j) )      c_j = N(e(s_{t-j}))
     P(v | z)      = softmax_v( exp(g_z) · Emb N(k_z) )                words = tied
     P(v | z)      = softmax_v( F_z )                                  words = free
 
-Before `<start>` stands a constant vector, never normalised: 1, or 1/√E.
+c_j and k_z are (E), A_j is (K, E), g is (K), F is (K, V), Emb is (V, E). The context before
+`<start>` is a constant vector that is not normalised: 1, or 1/√E. The S0 code of DLM22 divides by
+the standard deviation over time (norm=time_std), which leaks the future.
 
-S0 DLM20 (W = 4), DLM21 (free words), DLM24 (with g), DLM22 (with g, on the sphere; the
-published one divides by a spread over time and leaks the future); zoo.md 2.
+Source: S0 (DLM20 with W = 4; DLM21: free words; DLM24: with g; DLM22: with g and N = rms).
 """
 
 from enum import StrEnum
@@ -26,21 +27,22 @@ from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.errors import UserError
 from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.models.config import ComponentConfig
 from lmzoo.search_space import IntRange
 
 
 class WordTable(StrEnum):
-    """Whether P(v | z) is tied to the embeddings."""
+    """How P(v | z) is parameterised: tied to the embeddings or a free table."""
 
     TIED = "tied"
     FREE = "free"
 
 
 class Pad(StrEnum):
-    """The vector before `<start>`."""
+    """The context vector before `<start>`: all 1, or all 1/√E (unit length)."""
 
     ONES = "ones"
-    UNIT = "unit"  # 1/√E, of length one
+    UNIT = "unit"
 
 
 @model(
@@ -51,21 +53,20 @@ class Pad(StrEnum):
     source="S0",
 )
 class LaggedAggregateMarkov(ComponentModel):
-    """K soft classes chosen by the last W tokens together."""
+    """Aggregate Markov model whose K soft classes are chosen by the last W tokens."""
 
     @config
-    class Config:
-        """How many lags and classes there are, what is normalised, what words are tied to."""
+    class Config(ComponentConfig):
+        """Embedding, classes, lags, word table and normaliser."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
         window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        """Number W of lags."""
         words: WordTable = WordTable.TIED
         scaled: bool = False
-        """Whether each component has a scale g_z."""
+        """Whether each component has a learned log scale g_z."""
         norm: Norm = Norm.NONE
+        """Normaliser N of token and component vectors."""
         pad: Pad = Pad.ONES
-        embedding_std: float | None = Field(None, gt=0)
 
         def __post_init__(self) -> None:
             if self.words is WordTable.FREE and self.scaled:
@@ -95,8 +96,8 @@ class LaggedAggregateMarkov(ComponentModel):
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
         pad = 1.0 if self.config.pad is Pad.ONES else self.config.width**-0.5
         context = previous(x, self.config.window, pad=pad)
-        heard = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
-        return torch.log_softmax(torch.stack(heard).sum(0), dim=-1)
+        terms = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
+        return torch.log_softmax(torch.stack(terms).sum(0), dim=-1)
 
 
 def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None:
@@ -108,14 +109,14 @@ def _row(name: str, alias: str, fields: dict[str, object], summary: str) -> None
 
 _row(
     "lagged_aggregate_markov_free", "DLM21", {"words": "free"},
-    "Four lags, a free table of words per component.",
+    "Lagged aggregate Markov model with a free word table per component.",
 )  # fmt: skip
 _row(
     "lagged_aggregate_markov_scaled", "DLM24", {"scaled": True},
-    "Four lags, each component with its own scale.",
+    "Lagged aggregate Markov model with a learned scale per component.",
 )  # fmt: skip
 _row(
     "lagged_aggregate_markov_sphere", "DLM22",
     {"scaled": True, "norm": "rms", "pad": "unit"},
-    "Four lags, tokens and component vectors on the sphere.",
+    "Lagged aggregate Markov model with normalised token and component vectors.",
 )  # fmt: skip

@@ -1,22 +1,21 @@
-r"""Each token descends from one earlier token, by a learned prior over positions.
+r"""Latent-parent bigram with a positional prior: the parent may be any earlier token.
 
     P(s_t | s_<t) = Σ_{a<t} P(a | t) softmax( Emb (M e(s_a) + b) )[s_t]
     P(a | t)      = softmax_{a<t}( Λ[a, t] )
 
-Saul & Pereira 1997 (mixed-order Markov, cmp-lg/9706007); S0 DLM5; zoo.md 2.
+a is the position of the parent, Λ is (T, T), e(s) and b are (E), M is (E, E), Emb is (V, E).
+
+Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S0 (DLM5).
 """
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import EmbeddingConfig
 
 
 @model(
@@ -24,14 +23,11 @@ from lmzoo.search_space import IntRange
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
 class LatentParentPositional(ParentModel):
-    """A bigram mixed over all earlier tokens by a learned alignment."""
+    """Bigram mixed over all earlier tokens with a learned alignment."""
 
     @config
-    class Config:
-        """How wide the vectors are."""
-
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        embedding_std: float | None = Field(None, gt=0)
+    class Config(EmbeddingConfig):
+        """Embedding."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

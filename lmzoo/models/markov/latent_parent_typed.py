@@ -1,13 +1,15 @@
-r"""Each token descends from one earlier token, along an arc of one of R types.
+r"""Latent-parent bigram with typed arcs: a parent token and one of R arc types.
 
     P(s_t | s_<t) = Σ_{a<t} P(a | t) Σ_r P(r) softmax( Emb (M_r e(s_a) + b_r) )[s_t]
     P(a | t)      = softmax_{a<t}( Λ[a, t] )
     P(r)          = softmax_r( ρ_r )              arcs = shared
     P(r | a, t)   = softmax_r( ρ[r, a, t] )       arcs = positional
 
-The latent is the pair (a, r), numbered a·R + r. R = 1 is the untyped model.
+a is the position of the parent, r the arc type. Λ is (T, T), ρ is (R) or (R, T, T), e(s) and b_r
+are (E), M_r is (E, E), Emb is (V, E). The latent is the pair (a, r), numbered a·R + r. R = 1 is
+`latent_parent_positional`. S0 does not define the prior over types.
 
-S0 DLM6 (text only; the prior over types is ours); zoo.md 2.
+Source: S0 (DLM6, text only).
 """
 
 from enum import StrEnum
@@ -22,6 +24,7 @@ from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.draw import uniform
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
@@ -34,32 +37,30 @@ class Arcs(StrEnum):
 
 @model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
 class LatentParentTyped(ParentModel):
-    """R bigrams mixed over all earlier tokens by a learned alignment."""
+    """Mixture of R bigrams over all earlier tokens with a learned alignment."""
 
     latent = "parent and arc type"
 
     @config
-    class Config:
-        """How wide the vectors are, how many types of arc there are."""
+    class Config(EmbeddingConfig):
+        """Embedding and arc types."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         types: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
-        """R; each costs a softmax over the vocabulary for every word."""
+        """Number R of types. Each computes a softmax over the vocabulary per distinct token."""
         arcs: Arcs = Arcs.SHARED
-        embedding_std: float | None = Field(None, gt=0)
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, length = config.width, task.length
-        places = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
+        positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
         self.embedding = Table(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, config.types * width)
         self.alignment = Alignment(length)
-        self.types = nn.Parameter(torch.empty(config.types, *places))
+        self.types = nn.Parameter(torch.empty(config.types, *positions))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Type logits from U(R)."""
+        """Draw the type logits ρ from U(R)."""
         with torch.no_grad():
             self.types.copy_(uniform(tuple(self.types.shape), len(self.types)))
 

@@ -1,11 +1,12 @@
-r"""Each token descends from one earlier token, any of the last W alike.
+r"""Latent-parent bigram with a uniform prior over the last W tokens.
 
     P(s_t | s_<t) = Σ_a P(a | t) softmax( Emb (M e(s_a) + b) )[s_t]
     P(a | t)      = 1 / min(W, t)        for a = t-W .. t-1, a ≥ 0
 
-W = 1 is the log-bilinear bigram. The published code had no window (`window=None`).
+a is the position of the parent, e(s) and b are (E), M is (E, E), Emb is (V, E). W = 1 is the
+log-bilinear bigram. The S0 code has no window (window=None).
 
-S0 DLM2; zoo.md 2.
+Source: S0 (DLM2).
 """
 
 from typing import Annotated
@@ -18,6 +19,7 @@ from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.parents import ParentModel, earlier, tied_pairs
 from lmzoo.config import config
 from lmzoo.contract import Task, model
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
@@ -25,16 +27,14 @@ from lmzoo.search_space import IntRange
     "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0"
 )
 class LatentParentUniform(ParentModel):
-    """A bigram mixed evenly over the parents in a window."""
+    """Bigram mixed uniformly over the last W tokens."""
 
     @config
-    class Config:
-        """How wide the vectors are, how far back a parent may be."""
+    class Config(EmbeddingConfig):
+        """Embedding and window."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
-        """The last W tokens, or None for all of them."""
-        embedding_std: float | None = Field(None, gt=0)
+        """Number W of possible parents; None means all earlier tokens."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

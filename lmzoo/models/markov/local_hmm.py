@@ -1,20 +1,18 @@
-r"""A hidden Markov model cut down to two steps: a bigram.
+r"""Local HMM: a bigram from a hidden Markov model that is cut to two time steps.
 
     P(z | s)            = π_z B[z, s] / Σ_y π_y B[y, s]           filter
     P(z' | s)           = Σ_z P(z | s) Tr[z, z']                  predict
     P(s_t | s_<t)       = Σ_z' P(z' | s_{t-1}) B[z', s_t]
 
-π = softmax(K logits), rows of Tr softmaxed, B[z, v] = softmax_v( Emb k_z ), shared by
-both steps. It is an aggregate Markov model whose soft classes are filtered, not free.
+π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ) is shared by
+both time steps; k_z is (E), Emb is (V, E). The model is an aggregate Markov model whose class
+distribution P(z' | s) is computed from the emissions instead of by a free gate.
 
-S0 DLM15 (text only); Rabiner 1989; zoo.md 2.
+Source: Rabiner 1989; S0 (DLM15, text only).
 """
-
-from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
@@ -26,7 +24,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import ComponentConfig
 
 
 @model(
@@ -37,16 +35,11 @@ from lmzoo.search_space import IntRange
     source="Rabiner 1989; S0",
 )
 class LocalHMM(ComponentModel):
-    """A two-step hidden Markov model: filter the last token, predict the next."""
+    """Two-step hidden Markov model: filter the last token, predict the next."""
 
     @config
-    class Config:
-        """How wide the vectors are, how many states there are."""
-
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
-        """K hidden states."""
-        embedding_std: float | None = Field(None, gt=0)
+    class Config(ComponentConfig):
+        """Embedding and number of hidden states."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -58,7 +51,7 @@ class LocalHMM(ComponentModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Transition logits from U(1), like the start's."""
+        """Draw the transition logits from U(1), like the start logits."""
         with torch.no_grad():
             self.transition.copy_(uniform(tuple(self.transition.shape), 1))
 
@@ -67,10 +60,10 @@ class LocalHMM(ComponentModel):
         return self.config.components
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        return log_mixture(self.filtered(tokens), self._log_transition())
+        return log_mixture(self.filter_states(tokens), self._log_transition())
 
-    def filtered(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
-        """P(z | s) of the state that emitted each token."""
+    def filter_states(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
+        """Return P(z | s), the posterior over the state that emitted each token."""
         return torch.softmax(self.start() + self.words.word_scores(tokens, self.table), dim=-1)
 
     def prior(self) -> Tensor:

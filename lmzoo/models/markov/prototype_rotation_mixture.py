@@ -1,13 +1,14 @@
-r"""Each step chooses between K fixed vectors and one linear map of the previous token.
+r"""Prototype-rotation mixture: a gate chooses a linear map of the previous token or a prototype.
 
     w             = softmax( Lin(E → K+1)( N(c_1) ) )
     P(s_t | s_<t) = w_0 softmax( Emb (M N(c_1) + b) )[s_t]
                   + Σ_{k=1..K} w_k softmax( Emb N(k_k) )[s_t]
 
-Without the map it is the aggregate Markov model, without prototypes the log-bilinear
+c_1 = e(s_{t-1}), b and the prototypes k_k are (E), M is (E, E), w is (K+1), Emb is (V, E). Without
+the map this is the aggregate Markov model; without prototypes (K = 0) it is the log-bilinear
 bigram.
 
-S0 DLM18, and DLM28 with N = rms; zoo.md 2.
+Source: S0 (DLM18; DLM28 with N = rms).
 """
 
 from typing import Annotated
@@ -25,6 +26,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
@@ -36,19 +38,18 @@ from lmzoo.search_space import IntRange
     source="S0",
 )
 class PrototypeRotationMixture(LatentModel):
-    """A gate over one map of the previous token (0) and K prototypes (1..K)."""
+    """Mixture of one linear map of the previous token and K prototype vectors."""
 
     latent = "map or prototype"
 
     @config
-    class Config:
-        """How wide the vectors are, how many prototypes there are, what is normalised."""
+    class Config(EmbeddingConfig):
+        """Embedding, number of prototypes and normaliser."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=0)
+        """Number K of prototypes."""
         norm: Norm = Norm.NONE
-        """Applied to the previous token and to the prototypes, not to the mapped vector."""
-        embedding_std: float | None = Field(None, gt=0)
+        """Normaliser N of the previous token and the prototypes, not of the mapped vector."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -69,21 +70,20 @@ class PrototypeRotationMixture(LatentModel):
         y = self.map(x)
         log_z = log_normalisers(y, table)[:, None]
         mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
-        words = torch.cat([mapped, self.prototypes.word_scores(targets, table)], dim=-1)
-        return (at(torch.log_softmax(self.gate(x), dim=-1)) + words).transpose(1, 2)
+        scores = torch.cat([mapped, self.prototypes.word_scores(targets, table)], dim=-1)
+        return (at(torch.log_softmax(self.gate(x), dim=-1)) + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         table = self.embedding.weight
         x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
         mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
-        fixed = self.prototypes.word_table(table).expand(len(x), -1, -1)
-        words = torch.cat([mapped[:, None], fixed], dim=1)
-        return torch.log_softmax(self.gate(x), dim=-1)[..., None] + words
+        prototypes = self.prototypes.word_table(table).expand(len(x), -1, -1)
+        scores = torch.cat([mapped[:, None], prototypes], dim=1)
+        return torch.log_softmax(self.gate(x), dim=-1)[..., None] + scores
 
 
 preset(
-    "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture",
-    fields={"norm": "rms"}, aliases=("DLM28",), family="latent-markov", score="exact", document="S0",
-    source="S0 (code)",
-    summary="Prototypes or a map, the previous token and the prototypes on the sphere.",
+    "prototype_rotation_mixture_sphere", model="prototype_rotation_mixture", fields={"norm": "rms"},
+    aliases=("DLM28",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
+    summary="Prototype-rotation mixture with normalised token and prototype vectors.",
 )  # fmt: skip

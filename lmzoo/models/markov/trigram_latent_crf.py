@@ -1,16 +1,17 @@
-r"""The last two tokens condition two transitions between latent states.
+r"""Trigram latent CRF: the last two tokens condition two transitions between K latent states.
 
-    φ(s)          = Lin(E → K²)( N(e(s)) )           K x K potentials, from z to z'
+    φ(s)          = Lin(E → K²)( N(e(s)) )           potentials (K, K) from z to z'
     α(z)          = softmax_z( LSE_y φ(s_{t-2})[y, z] )
     P(z' | s_<t)  ∝ Σ_z α(z) exp φ(s_{t-1})[z, z']
                   = Σ_z softmax_z( log α(z) + LSE_y φ[z, y] ) softmax_z'( φ[z, z'] )
     P(s_t | s_<t) = Σ_z P(z | s_<t) softmax( Emb N(k_z) )[s_t]
 
-Before `<start>` stands the vector 1, never normalised. The potentials of the second hop
-also say how much mass each z passes on, as in a CRF, and not only where it goes. If φ
-does not depend on z it is the aggregate Markov model.
+The initial state is uniform. A missing s_{t-2} has the vector 1, which is not normalised. As in a
+CRF, the second transition is normalised once over all paths, so its potentials also weigh the
+states z. e(s) and k_z are (E), Emb is (V, E). If φ(s)[z, z'] does not depend on z, this is the
+aggregate Markov model.
 
-Lafferty et al. 2001 (the potentials); S0 DLM17, and DLM27 with N = rms; zoo.md 2.
+Source: Lafferty et al. 2001 (the potentials); S0 (DLM17; DLM27 with N = rms).
 """
 
 from typing import Annotated
@@ -29,6 +30,7 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 
@@ -37,18 +39,16 @@ from lmzoo.search_space import IntRange
     source="Lafferty et al. 2001; S0",
 )  # fmt: skip
 class TrigramLatentCRF(ComponentModel):
-    """Two token-conditioned transitions between K states, from an even start."""
+    """Trigram latent CRF: the last two tokens condition two transitions of K states."""
 
     @config
-    class Config:
-        """How wide the vectors are, how many states there are, what is normalised."""
+    class Config(EmbeddingConfig):
+        """Embedding, number of states and normaliser."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
-        """K; the potentials are K² per token."""
+        """Number K of states. A token has K² potentials."""
         norm: Norm = Norm.NONE
-        """Applied to each context token by itself, and to the component vectors."""
-        embedding_std: float | None = Field(None, gt=0)
+        """Normaliser N of each context token vector and each component vector."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -64,16 +64,19 @@ class TrigramLatentCRF(ComponentModel):
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = per_word(self.table, tokens)
         phi = self._phi(normalise_vectors(x, self.config.norm))
-        passed, kernel = at(torch.logsumexp(phi, dim=-1)), at(torch.softmax(phi, -1).flatten(1))
-        alpha = self._after_first_hop(at(torch.logsumexp(phi, dim=-2)))
-        second = torch.softmax(alpha + passed, dim=-1)[..., None, :]
-        return log_floored(second @ kernel.unflatten(-1, phi.shape[1:])).squeeze(-2)
+        out_mass, transition = (
+            at(torch.logsumexp(phi, dim=-1)),
+            at(torch.softmax(phi, -1).flatten(1)),
+        )
+        alpha = self._first_transition(at(torch.logsumexp(phi, dim=-2)))
+        from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
+        return log_floored(from_state @ transition.unflatten(-1, phi.shape[1:])).squeeze(-2)
 
-    def _after_first_hop(self, reached: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
-        """Log α of the token before each, the pad's first."""
+    def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
+        """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
         pad = self.table.new_ones(1, self.config.width)
-        before = torch.logsumexp(self._phi(pad), dim=-2).expand(len(reached), 1, -1)
-        return torch.log_softmax(torch.cat([before, reached[:, :-1]], dim=1), dim=-1)
+        before = torch.logsumexp(self._phi(pad), dim=-2).expand(len(in_mass), 1, -1)
+        return torch.log_softmax(torch.cat([before, in_mass[:, :-1]], dim=1), dim=-1)
 
     def _phi(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K K"]:
         return self.potentials(x).unflatten(-1, (self.config.components, -1))
@@ -82,5 +85,5 @@ class TrigramLatentCRF(ComponentModel):
 preset(
     "trigram_latent_crf_sphere", model="trigram_latent_crf", fields={"norm": "rms"},
     aliases=("DLM27",), family="latent-markov", score="exact", document="S0", source="S0 (code)",
-    summary="The two-token latent CRF, context tokens and component vectors on the sphere.",
+    summary="Trigram latent CRF with normalised token and component vectors.",
 )  # fmt: skip

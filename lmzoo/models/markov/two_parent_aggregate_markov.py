@@ -1,23 +1,21 @@
-r"""The aggregate Markov model with two parents, whose logits add.
+r"""Two-parent aggregate Markov model: the class logits of two earlier tokens add.
 
     P(s_t | s_<t) = Σ_{i,j<t} P(i, j | t) Σ_z P(s_t | z) P(z | i, j)
     P(z | i, j)   = softmax_z( A e(s_i) + a + A' e(s_j) + a' )
     P(i, j | t)   = softmax_{i,j<t}( Λ[i, j, t] )
     P(v | z)      = softmax_v( Emb k_z )
 
-The latent reported is the second parent, j. The sum over i is done before the target
-is looked at, G[j, t, z] = Σ_i P(i, j | t) P(z | i, j): no array of B·T³·K exists, and
-none of B·T³. A training step takes 2 to 3 times the aggregate Markov model's (DLM10),
-measured at T = 20, 14,450 words and batches of 100; its time grows with B·T³·K.
+i and j are the positions of the parents, Λ is (T, T, T), e(s) and k_z are (E), A and A' are (K, E),
+Emb is (V, E). The latent that `posterior` reports is the second parent j.
 
-S0 DLM14; zoo.md 2.
+The sum over i does not depend on the target and is done first, G[j, t, z] = Σ_i P(i, j | t)
+P(z | i, j), so that no array of size B·T³·K or B·T³ is stored. The time still grows with B·T³·K.
+
+Source: S0 (DLM14).
 """
-
-from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.embedding import Table
@@ -29,7 +27,7 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.draw import uniform
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import ComponentConfig
 
 
 @model(
@@ -40,17 +38,13 @@ from lmzoo.search_space import IntRange
     source="S0",
 )
 class TwoParentAggregateMarkov(LatentModel):
-    """K soft classes chosen by two earlier tokens together."""
+    """Aggregate Markov model whose K soft classes are chosen by two earlier tokens."""
 
     latent = "second parent"
 
     @config
-    class Config:
-        """How wide the vectors are, how many classes there are."""
-
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
-        embedding_std: float | None = Field(None, gt=0)
+    class Config(ComponentConfig):
+        """Embedding and number of classes."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -63,17 +57,17 @@ class TwoParentAggregateMarkov(LatentModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Λ from U(T)."""
+        """Draw Λ from U(T)."""
         with torch.no_grad():
             self.pairs.copy_(uniform(tuple(self.pairs.shape), len(self.pairs)))
 
     def joint(self, tokens: Tensor) -> Tensor:
         classes = self._classes(tokens[:, :-1], self._log_prior(tokens.shape[1] - 1))
-        words = self.words.word_scores(tokens[:, 1:], self.embedding.weight)
-        top = words.detach().amax(dim=-1, keepdim=True)
-        found = (classes * (words - top).exp()[:, None]).sum(-1)  # B j t
-        joint = log_floored(found) + top.squeeze(-1)[:, None]
-        return joint.masked_fill(~earlier(found.shape[-1], found.device), -torch.inf)
+        scores = self.words.word_scores(tokens[:, 1:], self.embedding.weight)
+        top = scores.detach().amax(dim=-1, keepdim=True)
+        scaled = (classes * (scores - top).exp()[:, None]).sum(-1)  # B j t
+        joint = log_floored(scaled) + top.squeeze(-1)[:, None]
+        return joint.masked_fill(~earlier(scaled.shape[-1], scaled.device), -torch.inf)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         prior = self._log_prior(prefix.shape[1])[..., -1:]
@@ -84,7 +78,7 @@ class TwoParentAggregateMarkov(LatentModel):
         return torch.logsumexp(self._log_prior(self.task.length - 1), dim=0)
 
     def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
-        """Log P(i, j | t); minus infinity unless both are before t."""
+        """Return log P(i, j | t), which is −∞ unless both parents are before t."""
         within(len(self.pairs), count)
         before = earlier(count, self.pairs.device)
         logits = self.pairs[:count, :count, 1 : count + 1]
@@ -94,7 +88,7 @@ class TwoParentAggregateMarkov(LatentModel):
     def _classes(
         self, parents: Tensor, log_prior: Float[Tensor, "i j t"]
     ) -> Float[Tensor, "B j t K"]:
-        """P(j, z | t), the first parent summed out."""
+        """Return P(j, z | t), summed over the first parent."""
         x = self.embedding(parents)
         logits = self.first(x)[:, :, None] + self.second(x)[:, None]  # B i j K
         classes = torch.softmax(logits, dim=-1)

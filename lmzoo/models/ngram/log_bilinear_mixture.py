@@ -3,8 +3,9 @@ r"""Mixture of K log-bilinear n-grams with context-free weights.
     (y_1 .. y_K)  = Lin(W·E → K·E)( c_1 .. c_W )
     P(s_t | s_<t) = Σ_k π_k softmax( Emb y_k )[s_t]
 
-c_j = e(s_{t-j}) and y_k are (E), π is (K), Emb is (V, E). Lin is one affine map. π is uniform, as in
-the S0 code, or learned (weights=learned). S0 reports that five components are no better than one.
+c_j = e(s_{t-j}) and y_k are (E), π is (K), Emb is (V, E). Lin is one affine map. π is uniform, as
+in the S0 code, or learned (weights=learned). S0 reports that five components are no better than
+one.
 
 Source: S0 (DLM4).
 """

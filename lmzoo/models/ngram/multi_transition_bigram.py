@@ -3,8 +3,8 @@ r"""Multi-transition bigram: a mixture of a unigram and K log-bilinear bigrams.
     P(s_t | s_<t) = λ_0 Q(s_t) + Σ_{k=1..K} λ_k softmax( Emb (M_k c_1 + b_k) )[s_t]
     Q = softmax( Emb (M_1·1 + b_1) )
 
-c_1 = e(s_{t-1}) and b_k are (E), M_k is (E, E), Emb is (V, E), the weights λ are (K+1). K = 1 is the
-interpolated bigram.
+c_1 = e(s_{t-1}) and b_k are (E), M_k is (E, E), Emb is (V, E), the weights λ are (K+1). K = 1 is
+the interpolated bigram.
 
 Source: S0 (DLM8).
 """
