@@ -1,4 +1,4 @@
-"""The slot rows against their formulas and against one another."""
+"""Slot models: scores equal the formulas, and rows are related as documented."""
 
 import pytest
 import torch
@@ -12,15 +12,15 @@ CHAINS = ("chain_slot_ngram", "chain_slot_ngram_emission", "chain_slot_lstm_emis
           "chain_slot_lstm")  # fmt: skip
 
 
-def by_hand(model, b):
-    """log P(v | ..) from the slots' values (B, N·E or E) at one position."""
+def expected_log_prob(model, b):
+    """Return log P(v | ..) from the slot values b (B, N·E or E) of one target."""
     words = torch.log_softmax(model.components.vectors() @ model.embedding.weight.T, -1)
     gate = torch.log_softmax(b @ model.gate.weight.T + model.gate.bias, -1)
     return torch.logsumexp(gate[:, :, None] + words, dim=1)
 
 
-def test_a_slot_on_each_lag_makes_a_window():
-    """Λ_n on lag n and B = 0: slot n holds ê_{t-n}, an ordinary n-gram's context."""
+def test_one_slot_per_lag_gives_an_n_gram_window():
+    """With Λ_n on lag n and B = 0, slot n has the value ê_{t-n}."""
     model = tiny("slot_ngram", vocab=6, length=7, slots=3)
     with torch.no_grad():
         model.appeal.weight.zero_()
@@ -29,13 +29,14 @@ def test_a_slot_on_each_lag_makes_a_window():
             for t in range(n, 6):
                 model.lags[n, t, t - n] = 200.0
     tokens, _ = batch(model.task)
-    seen = normalise_vectors(model.embedding(tokens), model.config.norm)
-    window = torch.cat([seen[:, 4], seen[:, 3], seen[:, 2]], dim=-1)
-    torch.testing.assert_close(model.next_log_prob(tokens[:, :5]), by_hand(model, window))
+    e = normalise_vectors(model.embedding(tokens), model.config.norm)
+    window = torch.cat([e[:, 4], e[:, 3], e[:, 2]], dim=-1)
+    found = model.next_log_prob(tokens[:, :5])
+    torch.testing.assert_close(found, expected_log_prob(model, window))
 
 
-def test_the_chains_steps_are_the_papers():
-    """p_2 of the last target, with keys N(M ê_i)·ê_j + Λ_2[i, j], written out."""
+def test_chained_pointers_follow_the_formula():
+    """Compute p_2 of the last target with key scores N(M ê_i)·ê_j + Λ_2[i, j]."""
     model = tiny("chain_slot_ngram", vocab=6, length=6)
     sources = batch(model.task)[0][:, :-1]
     e = normalise_vectors(model.embedding(sources), model.config.norm)
@@ -46,25 +47,25 @@ def test_the_chains_steps_are_the_papers():
     found = model.source_pointers(sources)[:, :, 4]
     torch.testing.assert_close(found, torch.stack([first, second], dim=1))
     b = (found @ e).flatten(1)
-    torch.testing.assert_close(model.next_log_prob(sources), by_hand(model, b))
+    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, b))
 
 
-def test_the_emission_affinity_is_the_probability_of_s_j_from_i():
+def test_emission_affinity_is_the_log_probability_of_the_target_token():
     model = tiny("chain_slot_ngram_emission", vocab=6, length=6)
     sources = batch(model.task)[0][:, :-1]
     e = normalise_vectors(model.embedding(sources), model.config.norm)
     moved = normalise_vectors(model.moves(e), model.config.norm)
     component = torch.softmax(model.affinity(moved), -1)
     words = torch.softmax(model.components.vectors() @ model.embedding.weight.T, -1)
-    affinity = torch.log(component @ words)  # B S V: what i would say
+    affinity = torch.log(component @ words)  # B S V
     affinity = torch.stack([a[:, s] for a, s in zip(affinity, sources, strict=True)])
     step = torch.softmax(affinity + model.lags[1], -1)
     first, second = model.source_pointers(sources)[:, :, 4].unbind(1)
     torch.testing.assert_close(second, (first[:, None] @ step)[:, 0])
 
 
-def test_normalising_the_affinity_first_changes_nothing():
-    """DLM32 is DLM31: a constant for each i cancels in the softmax over j."""
+def test_normalised_affinity_gives_the_same_pointers():
+    """DLM32 equals DLM31: a constant per i cancels in the softmax over j."""
     model = tiny("chain_slot_ngram", vocab=6, length=6, slots=3)
     sources = batch(model.task)[0][:, :-1]
     before = model.source_pointers(sources)
@@ -80,15 +81,15 @@ def test_normalising_the_affinity_first_changes_nothing():
         ("chain_slot_lstm_emission", "chain_slot_ngram_emission"),
     ],
 )
-def test_reading_by_concatenation_instead_of_an_lstm_is_the_other_row(lstm, concat):
-    reads, plain = tiny(lstm, vocab=6, length=6), tiny(concat, vocab=6, length=6)
-    tokens, lengths = batch(reads.task)
-    assert not torch.allclose(reads.log_prob(tokens, lengths), plain.log_prob(tokens, lengths))
-    reads.reader, reads.gate = None, plain.gate
-    torch.testing.assert_close(reads.log_prob(tokens, lengths), plain.log_prob(tokens, lengths))
+def test_lstm_row_without_its_lstm_is_the_concat_row(lstm, concat):
+    model, plain = tiny(lstm, vocab=6, length=6), tiny(concat, vocab=6, length=6)
+    tokens, lengths = batch(model.task)
+    assert not torch.allclose(model.log_prob(tokens, lengths), plain.log_prob(tokens, lengths))
+    model.reader, model.gate = None, plain.gate
+    torch.testing.assert_close(model.log_prob(tokens, lengths), plain.log_prob(tokens, lengths))
 
 
-def test_the_lstm_reads_the_slots_in_order_from_a_state_of_ones():
+def test_lstm_reads_slots_in_order_from_a_state_of_ones():
     model = tiny("chain_slot_lstm", vocab=6, length=6, slots=3)
     library = nn.LSTM(4, 4, batch_first=True)
     with torch.no_grad():
@@ -99,11 +100,11 @@ def test_the_lstm_reads_the_slots_in_order_from_a_state_of_ones():
     b = model.source_pointers(sources)[:, :, 4] @ e
     ones = torch.ones(1, len(b), 4)
     y = normalise_vectors(library(b, (ones, ones))[0][:, -1], model.config.norm)
-    torch.testing.assert_close(model.next_log_prob(sources), by_hand(model, y))
+    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, y))
 
 
 @pytest.mark.parametrize("name", ["slot_ngram", *CHAINS])
-def test_one_component_is_a_unigram(name):
+def test_single_component_ignores_the_context(name):
     model = tiny(name, vocab=6, length=6, components=1)
     tokens, _ = batch(model.task)
     dense = torch.stack([model.next_log_prob(tokens[:, :t]) for t in range(1, 6)])
@@ -111,7 +112,7 @@ def test_one_component_is_a_unigram(name):
 
 
 @pytest.mark.parametrize("name", ["slot_ngram", *CHAINS])
-def test_the_priors_first_slot_is_the_pointer_of_words_without_appeal(name):
+def test_prior_is_the_first_pointer_without_token_scores(name):
     model = tiny(name, vocab=6, length=6)
     with torch.no_grad():
         model.appeal.weight.zero_()
@@ -120,7 +121,7 @@ def test_the_priors_first_slot_is_the_pointer_of_words_without_appeal(name):
     torch.testing.assert_close(prior.exp(), found.mT)
 
 
-def test_one_slot_is_no_chain():
+def test_chain_of_one_slot_is_refused():
     assert zoo.config("slot_ngram", slots=1).slots == 1
     with pytest.raises(ValueError, match=r"slots: .*got 1"):
         zoo.config("chain_slot_ngram", slots=1)

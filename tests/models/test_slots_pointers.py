@@ -1,4 +1,4 @@
-"""Pointers: where they may look, and that the chain is summed over all its paths."""
+"""Pointers: they select earlier tokens only, and a chain sums over all its paths."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ from lmzoo.contract import START, Task
 from lmzoo.models.slots import pointers as module
 from lmzoo.models.slots.pointers import (
     chained_pointers,
-    chained_pointers_by_definition,
+    chained_pointers_reference,
     earlier,
     lag_pointer,
 )
@@ -25,9 +25,9 @@ def draw(*shape, seed=0, spread=1.0):
     return spread * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def test_the_rows_of_the_seed_are_all_here():
-    ids = {dlm: zoo.row(dlm).name for dlm in (f"DLM3{i}" for i in range(6))}
-    assert ids == {
+def test_all_slot_models_of_s0_are_registered():
+    names = {dlm: zoo.row(dlm).name for dlm in (f"DLM3{i}" for i in range(6))}
+    assert names == {
         "DLM30": "slot_ngram",
         "DLM31": "chain_slot_ngram",
         "DLM32": "chain_slot_ngram",
@@ -38,7 +38,7 @@ def test_the_rows_of_the_seed_are_all_here():
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_slot_points_at_earlier_tokens_and_sums_to_one(name):
+def test_pointers_are_distributions_over_earlier_tokens(name):
     model = tiny(name, vocab=5, length=7, slots=3)
     found = model.source_pointers(batch(model.task)[0][:, :-1])
     assert (found.masked_select(~earlier(6, CPU)) == 0).all()
@@ -46,14 +46,14 @@ def test_every_slot_points_at_earlier_tokens_and_sums_to_one(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_first_scored_token_has_every_slot_on_start(name):
+def test_all_slots_of_the_first_target_point_to_start(name):
     model = tiny(name)
     found = model.source_pointers(torch.tensor([[START, 2, 0]]))
     torch.testing.assert_close(found[:, :, 0, 0], torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_posterior_is_the_first_slot(name):
+def test_posterior_is_the_first_pointer(name):
     model = tiny(name, vocab=5, length=6)
     tokens, lengths = batch(model.task)
     posterior = model.posterior(tokens, lengths)
@@ -62,16 +62,16 @@ def test_the_posterior_is_the_first_slot(name):
     torch.testing.assert_close(posterior[:, 2, 4], first[:, 4, 2])
 
 
-def test_the_chain_is_the_sum_over_all_paths_of_pointers():
-    """p_N(j | t) by listing every i_1, .., i_N = j before t."""
-    sources, links = 4, 2
+def test_chained_pointer_sums_over_all_paths():
+    """Compute p_N(j | t) by listing every path i_1, .., i_N = j before t."""
+    sources, moves = 4, 2
     lags, first = draw(sources, sources), draw(1, sources, seed=1)
-    scores = draw(links, 1, sources, sources, seed=2, spread=2.0)
+    scores = draw(moves, 1, sources, sources, seed=2, spread=2.0)
     found = chained_pointers(lag_pointer(lags, first), scores)[0]
     for t in range(sources):
         start = torch.softmax(lags[t, : t + 1] + first[0, : t + 1], 0)
-        steps = [torch.softmax(scores[n, 0, : t + 1, : t + 1], -1) for n in range(links)]
-        for n in range(links + 1):
+        steps = [torch.softmax(scores[n, 0, : t + 1, : t + 1], -1) for n in range(moves)]
+        for n in range(moves + 1):
             expected = torch.zeros(sources, dtype=torch.float64)
             for path in product(range(t + 1), repeat=n + 1):
                 weight = start[path[0]]
@@ -83,21 +83,21 @@ def test_the_chain_is_the_sum_over_all_paths_of_pointers():
 
 @pytest.mark.parametrize("sources", [1, 7, 8, 9, 20])
 @pytest.mark.parametrize("spread", [1.0, 300.0])
-def test_blocks_change_neither_values_nor_gradients(sources, spread):
-    """With scores hundreds of nats apart too, where exponentials of differences overflow."""
+def test_block_algorithm_equals_the_reference(sources, spread):
+    """A spread of 300 nats would overflow exponentials of score differences."""
     first = lag_pointer(draw(sources, sources), draw(2, sources, seed=1)).requires_grad_()
     scores = draw(2, 2, sources, sources, seed=2, spread=spread).requires_grad_()
     weights = draw(2, 3, sources, sources, seed=3) * earlier(sources, CPU)
-    fast, slow = (f(first, scores) for f in (chained_pointers, chained_pointers_by_definition))
+    fast, slow = (f(first, scores) for f in (chained_pointers, chained_pointers_reference))
     torch.testing.assert_close(fast, slow, rtol=0, atol=FINE)
     gradients = [torch.autograd.grad((y * weights).sum(), (first, scores)) for y in (fast, slow)]
     for a, b in zip(*gradients, strict=True):
-        # What lies behind the mask is zero by construction and has no say.
+        # Masked entries of `first` are always zero, so their gradients do not matter.
         a, b = (g if g.dim() == 4 else g * earlier(sources, CPU) for g in (a, b))
         torch.testing.assert_close(a, b, rtol=0, atol=FINE)
 
 
-def test_blocks_in_single_precision_stay_finite(monkeypatch):
+def test_block_algorithm_stays_finite_in_single_precision(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 3)
     first = lag_pointer(draw(10, 10).float(), draw(2, 10).float())
     scores = draw(2, 2, 10, 10, spread=400.0).float().requires_grad_()
@@ -109,15 +109,15 @@ def test_blocks_in_single_precision_stay_finite(monkeypatch):
     torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 10), rtol=0, atol=CLOSE)
 
 
-def test_more_tokens_than_places_are_refused():
+def test_sequences_longer_than_the_task_are_refused():
     model = tiny("slot_ngram", length=4)
-    with pytest.raises(ValueError, match="places for 4 tokens, got 6"):
+    with pytest.raises(ValueError, match="built for 4 tokens, got 6"):
         model.next_log_prob(torch.ones(1, 5, dtype=torch.long))
-    with pytest.raises(ValueError, match="places for 4 tokens, got 5"):
+    with pytest.raises(ValueError, match="built for 4 tokens, got 5"):
         model.log_prob(torch.ones(1, 5, dtype=torch.long), torch.tensor([5]))
 
 
-def test_shorter_sequences_than_the_model_has_places_for_are_scored_alike():
+def test_padding_a_short_sequence_does_not_change_its_scores():
     model = zoo.build(zoo.config("chain_slot_ngram", width=4, slots=3), Task(vocab=6, length=30))
     tokens, _ = batch(Task(vocab=6, length=20))
     lengths = torch.full((len(tokens),), 9)
@@ -127,6 +127,6 @@ def test_shorter_sequences_than_the_model_has_places_for_are_scored_alike():
 
 
 @pytest.mark.parametrize("norm", ["time_std", "time_std_causal"])
-def test_a_spread_over_time_is_refused(norm):
+def test_normalisers_over_time_are_refused(norm):
     with pytest.raises(ValueError, match=f"slots normalise single vectors.*{norm}"):
         zoo.config("slot_ngram", norm=norm)

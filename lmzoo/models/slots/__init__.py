@@ -1,1 +1,1 @@
-"""Soft pointers to earlier tokens in place of a fixed window."""
+"""Slot models: n-gram models whose context positions are soft pointers to earlier tokens."""

@@ -1,4 +1,4 @@
-r"""Chained slots: each pointer starts from where the one before it points.
+r"""Chained slot n-gram: each soft pointer starts where the previous one points.
 
     p_1(j | t) = softmax_{j<t}( Λ_1[t, j] + B ê_j )
     p_n(j | t) = Σ_{i<t} p_{n-1}(i | t) softmax_{j<t}( affinity_n(i, j) + Λ_n[i, j] )
@@ -6,13 +6,17 @@ r"""Chained slots: each pointer starts from where the one before it points.
     key       affinity_n(i, j) = N(M_n ê_i) · ê_j
     emission  affinity_n(i, j) = log Σ_z softmax_z( C N(M_n ê_i) ) P(s_j | z)
 
-    concat    P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{N,t}] )
-    lstm      P(z_t | s_<t) = softmax( A N(h_N) ),  h_n = LSTM(b_{n,t}, h_{n-1}),  h_0 = c_0 = 1
+    concat    P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{M,t}] )
+    lstm      P(z_t | s_<t) = softmax( A N(h_M) ),  h_n = LSTM(b_{n,t}, h_{n-1}),  h_0 = c_0 = 1
+    P(s_t | s_<t) = Σ_z P(z_t | s_<t) softmax_v( exp(g_z) · Emb N(k_z) )[s_t]
 
-`emission` asks how well i's component would say s_j. The published DLM32 normalises the
-affinity over j before the softmax does it again, which changes nothing: it is DLM31.
+ê_j = N(e(s_j)), b_{n,t} = Σ_j p_n(j | t) ê_j and k_z are (E). Λ_n (T-1, T-1) is indexed [target,
+source] for n = 1 and [from, to] for n = 2..M. B is (1, E), M_n is (E, E), C is (K, E), g is (K),
+Emb is (V, E). With affinity=emission, a pointer at i moves to tokens s_j that are probable under
+the components selected by i. DLM32 normalises the affinity over j before the softmax, which
+changes nothing, so it is an alias of DLM31.
 
-S0 DLM31-35.
+Source: S0 (DLM31, DLM32; DLM33: affinity=emission; DLM34: and reader=lstm; DLM35: reader=lstm).
 """
 
 from enum import StrEnum
@@ -23,6 +27,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.catalogue import preset
 from lmzoo.cells.lstm import LSTM
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -35,14 +40,14 @@ from lmzoo.search_space import IntRange
 
 
 class Affinity(StrEnum):
-    """What draws a pointer at i towards j."""
+    """How the score of a move from source i to source j is computed."""
 
     KEY = "key"
     EMISSION = "emission"
 
 
 class Reader(StrEnum):
-    """How the slots become one vector."""
+    """How the slot values are combined into one vector."""
 
     CONCAT = "concat"
     LSTM = "lstm"
@@ -50,59 +55,80 @@ class Reader(StrEnum):
 
 @model("chain_slot_ngram", aliases=("DLM31", "DLM32"), family="slot", document="S0", source="S0")
 class ChainSlotNgram(SlotModel):
-    """A Markov chain of soft pointers to earlier tokens, mixture emission."""
+    """N-gram model with a Markov chain of soft pointers to earlier tokens."""
 
     @config
     class Config(SlotConfig):
-        """The sizes, what the chain follows and what reads it."""
+        """Embedding, components, slots, affinity and reader."""
 
         slots: Annotated[int, IntRange(2, 8)] = Field(4, ge=2)
-        """One slot is no chain: that is `slot_ngram`."""
+        """Number M of slots. For one slot use `slot_ngram`."""
         affinity: Affinity = Affinity.KEY
         reader: Reader = Reader.CONCAT
 
     def __init__(self, config: Config, task: Task) -> None:
-        width, links, places = config.width, config.slots - 1, task.length - 1
-        reads = config.reader is Reader.LSTM
-        super().__init__(config, task, gate_width=width if reads else config.slots * width)
-        self.lags = nn.Parameter(torch.empty(config.slots, places, places))
+        width, moves, sources = config.width, config.slots - 1, task.length - 1
+        has_lstm = config.reader is Reader.LSTM
+        super().__init__(config, task, gate_width=width if has_lstm else config.slots * width)
+        self.lags = nn.Parameter(torch.empty(config.slots, sources, sources))
         self.appeal = nn.Linear(width, 1, bias=False)
-        self.moves = nn.Linear(width, links * width)
-        """M_2..M_N, one below the other."""
+        self.moves = nn.Linear(width, moves * width)
+        """M_2..M_M, stacked along the output axis."""
         emits = config.affinity is Affinity.EMISSION
         self.affinity = nn.Linear(width, config.components) if emits else None
-        self.reader = LSTM(LSTM.Config(), width, config.slots) if reads else None
+        self.reader = LSTM(LSTM.Config(), width, config.slots) if has_lstm else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Λ from U(T)."""
+        """Draw Λ from U(T)."""
         with torch.no_grad():
             self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
 
-    def pointers(self, tokens: Tensor, seen: Tensor) -> Tensor:
+    def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]
         lags = self.lags[:, :size, :size]
-        first = lag_pointer(lags[0], self.appeal(seen)[..., 0])
-        moved = self.moves(seen).unflatten(-1, (-1, self.config.width))
+        first = lag_pointer(lags[0], self.appeal(vectors)[..., 0])
+        moved = self.moves(vectors).unflatten(-1, (-1, self.config.width))
         moved = normalise_vectors(moved, self.config.norm).movedim(2, 0)
-        return chained_pointers(first, self._affinities(moved, tokens, seen) + lags[1:, None])
+        return chained_pointers(first, self._affinities(moved, tokens, vectors) + lags[1:, None])
 
     def _affinities(
-        self, moved: Float[Tensor, "N B S E"], tokens: Tensor, seen: Float[Tensor, "B S E"]
+        self, moved: Float[Tensor, "N B S E"], tokens: Tensor, vectors: Float[Tensor, "B S E"]
     ) -> Float[Tensor, "N B S S"]:
+        """Return affinity_n(i, j) of every move n, from N(M_n ê_i)."""
         if self.affinity is None:
-            return moved @ seen.mT
-        words = self.components.word_scores(tokens, self.embedding.weight)
-        return log_mixture(torch.softmax(self.affinity(moved), dim=-1), words.mT)
+            return moved @ vectors.mT
+        scores = self.components.token_log_probs(tokens, self.embedding.weight)
+        return log_mixture(torch.softmax(self.affinity(moved), dim=-1), scores.mT)
 
     def read(self, slots: Tensor) -> Tensor:
         if self.reader is None:
             return super().read(slots)
-        b = slots.transpose(1, 2)
-        rows = b.flatten(0, 1)
-        h = self.reader.scan(rows, rows.new_ones(len(rows), 2 * self.config.width))[:, -1]
-        return normalise_vectors(h.unflatten(0, b.shape[:2]), self.config.norm)
+        by_target = slots.transpose(1, 2)
+        x = by_target.flatten(0, 1)
+        h = self.reader.scan(x, x.new_ones(len(x), 2 * self.config.width))[:, -1]
+        return normalise_vectors(h.unflatten(0, by_target.shape[:2]), self.config.norm)
 
     def prior(self) -> Float[Tensor, "S S"]:
-        """Log softmax_{j<t} Λ_1[t, j]: where the first slot points before it sees words."""
+        """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
         return lag_pointer(self.lags[0], self.lags.new_zeros(len(self.lags[0]))).log().mT
+
+
+for _name, _alias, _fields, _summary in (
+    (
+        "chain_slot_ngram_emission", "DLM33", {"affinity": "emission"},
+        "Chained slot n-gram whose pointers follow emission probabilities.",
+    ),
+    (
+        "chain_slot_lstm_emission", "DLM34", {"affinity": "emission", "reader": "lstm"},
+        "Chained slot n-gram with emission affinity, slots read by an LSTM.",
+    ),
+    (
+        "chain_slot_lstm", "DLM35", {"reader": "lstm"},
+        "Chained slot n-gram whose slots are read by an LSTM.",
+    ),
+):  # fmt: skip
+    preset(
+        _name, model="chain_slot_ngram", fields=_fields, aliases=(_alias,), family="slot",
+        score="exact", document="S0", source="S0", summary=_summary,
+    )  # fmt: skip

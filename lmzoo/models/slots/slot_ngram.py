@@ -1,11 +1,14 @@
-r"""Mean-field slot n-gram: a window whose places are soft pointers.
+r"""Slot n-gram: M independent soft pointers select the context tokens.
 
-    p_n(j | t) = softmax_{j<t}( Λ_n[t, j] + (B ê_j)_n )
-    P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{N,t}] )
+    p_n(j | t)    = softmax_{j<t}( Λ_n[t, j] + (B ê_j)_n )
+    b_{n,t}       = Σ_j p_n(j | t) ê_j                  ê_j = N(e(s_j))
+    P(z_t | s_<t) = softmax( A [b_{1,t}; ..; b_{M,t}] )
+    P(s_t | s_<t) = Σ_z P(z_t | s_<t) softmax_v( exp(g_z) · Emb N(k_z) )[s_t]
 
-Λ prefers places, B prefers words. B has no bias, since it would cancel.
+Λ_n (T-1, T-1) scores positions, B (M, E) scores tokens; B has no bias because the softmax would
+cancel it. ê_j, b_{n,t} and k_z are (E), A is (K, M·E), g is (K), Emb is (V, E).
 
-S0 DLM30.
+Source: S0 (DLM30).
 """
 
 import torch
@@ -21,11 +24,11 @@ from lmzoo.models.slots.pointers import lag_pointer
 
 @model("slot_ngram", aliases=("DLM30",), family="slot", document="S0", source="S0")
 class SlotNgram(SlotModel):
-    """N independent soft pointers to earlier tokens, mixture emission."""
+    """N-gram model with M independent soft pointers to earlier tokens, mixture emission."""
 
     @config
     class Config(SlotConfig):
-        """The sizes."""
+        """Embedding, components, slots and normaliser."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, gate_width=config.slots * config.width)
@@ -34,15 +37,15 @@ class SlotNgram(SlotModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Λ from U(T)."""
+        """Draw Λ from U(T)."""
         with torch.no_grad():
             self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
 
-    def pointers(self, tokens: Tensor, seen: Tensor) -> Tensor:
+    def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]
-        return lag_pointer(self.lags[:, :size, :size], self.appeal(seen).mT)
+        return lag_pointer(self.lags[:, :size, :size], self.appeal(vectors).mT)
 
     def prior(self) -> Float[Tensor, "N S S"]:
-        """Log softmax_{j<t} Λ_n[t, j]: where the slots point before they see words."""
-        places = self.lags.new_zeros(self.lags.shape[:2])
-        return lag_pointer(self.lags, places).log().mT
+        """Return log softmax_{j<t} Λ_n[t, j], the pointers without token scores."""
+        no_scores = self.lags.new_zeros(self.lags.shape[:2])
+        return lag_pointer(self.lags, no_scores).log().mT
