@@ -93,7 +93,7 @@ def crossed_ranks(
     mean = rows.mean(1)
     seeds = random.multinomial(S, np.full(S, 1 / S), resamples) / S
     sequences = random.multinomial(N, np.full(N, 1 / N), resamples) / N
-    shift = (seeds @ rows.T - mean) * stretch(np.array(S), level) + (sequences @ columns.T - mean)
+    shift = (seeds @ rows.T - mean) * stretch(float(S), level) + (sequences @ columns.T - mean)
     drawn = ranks(mean + shift)
     ends = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(drawn, ends, axis=0, method="inverted_cdf")

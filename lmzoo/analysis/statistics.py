@@ -27,6 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats takes half a second to import
 
 Array = NDArray[np.float64]
+Floats = NDArray[np.float64] | float
+"""An array, or a number where the last axis was the only one."""
 
 LEVEL = 0.95
 RESAMPLES = 4000
@@ -74,7 +76,7 @@ def paired_difference(values: ArrayLike, reference: ArrayLike, level: float = LE
     better = np.where(mean < 0, 1 - p / 2, p / 2)
     exact = (error == 0) & (mean != 0)
     better = np.where(exact, mean < 0, better)
-    return Difference(mean, mean - half, mean + half, p, better)
+    return Difference(mean, mean - half, mean + half, np.asarray(p), better)
 
 
 def holm(p: ArrayLike) -> Array:
@@ -130,12 +132,12 @@ def ranks(values: Array) -> NDArray[np.int64]:
     return found
 
 
-def t_below(t: ArrayLike, freedom: ArrayLike) -> Array:
+def t_below(t: Floats, freedom: Floats) -> Floats:
     """P(T ≤ t)."""
     return special.stdtr(freedom, t)
 
 
-def t_quantile(level: float, freedom: ArrayLike) -> Array:
+def t_quantile(level: float, freedom: Floats) -> Floats:
     """The t that T stays within, on both sides of zero, with probability `level`."""
     return special.stdtrit(freedom, (1 + level) / 2)
 
@@ -143,7 +145,7 @@ def t_quantile(level: float, freedom: ArrayLike) -> Array:
 def _moments(values: Array) -> tuple[Array, Array, Array]:
     """Count, mean and standard error over the last axis, NaN left out."""
     measured = ~np.isnan(values)
-    n = measured.sum(-1)
+    n = measured.sum(-1, dtype=np.float64)
     least = np.where(measured, values, np.inf).min(-1, initial=np.inf)
     most = np.where(measured, values, -np.inf).max(-1, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -151,15 +153,15 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
         mean = np.where(least == most, least, mean)  # no rounding where nothing varies
         away = np.where(measured, values - mean[..., None], 0.0)
         error = np.sqrt((away**2).sum(-1) / (n - 1) / n)
-    return n, mean, error
+    return np.asarray(n), mean, np.asarray(error)
 
 
-def _t(n: Array, level: float) -> Array:
+def _t(n: Floats, level: float) -> Floats:
     """The t-quantile of a two-sided interval over n values; NaN below two."""
     return t_quantile(level, np.where(n > 1, n - 1, np.nan))
 
 
-def stretch(n: Array, level: float) -> Array:
+def stretch(n: Floats, level: float) -> Array:
     """How much a bootstrap of n values is too narrow; 1 where nothing is drawn."""
     safe = np.maximum(n, 2)
     return np.where(

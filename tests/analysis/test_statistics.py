@@ -43,10 +43,10 @@ def test_ranks_are_scipys(values):
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_a_stretched_bootstrap_of_a_mean_is_as_wide_as_the_t_interval(level):
-    n = np.array([2, 3, 5, 40])
+    n = np.array([2.0, 3.0, 5.0, 40.0])
     bootstrap = stats.norm.interval(level)[1] * np.sqrt((n - 1) / n)  # times s / √n
     assert np.allclose(stretch(n, level) * bootstrap, stats.t.interval(level, n - 1)[1])
-    assert stretch(np.array(1), level) == 1
+    assert stretch(1.0, level) == 1
 
 
 def test_difference_is_scipys_paired_test():
