@@ -1,1 +1,1 @@
-"""Recurrent language models: a cell, an emission, a normaliser, initial states."""
+"""Recurrent language models."""

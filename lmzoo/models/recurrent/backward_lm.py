@@ -1,17 +1,17 @@
-r"""A language model that reads and predicts from right to left.
+r"""Backward language model: reads and predicts the sequence from right to left.
 
-    P(s_1 .. s_{n-1} | n) = Π_t P(s_t | s_{t+1} .. s_{n-1})
-    P(s_1 .. s_{n-1})     = Π_t P(s_t | s_{t+1} .. s_{n-2}) · P(s_{n-1} | s_1 .. s_{n-2})
+    P(s_1 .. s_{n-1} | n) = Π_t P(s_t | s_{t+1} .. s_{n-1})                     without `<end>`
+    P(s_1 .. s_{n-1})     = Π_t P(s_t | s_{t+1} .. s_{n-2}) · P(s_{n-1} | s_1 .. s_{n-2})   with it
 
-Any causal model can be the `reader`: it is given the sequence turned round (see
-`functional/turning.py`), pads last, and each score is put back where its token stands. The
-first line is for a corpus whose sequences do not tell their end, where no model pays for it.
-The second is for one with `<end>` (`task.ends`): the last token is read last, so that a stop
-is paid for once, the probabilities of all sequences of all lengths sum to one, and the score
-is one of the same strings as a left-to-right model's. A prefix is what has been read:
-`<start>`, then the sequence from its end.
+n is the length of the sequence, `<start>` included. The `reader` is any causal model. It reads the
+reversed sequence (`lmzoo.functional.reversal`) with pads last, and the scores are moved back to
+the positions of their tokens. A prefix is therefore `<start>` and then the sequence from its end.
 
-S4; zoo.md 4.4.
+The first line is for corpora without `<end>`. In a corpus with `<end>` (`task.ends`) the last token
+is read last, as in the second line. The probabilities of all sequences of all lengths then sum to
+1, and the total score of a sequence is comparable with that of a left-to-right model.
+
+Source: S4.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -19,21 +19,21 @@ from typing import Annotated, Any, ClassVar
 from torch import Tensor
 
 from lmzoo.config import config
-from lmzoo.contract import MODELS, Carried, LanguageModel, Task, model
+from lmzoo.contract import MODELS, DecodingState, LanguageModel, Task, model
 from lmzoo.errors import UserError
 from lmzoo.functional.reversal import reversed_positions
 
 
 @model("backward_lm", family="technique", document="S4", source="S4")
 class BackwardLM(LanguageModel):
-    """Any causal model, scored from right to left."""
+    """Any causal model, applied from right to left."""
 
     causal: ClassVar[bool] = False
-    """A token's score depends on what follows it, by design."""
+    """A token's score depends on the tokens after it, by design."""
 
     @config
     class Config:
-        """What reads."""
+        """The model that reads the reversed sequence."""
 
         reader: Annotated[Any, MODELS] = "recurrent_lm"
 
@@ -42,7 +42,7 @@ class BackwardLM(LanguageModel):
         self.reader = MODELS.build(config.reader, task)
         if self.reader.closed_form or not self.reader.causal:
             raise UserError(
-                f"reader {self.reader.name!r} cannot be read backwards; "
+                f"reader {self.reader.name!r} cannot read backwards; "
                 "use a causal model that is trained by gradients"
             )
 
@@ -62,8 +62,8 @@ class BackwardLM(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.reader.next_log_prob(prefix)
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
+    def begin(self, batch: int, *given: Tensor) -> DecodingState:
         return self.reader.begin(batch)
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
-        return self.reader.advance(carried, token)
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        return self.reader.advance(state, token)

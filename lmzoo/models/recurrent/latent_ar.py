@@ -1,55 +1,52 @@
-r"""The latent autoregressive model: a summary of the past, and the last token itself.
+r"""Latent autoregressive model: a recurrence whose prediction also reads the last token.
 
     x_t = e(s_{t-1})
     h_t = cell(x_t, h_{t-1})                        h_0 = 1
     P(s_t | s_<t) = emission(h_t + S x_t)
 
-Two sub-models, one that remembers and one that predicts. With S = 0 it is the recurrent
-language model.
+x_t and h_t are (E), S is (E, E). S4 describes two sub-models: h_t = f(h_{t-1}, x_t) and
+P(s_t | h_t, x_t). With S = 0 this is the recurrent language model.
 
-S4; zoo.md 4.4.
+Source: S4.
 """
 
 from typing import Annotated, Any
 
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, model
+from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import EmbeddingConfig
 
 
 @model("latent_ar", family="recurrent", document="S4", source="S4")
 class LatentAutoregressive(LanguageModel):
-    """A recurrence whose prediction also sees the last token directly."""
+    """Recurrent language model whose prediction also reads the last token directly."""
 
     @config
-    class Config:
-        """How wide the state is, what remembers, what predicts."""
+    class Config(EmbeddingConfig):
+        """Embedding, cell and emission."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
         cell: Annotated[Any, CELLS] = "rnn"
         emission: Annotated[Any, EMISSIONS] = "vector"
-        embedding_std: float | None = Field(None, gt=0)
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.cell = CELLS.build(config.cell, config.width, task.length)
         self.skip = nn.Linear(config.width, config.width, bias=False)
         self.emission = EMISSIONS.build(config.emission, config.width, Norm.NONE)
 
     @property
     def state_size(self) -> int | None:
-        memory = self.cell.state_size
-        return None if memory is None else memory + self.config.width
+        cell_size = self.cell.state_size
+        return None if cell_size is None else cell_size + self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self._outputs(tokens[:, :-1])
@@ -58,16 +55,19 @@ class LatentAutoregressive(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.emission.dense(self._outputs(prefix)[:, -1], self.embedding.weight)
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
-        start = self.embedding.weight.new_ones(batch, 1, self.cell.parts * self.config.width)
+    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+        start = self.embedding.weight.new_ones(
+            batch, 1, self.cell.num_state_vectors * self.config.width
+        )
         return stack.begin([self.cell], start)
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.embedding(token)
-        h, carried = stack.advance([self.cell], x, carried)
-        return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), carried
+        h, state = stack.advance([self.cell], x, state)
+        return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), state
 
     def _outputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+        """Return h_t + S x_t of the token after each position."""
         x = self.embedding(tokens)
-        start = x.new_ones(len(x), self.cell.parts * self.config.width)
+        start = x.new_ones(len(x), self.cell.num_state_vectors * self.config.width)
         return self.cell.scan(x, start) + self.skip(x)

@@ -1,7 +1,7 @@
-"""The seed's recurrent rows: a cell, an emission and a normaliser each.
+"""Rows that are a recurrent language model (`recurrent_lm.py`) with some fields set.
 
-Where the seed says "on the sphere" the normaliser is `rms`; the published, leaking
-`time_std` is one field away (`--set model.norm=time_std`). zoo.md 2.
+Where S0 says "on the unit sphere", N is `rms`. The S0 code divides inputs by their standard
+deviation over time, which leaks the future: `--set model.norm=time_std` reproduces it.
 """
 
 from collections.abc import Mapping
@@ -9,50 +9,99 @@ from typing import Any
 
 from lmzoo.catalogue import preset
 
-_PLAIN: Mapping[str, Any] = {"emission": "vector", "norm": "none"}
-_SPHERE: Mapping[str, Any] = {"emission": "vector", "norm": "rms"}
-_MIXTURE: Mapping[str, Any] = {"emission": "mixture", "norm": "rms"}
+Fields = Mapping[str, Any]
+
+_PLAIN: Fields = {"emission": "vector", "norm": "none"}
+_NORMALISED: Fields = {"emission": "vector", "norm": "rms"}
+_MIXTURE: Fields = {"emission": "mixture", "norm": "rms"}
+
+_LSTM = "Hochreiter & Schmidhuber 1997"
+_GRU = "Cho et al. 2014 (arXiv:1406.1078)"
+_GATED_FEEDBACK = "Chung et al. 2015 (arXiv:1502.02367)"
 
 
 def _row(
     name: str,
-    aliases: tuple[str, ...],
-    cell: str,
-    head: Mapping[str, Any],
-    summary: str,
+    cell: str | Fields,
+    head: Fields,
+    document: str,
     source: str,
-    document: str = "S0",
+    summary: str,
+    *aliases: str,
+    family: str = "recurrent",
 ) -> None:
     preset(
-        name, model="recurrent_lm", fields={"cell": cell, **head}, family="recurrent",
+        name, model="recurrent_lm", fields={"cell": cell, **head}, family=family,
         aliases=aliases, score="exact", document=document, source=source, summary=summary,
     )  # fmt: skip
 
 
+_row("rnn_lm", "rnn", _PLAIN, "S0", "Elman 1990; S0", "Tanh RNN with a tied softmax.", "DLM11")
+_row("lstm_lm", "lstm", _PLAIN, "S0, S3", f"{_LSTM}; S0, S3", "LSTM with a tied softmax.", "DLM12")
 _row(
-    "rnn_lm", ("DLM11",), "rnn", _PLAIN, "Tanh RNN, tied softmax, no normaliser.", "Elman 1990; S0"
-)
-_row(
-    "lstm_lm", ("DLM12",), "lstm", _PLAIN, "LSTM, tied softmax, no normaliser.",
-    "Hochreiter & Schmidhuber 1997; S0, S3", document="S0, S3",
+    "lstm_lm_sphere", "lstm", _NORMALISED, "S0", "S0",
+    "LSTM with normalised inputs and outputs, tied softmax.", "DLM23",
 )  # fmt: skip
-_row("lstm_lm_sphere", ("DLM23",), "lstm", _SPHERE, "LSTM on the sphere, tied softmax.", "S0")
-_row("lstm_mixture", ("DLM26",), "lstm", _MIXTURE, "LSTM with mixture emission.", "S0")
-_row("rnn_mixture", ("DLM29",), "rnn", _MIXTURE, "Tanh RNN with mixture emission.", "S0")
+_row("lstm_mixture", "lstm", _MIXTURE, "S0", "S0", "LSTM with mixture emission.", "DLM26")
+_row("rnn_mixture", "rnn", _MIXTURE, "S0", "S0", "Tanh RNN with mixture emission.", "DLM29")
 _row(
-    "gru_lm_sphere", ("DLM43",), "gru", _SPHERE, "GRU on the sphere, tied softmax.",
-    "Cho et al. 2014 (arXiv:1406.1078); S0",
+    "gru_lm_sphere", "gru", _NORMALISED, "S0", f"{_GRU}; S0",
+    "GRU with normalised inputs and outputs, tied softmax.", "DLM43",
 )  # fmt: skip
 _row(
-    "gru_mixture", ("DLM44", "DLM45"), "gru", _MIXTURE, "GRU with mixture emission.",
-    "Cho et al. 2014 (arXiv:1406.1078); S0",
+    "gru_mixture", "gru", _MIXTURE, "S0", f"{_GRU}; S0", "GRU with mixture emission.",
+    "DLM44", "DLM45",
 )  # fmt: skip
 _row(
-    "mutable_mgu_mixture", ("DLM46",), "mgu", _MIXTURE,
-    "Minimal gated unit, eight paths that may be cut, mixture emission.",
-    "Zhou et al. 2016 (arXiv:1603.09420); S0",
+    "mutable_mgu_mixture", "mgu", _MIXTURE, "S0", "Zhou et al. 2016 (arXiv:1603.09420); S0",
+    "Minimal gated unit with eight paths that can be cut, mixture emission.", "DLM46",
 )  # fmt: skip
 _row(
-    "mutable_mgru_mixture", ("DLM47",), "mgru", _MIXTURE,
-    "Minimal gated recurrent unit, twelve switches, mixture emission.", "S0",
+    "mutable_mgru_mixture", "mgru", _MIXTURE, "S0", "S0",
+    "Minimal gated recurrent unit with twelve switches, mixture emission.", "DLM47",
+)  # fmt: skip
+
+_row(
+    "rnn_vanilla", {"name": "rnn"}, _PLAIN, "S3", "Elman 1990",
+    "RNN whose activation function can be set; the default is the same as rnn_lm.",
+)  # fmt: skip
+_row(
+    "lstm_peephole", {"name": "lstm_peephole"}, _PLAIN, "S3", "Gers & Schmidhuber 2000",
+    "LSTM whose gates also read the cell state.",
+)  # fmt: skip
+_row(
+    "lstm_coupled", {"name": "lstm", "forget": "coupled"}, _PLAIN, "S3",
+    "Greff et al. 2015 (arXiv:1503.04069)", "LSTM with a coupled forget gate, f = 1 − i.",
+)  # fmt: skip
+_row(
+    "lstm_no_forget", {"name": "lstm", "forget": "none"}, _PLAIN, "S4", _LSTM,
+    "LSTM without a forget gate, f = 1.", family="technique",
+)  # fmt: skip
+_row(
+    "gru", {"name": "gru"}, _PLAIN, "S3, S4", _GRU,
+    "GRU whose reset and update conventions can be set; the default is PyTorch's.",
+)  # fmt: skip
+_row(
+    "hamming_emission", "lstm", {"emission": "hamming", "norm": "none"}, "S1", "S1",
+    "LSTM whose emission counts mismatching groups of token codes.", family="emission",
+)  # fmt: skip
+_row(
+    "gated_feedback_rnn", {"name": "gated_feedback"}, _PLAIN, "S2", _GATED_FEEDBACK,
+    "Stacked tanh RNNs in which each layer reads all layers through gates.",
+)  # fmt: skip
+_row(
+    "gated_feedback_lstm", {"name": "gated_feedback", "unit": "lstm"}, _PLAIN, "S2",
+    _GATED_FEEDBACK, "Stacked LSTMs in which each layer reads all layers through gates.",
+)  # fmt: skip
+_row(
+    "gated_feedback_gru", {"name": "gated_feedback", "unit": "gru"}, _PLAIN, "S2",
+    _GATED_FEEDBACK, "Stacked GRUs in which each layer reads all layers through gates.",
+)  # fmt: skip
+_row(
+    "hm_lstm", {"name": "hm_lstm"}, _PLAIN, "S2", "Chung et al. 2017 (arXiv:1609.01704)",
+    "Hierarchical multiscale LSTM: stacked LSTMs with learned segment boundaries.",
+)  # fmt: skip
+_row(
+    "grid_lstm", {"name": "grid_lstm"}, _PLAIN, "S2", "Kalchbrenner et al. 2016 (arXiv:1507.01526)",
+    "Grid LSTM: LSTMs along time and along depth.",
 )  # fmt: skip
