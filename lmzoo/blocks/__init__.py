@@ -1,1 +1,1 @@
-"""Parts that several families share: embeddings, learned initial states."""
+"""Neural network parts that several model families share."""

@@ -1,20 +1,21 @@
-r"""Multi-head scaled dot-product attention over what a query may see.
+r"""Multi-head scaled dot-product attention.
 
-    q_i = W_q x_i + b_q    k_j = W_k m_j    v_j = W_v m_j + b_v     cut into heads of size d,
+    q_i = W_q x_i + b_q    k_j = W_k m_j    v_j = W_v m_j + b_v     split into heads of size d,
                                                                     d = ⌈E / heads⌉
-    α_ij = softmax_j( τ q_i · k_j )     over the j that i may see
+    α_ij = softmax_j( τ q_i · k_j )     over the positions j that the mask allows for i
     o_i  = W_o [ Σ_j α_ij v_j ] + b_o   heads concatenated
 
-    normed=none   τ = 1/√d      logits of unit-variance q, k have variance 1
+    normed=none   τ = 1/√d      unit-variance q and k give logits of variance 1
     normed=key    τ = 1         k/‖k‖
-    normed=both   τ = √d        q/‖q‖, k/‖k‖: no norm changes the attention, |logit| ≤ τ
+    normed=both   τ = √d        q/‖q‖, k/‖k‖: vector norms have no effect, |logit| ≤ τ
 
-τ is that start, or `temperature`; `learned` gives each head its own. τ → 0 is the plain
-average, τ → ∞ hard attention: `pick=argmax` is that limit, `pick=sample` draws one j from
-α while training and takes the largest in evaluation; both pass the gradient of α on. A key
-bias would add one number to all logits of a query, which the softmax ignores: there is none.
+`temperature` replaces this default τ; `learned` trains one τ per head, starting there. τ → 0 is
+the plain average and τ → ∞ is hard attention. `pick=argmax` is hard attention; `pick=sample` draws
+one j from α in training and takes the largest in evaluation. Both use the gradient of α
+(straight-through). There is no key bias: it adds the same number to all logits of a query, which
+the softmax ignores.
 
-Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245); S1, S3.
+Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245). Source: S1, S3.
 """
 
 import math
@@ -26,7 +27,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.linear import Linear
+from lmzoo.blocks.layers import Linear
 from lmzoo.catalogue import technique
 from lmzoo.config import config
 from lmzoo.search_space import Choice
@@ -40,12 +41,12 @@ technique(
 )
 
 
-Remembered = tuple[Tensor, Tensor]
-"""Keys and values of a memory, (*N, heads, M, d)."""
+KeysAndValues = tuple[Tensor, Tensor]
+"""Keys and values of a memory, each (*N, heads, M, d)."""
 
 
 class Normed(StrEnum):
-    """Which vectors are put on the unit sphere before they are compared."""
+    """Which vectors are scaled to unit length before the dot product."""
 
     NONE = "none"
     KEY = "key"
@@ -53,7 +54,7 @@ class Normed(StrEnum):
 
 
 class Pick(StrEnum):
-    """What a query takes: the expectation under α, or one value."""
+    """What a query returns: the mean of the values under α, or a single value."""
 
     MEAN = "mean"
     ARGMAX = "argmax"
@@ -61,18 +62,21 @@ class Pick(StrEnum):
 
 
 class Attention(nn.Module):
-    """Queries look at a memory; `see` is True where they may."""
+    """Multi-head attention from queries to a memory.
+
+    A mask is True where a query may attend.
+    """
 
     @config
     class Config:
-        """How many heads, and how sharply they look."""
+        """Number of heads, normalisation and temperature."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
         normed: Normed = Normed.NONE
         temperature: float | None = Field(None, gt=0)
-        """τ, which multiplies q · k; None is the start that belongs to `normed`."""
+        """τ, the factor of q · k; None selects the default of `normed`."""
         learned: bool = False
-        """Whether τ is learned, one per head."""
+        """Train τ, one value per head."""
         pick: Pick = Pick.MEAN
 
     log_temperature: nn.Parameter | None
@@ -83,18 +87,18 @@ class Attention(nn.Module):
         width: int,
         *,
         dropout: float = 0.0,
-        spread: float | None = None,
-        output_spread: float | None = None,
+        std: float | None = None,
+        output_std: float | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        # Rounded up, so that a width is free to be searched; torch wants it divisible.
+        # Rounded up: any width works with any number of heads, so both can be searched.
         size = -(-width // config.heads)
         inner = config.heads * size
-        self.query = Linear(width, inner, spread)
-        self.key = Linear(width, inner, spread, bias=False)
-        self.value = Linear(width, inner, spread)
-        self.output = Linear(inner, width, output_spread or spread)
+        self.query = Linear(width, inner, std)
+        self.key = Linear(width, inner, std, bias=False)
+        self.value = Linear(width, inner, std)
+        self.output = Linear(inner, width, output_std or std)
         self.dropout = dropout
         normed = {Normed.NONE: 0, Normed.KEY: 1, Normed.BOTH: 2}[config.normed]
         self._temperature = config.temperature or size ** ((normed - 1) / 2)
@@ -103,7 +107,7 @@ class Attention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A learned τ starts where a fixed one stays."""
+        """Set a learned τ to the value that a fixed τ has."""
         if self.log_temperature is not None:
             nn.init.constant_(self.log_temperature, math.log(self._temperature))
 
@@ -111,94 +115,97 @@ class Attention(nn.Module):
         self,
         x: Float[Tensor, "*N Q E"],
         memory: Float[Tensor, "*N M E"],
-        see: Bool[Tensor, "*S Q M"] | None = None,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        return self.look(x, self.remember(memory), see)
+        return self.attend(x, self.keys_and_values(memory), mask)
 
-    def remember(
-        self, memory: Float[Tensor, "*N M E"], before: Remembered | None = None
-    ) -> Remembered:
-        """Keys and values of a memory, behind those that are known already."""
+    def keys_and_values(
+        self, memory: Float[Tensor, "*N M E"], cache: KeysAndValues | None = None
+    ) -> KeysAndValues:
+        """Return the keys and values of a memory, appended to those in `cache`."""
         k, v = self._keys(memory), self._heads(self.value(memory))
-        if before is None:
+        if cache is None:
             return k, v
-        return torch.cat([before[0], k], dim=-2), torch.cat([before[1], v], dim=-2)
+        return torch.cat([cache[0], k], dim=-2), torch.cat([cache[1], v], dim=-2)
 
-    def look(
+    def attend(
         self,
         x: Float[Tensor, "*N Q E"],
-        remembered: Remembered,
-        see: Bool[Tensor, "*S Q M"] | None = None,
+        cache: KeysAndValues,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        """What each query takes from a memory whose keys and values are known."""
-        q, (k, v) = self._queries(x), remembered
+        """Return the attention output for a memory given by its keys and values."""
+        q, (k, v) = self._queries(x), cache
         dropout = self.dropout if self.training else 0.0
         if self.config.pick is Pick.MEAN:
-            seen = None if see is None else see.unsqueeze(-3)
-            taken = nn.functional.scaled_dot_product_attention(q, k, v, seen, dropout, scale=1.0)
+            head_mask = None if mask is None else mask.unsqueeze(-3)
+            o = nn.functional.scaled_dot_product_attention(q, k, v, head_mask, dropout, scale=1.0)
         else:
-            taken = nn.functional.dropout(self.weigh(_compare(q, k, see)), dropout) @ v
-        return self.output(taken.transpose(-3, -2).flatten(-2))
+            weights = self.attention_weights(_masked_logits(q, k, mask))
+            o = nn.functional.dropout(weights, dropout) @ v
+        return self.output(o.transpose(-3, -2).flatten(-2))
 
     def logits(
         self,
         x: Float[Tensor, "*N Q E"],
         memory: Float[Tensor, "*N M E"],
-        see: Bool[Tensor, "*S Q M"] | None = None,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
-        """τ q · k of every head, -∞ where a query may not look."""
-        return self.compare(x, self._keys(memory), see)
+        """Return τ q · k of every head, -∞ where the mask is False."""
+        return self.logits_for_keys(x, self._keys(memory), mask)
 
-    def compare(
+    def logits_for_keys(
         self,
         x: Float[Tensor, "*N Q E"],
         keys: Float[Tensor, "*N heads M d"],
-        see: Bool[Tensor, "*S Q M"] | None = None,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
-        """The logits over a memory whose keys are known."""
-        return _compare(self._queries(x), keys, see)
+        """Return the logits for a memory given by its keys."""
+        return _masked_logits(self._queries(x), keys, mask)
 
-    def weigh(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
-        """α as it is used: the softmax, or the one-hot of what is picked."""
+    def attention_weights(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
+        """Return α: the softmax of the logits, or one-hot weights if `pick` is not `mean`."""
         return (
-            torch.softmax(logits, dim=-1) if self.config.pick is Pick.MEAN else self._picked(logits)
+            torch.softmax(logits, dim=-1)
+            if self.config.pick is Pick.MEAN
+            else self._one_hot(logits)
         )
 
-    def directions(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        """q by head, normalised as asked: what is compared, but for τ."""
+    def unscaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+        """Return q by head, normalised if configured, before the factor τ."""
         q = self._heads(self.query(x))
         return nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
 
     def _queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        """τ q by head."""
-        q = self.directions(x)
+        """Return τ q by head."""
+        q = self.unscaled_queries(x)
         if self.log_temperature is None:
             return q * self._temperature
         return q * self.log_temperature.exp()[:, None, None]
 
     def _keys(self, memory: Float[Tensor, "*N M E"]) -> Float[Tensor, "*N heads M d"]:
-        """k by head, normalised as asked."""
+        """Return k by head, normalised if configured."""
         k = self._heads(self.key(memory))
         return k if self.config.normed is Normed.NONE else nn.functional.normalize(k, dim=-1)
 
     def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         return x.unflatten(-1, (self.config.heads, -1)).transpose(-3, -2)
 
-    def _picked(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
-        """One-hot weights whose gradient is that of the softmax."""
+    def _one_hot(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
+        """Return one-hot weights with the gradient of the softmax."""
         soft = torch.softmax(logits, dim=-1)
         if self.config.pick is Pick.SAMPLE and self.training:
-            # The largest of logits plus Gumbel noise is a draw from their softmax.
+            # Gumbel-max trick: the argmax of logits plus Gumbel noise is a draw from their softmax.
             logits = logits - torch.empty_like(logits).exponential_().log()
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
 
 
-def _compare(q: Tensor, k: Tensor, see: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
+def _masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
     logits = q @ k.transpose(-2, -1)
-    return logits if see is None else logits.masked_fill(~see.unsqueeze(-3), -torch.inf)
+    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)
 
 
 def causal_mask(t: int, device: torch.device | None = None) -> Bool[Tensor, "t t"]:
-    """Position i sees j <= i."""
+    """Return the causal mask: position i attends to j <= i."""
     return torch.ones(t, t, dtype=torch.bool, device=device).tril()

@@ -1,52 +1,53 @@
-r"""A Transformer layer: attention and a feed-forward, each with its residual and LayerNorm.
+r"""A Transformer layer: attention and a feed-forward part, each with a residual and a LayerNorm.
 
     post    h = LN(x + A(x, m)),   y = LN(h + FF(h))             as published
     pre     h = x + A(LN x, m),    y = h + FF(LN h)              GPT-2; trains without warm-up
 
-m is the memory that is looked at: x itself (LN x under `pre`), unless another is given. With
-another, `post` is the Set Transformer's MAB(x, m).
+m is the memory: x itself (LN x under `pre`) unless the caller passes another. With another memory,
+`post` is the MAB(x, m) of the Set Transformer.
 
 Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, Remembered
+from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.feed_forward import Activation, FeedForward
 
 
-class NormPlace(StrEnum):
-    """Where LayerNorm stands: after the residual sum, or before each part."""
+class NormPosition(StrEnum):
+    """Position of the LayerNorm: after the residual sum, or before each part."""
 
     POST = "post"
     PRE = "pre"
 
 
 class AttentionBlock(nn.Module):
-    """Attention, then a feed-forward of four times the width."""
+    """Attention, then a feed-forward part of hidden width 4 E."""
 
     def __init__(
         self,
         width: int,
         attention: Attention.Config,
         *,
-        place: NormPlace = NormPlace.POST,
+        norm_position: NormPosition = NormPosition.POST,
         activation: Activation = Activation.RELU,
         dropout: float = 0.0,
-        spread: float | None = None,
-        output_spread: float | None = None,
+        std: float | None = None,
+        output_std: float | None = None,
     ) -> None:
         super().__init__()
-        self.place = place
+        self.norm_position = norm_position
         self.attention = Attention(
-            attention, width, dropout=dropout, spread=spread, output_spread=output_spread
+            attention, width, dropout=dropout, std=std, output_std=output_std
         )
         self.feed_forward = FeedForward(
-            width, 4 * width, activation, spread=spread, output_spread=output_spread
+            width, 4 * width, activation, std=std, output_std=output_std
         )
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
@@ -55,38 +56,66 @@ class AttentionBlock(nn.Module):
         self,
         x: Float[Tensor, "*N Q E"],
         memory: Float[Tensor, "*N M E"] | None = None,
-        see: Bool[Tensor, "*S Q M"] | None = None,
+        mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
         def attend(x: Tensor) -> Tensor:
-            return self.attention(x, x if memory is None else memory, see)
+            return self.attention(x, x if memory is None else memory, mask)
 
         h = self._residual(x, attend, self.attention_norm)
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def advance(
-        self, x: Float[Tensor, "*N 1 E"], before: Remembered | None
-    ) -> tuple[Float[Tensor, "*N 1 E"], Remembered]:
-        """One more position of causal self-attention: (its output, keys and values so far)."""
-        pre = self.place is NormPlace.PRE
-        looked = self.attention_norm(x) if pre else x
-        remembered = self.attention.remember(looked, before)
-        h = x + self.dropout(self.attention.look(looked, remembered))
-        h = h if pre else self.attention_norm(h)
-        return self._residual(h, self.feed_forward, self.feed_forward_norm), remembered
+        self, x: Float[Tensor, "*N 1 E"], cache: KeysAndValues | None
+    ) -> tuple[Float[Tensor, "*N 1 E"], KeysAndValues]:
+        """Process the next position of causal self-attention.
 
-    def recall(self, x: Float[Tensor, "*N Q E"], remembered: Remembered) -> Float[Tensor, "*N Q E"]:
-        """The layer over a memory whose keys and values are known."""
-        h = self._residual(x, lambda x: self.attention.look(x, remembered), self.attention_norm)
+        Returns:
+            The output, and the keys and values of all positions so far.
+        """
+        pre = self.norm_position is NormPosition.PRE
+        memory = self.attention_norm(x) if pre else x
+        cache = self.attention.keys_and_values(memory, cache)
+        h = x + self.dropout(self.attention.attend(memory, cache))
+        h = h if pre else self.attention_norm(h)
+        return self._residual(h, self.feed_forward, self.feed_forward_norm), cache
+
+    def forward_cached(
+        self, x: Float[Tensor, "*N Q E"], cache: KeysAndValues
+    ) -> Float[Tensor, "*N Q E"]:
+        """Return the output for a memory given by its keys and values."""
+        h = self._residual(x, lambda x: self.attention.attend(x, cache), self.attention_norm)
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def weights(
-        self, x: Float[Tensor, "*N T E"], see: Bool[Tensor, "*S T T"] | None = None
+        self, x: Float[Tensor, "*N T E"], mask: Bool[Tensor, "*S T T"] | None = None
     ) -> Float[Tensor, "*N heads T T"]:
-        """α as it is used: how much each position of x looks at each other, by head."""
-        looked = self.attention_norm(x) if self.place is NormPlace.PRE else x
-        return self.attention.weigh(self.attention.logits(looked, looked, see))
+        """Return the self-attention weights α of every head."""
+        x = self.attention_norm(x) if self.norm_position is NormPosition.PRE else x
+        return self.attention.attention_weights(self.attention.logits(x, x, mask))
 
     def _residual(self, x: Tensor, part: Callable[[Tensor], Tensor], norm: nn.LayerNorm) -> Tensor:
-        if self.place is NormPlace.PRE:
+        if self.norm_position is NormPosition.PRE:
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))
+
+
+LayerCaches = tuple[KeysAndValues, ...]
+"""Keys and values of positions 0..t of every layer, each (B, heads, t+1, d)."""
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """A layer that processes one position after another."""
+
+    def advance(self, x: Tensor, cache: KeysAndValues | None) -> tuple[Tensor, KeysAndValues]: ...
+
+
+def advance_layers(
+    layers: Iterable[Layer], x: Float[Tensor, "B 1 E"], caches: LayerCaches | None
+) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
+    """Process the next position in all layers; return its output and the layers' new caches."""
+    new_caches: list[KeysAndValues] = []
+    for number, layer in enumerate(layers):
+        x, cache = layer.advance(x, None if caches is None else caches[number])
+        new_caches.append(cache)
+    return x, tuple(new_caches)

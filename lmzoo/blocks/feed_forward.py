@@ -1,8 +1,8 @@
-r"""The feed-forward part of a Transformer layer, the same at every position.
+r"""The position-wise feed-forward part of a Transformer layer.
 
-    FF(x) = W_2 f(W_1 x + b_1) + b_2        f = ReLU, or GELU in its tanh form
+    FF(x) = W_2 f(W_1 x + b_1) + b_2        f = ReLU, or the tanh approximation of GELU
 
-Vaswani et al. 2017 (arXiv:1706.03762), 3.3.
+Vaswani et al. 2017 (arXiv:1706.03762), section 3.3.
 """
 
 from enum import StrEnum
@@ -10,18 +10,18 @@ from enum import StrEnum
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.linear import Linear
+from lmzoo.blocks.layers import Linear
 
 
 class Activation(StrEnum):
-    """What stands between the two maps."""
+    """The nonlinearity between the two linear layers."""
 
     RELU = "relu"
     GELU = "gelu"
 
 
 class FeedForward(nn.Module):
-    """Two affine maps with an activation between."""
+    """Two linear layers with an activation between them."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class FeedForward(nn.Module):
         hidden: int,
         activation: Activation,
         *,
-        spread: float | None = None,
-        output_spread: float | None = None,
+        std: float | None = None,
+        output_std: float | None = None,
     ) -> None:
         super().__init__()
-        self.expand = Linear(width, hidden, spread)
+        self.expand = Linear(width, hidden, std)
         self.activate = nn.ReLU() if activation is Activation.RELU else nn.GELU("tanh")
-        self.contract = Linear(hidden, width, output_spread or spread)
+        self.contract = Linear(hidden, width, output_std or std)
 
     def forward(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
         return self.contract(self.activate(self.expand(x)))

@@ -1,4 +1,4 @@
-"""Learned initial states of a recurrence (`functional/starts.py` mixes over them)."""
+"""Learned initial states of a recurrence; `functional/initial_states.py` mixes over them."""
 
 import torch
 from jaxtyping import Float
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from lmzoo.functional.draw import uniform
 
 
-class Starts(nn.Module):
-    """W learned initial states with mixing logits, both from U(W)."""
+class InitialStates(nn.Module):
+    """W learned initial states and their mixing logits."""
 
     logits: nn.Parameter | None
 
@@ -19,7 +19,7 @@ class Starts(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As published: U(W) for vectors and logits."""
+        """Draw vectors and logits from U(W), as published."""
         count = len(self.vectors)
         with torch.no_grad():
             self.vectors.copy_(uniform(tuple(self.vectors.shape), count))
@@ -27,7 +27,7 @@ class Starts(nn.Module):
                 self.logits.copy_(uniform((count,), count))
 
     def log_weights(self) -> Float[Tensor, "W"]:
-        """Log ω."""
+        """Return log ω, the log mixing weights."""
         if self.logits is None:
             return self.vectors.new_zeros(1)
         return torch.log_softmax(self.logits, dim=0)

@@ -1,10 +1,10 @@
-r"""Models with a discrete latent z_t that is summed out at every step.
+r"""Models with one discrete latent z_t per token, summed out exactly.
 
-    P(s_t | s_<t) = Σ_z P(z, s_t | s_<t)               LatentModel: any joint
-                  = Σ_z P(z | s_<t) P(s_t | z)         ComponentModel: fixed P(v | z)
+    P(s_t | s_<t) = Σ_z P(z, s_t | s_<t)               LatentModel: any joint distribution
+                  = Σ_z P(z | s_<t) P(s_t | z)         ComponentModel: P(v | z) without context
 
-A subclass gives the joint, or P(z | s_<t); scores, next-token distribution and
-posterior follow.
+A subclass implements the joint distribution, or P(z | s_<t). The base classes derive the scores,
+the next-token distribution and the posterior.
 """
 
 from abc import abstractmethod
@@ -14,22 +14,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
 class LatentModel(LanguageModel):
-    """A normalised sum over one discrete latent per scored token."""
+    """A model that sums over one discrete latent per scored token."""
 
     @abstractmethod
     def joint(self, tokens: Tokens) -> Float[Tensor, "B K T-1"]:
-        """Log P(z_t = k, s_t | s_<t) for t = 1..T-1."""
+        """Return log P(z_t = k, s_t | s_<t) for t = 1..T-1."""
 
     @abstractmethod
     def next_joint(self, prefix: Prefix) -> Float[Tensor, "B K V"]:
-        """Log P(z = k, v | prefix) for every v."""
+        """Return log P(z = k, v | prefix) for every v."""
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.logsumexp(self.joint(tokens), dim=1)
@@ -41,40 +41,40 @@ class LatentModel(LanguageModel):
         return torch.softmax(self.joint(tokens), dim=1)
 
 
-class Words(Protocol):
-    """K distributions over words (`emissions/components.py`)."""
+class TokenDistributions(Protocol):
+    """K distributions over tokens (implemented in `emissions/components.py`)."""
 
-    def word_scores(self, targets: Tensor, table: Tensor) -> Tensor: ...
-    def word_table(self, table: Tensor) -> Tensor: ...
+    def token_log_probs(self, targets: Tensor, table: Tensor) -> Tensor: ...
+    def log_prob_table(self, table: Tensor) -> Tensor: ...
 
 
 class ComponentModel(LanguageModel):
-    """The context chooses among K distributions over words that do not depend on it."""
+    """A context-dependent mixture of K distributions over tokens that ignore the context."""
 
     latent = "component"
-    embedding: Table
-    words: Words
+    embedding: EmbeddingTable
+    words: TokenDistributions
 
     @abstractmethod
     def log_weights(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t K"]:
-        """Log P(z | s_0..s_i) of the token after each position i."""
+        """Return log P(z_{i+1} | s_0..s_i), the latent of the token after position i."""
 
     def joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 K"]:
-        """Log P(z_t = k, s_t | s_<t) for t = 1..T-1."""
-        words = self.words.word_scores(tokens[:, 1:], self.table)
-        return self.log_weights(tokens[:, :-1]) + words
+        """Return log P(z_t = k, s_t | s_<t) for t = 1..T-1."""
+        token_log_probs = self.words.token_log_probs(tokens[:, 1:], self.table)
+        return self.log_weights(tokens[:, :-1]) + token_log_probs
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.logsumexp(self.joint(tokens), dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         weights = self.log_weights(prefix)[:, -1].exp()
-        return log_mixture(weights, self.words.word_table(self.table))
+        return log_mixture(weights, self.words.log_prob_table(self.table))
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.softmax(self.joint(tokens), dim=-1).transpose(1, 2)
 
     @property
     def table(self) -> Embeddings:
-        """The embedding matrix."""
+        """The token embeddings."""
         return self.embedding.weight

@@ -1,34 +1,37 @@
-"""Layers of causal attention, moved on by one position: no key is computed twice.
+"""Linear and embedding layers with a chosen initial standard deviation."""
 
-    y_t, cache^l_t = layer^l( y_t^{l-1}, cache^l_{t-1} )
-
-A cache holds the keys and values of positions 0..t, (B, heads, t+1, d) each.
-"""
-
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
-
-from jaxtyping import Float
-from torch import Tensor
-
-from lmzoo.blocks.attention import Remembered
-
-Layers = tuple[Remembered, ...]
+from torch import nn
 
 
-@runtime_checkable
-class Layer(Protocol):
-    """A block that reads one position after another."""
+class Linear(nn.Linear):
+    """A linear layer with weights from N(0, std²) and zero bias.
 
-    def advance(self, x: Tensor, before: Remembered | None) -> tuple[Tensor, Remembered]: ...
+    With `std=None`, weights and bias are drawn as by `torch.nn.Linear`.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, std: float | None = None, *, bias: bool = True
+    ) -> None:
+        self._std = std
+        super().__init__(in_features, out_features, bias=bias)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights."""
+        if self._std is None:
+            super().reset_parameters()
+            return
+        nn.init.normal_(self.weight, std=self._std)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
-def advance_layers(
-    layers: Iterable[Layer], x: Float[Tensor, "B 1 E"], before: Layers | None
-) -> tuple[Float[Tensor, "B 1 E"], Layers]:
-    """The next position through all layers: (its output, their caches)."""
-    after: list[Remembered] = []
-    for number, layer in enumerate(layers):
-        x, remembered = layer.advance(x, None if before is None else before[number])
-        after.append(remembered)
-    return x, tuple(after)
+class EmbeddingTable(nn.Embedding):
+    """A table of `vocab` vectors from N(0, std²), by default with std = 1/√width."""
+
+    def __init__(self, vocab: int, width: int, std: float | None) -> None:
+        self._std = width**-0.5 if std is None else std
+        super().__init__(vocab, width)
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors."""
+        nn.init.normal_(self.weight, std=self._std)

@@ -1,4 +1,4 @@
-"""A distribution over a handful of alternatives: learned logits, or uniform."""
+"""Mixing weights of a small mixture: learned or uniform."""
 
 from enum import StrEnum
 
@@ -10,14 +10,14 @@ from lmzoo.functional.draw import uniform
 
 
 class Weighting(StrEnum):
-    """Whether mixing weights are learned or all the same."""
+    """Learned or uniform mixing weights."""
 
     LEARNED = "learned"
     UNIFORM = "uniform"
 
 
 class LogWeights(nn.Module):
-    """Log P(k) = log softmax(logits); uniform weights are no parameters."""
+    """Log P(k) = log softmax(logits); uniform weights have no parameters."""
 
     logits: Tensor
 
@@ -31,11 +31,11 @@ class LogWeights(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Learned logits from U(1), as published."""
+        """Draw learned logits from U(1), as published."""
         if self.learned:
             with torch.no_grad():
                 self.logits.copy_(uniform(tuple(self.logits.shape), 1))
 
     def forward(self) -> Float[Tensor, "K"]:
-        """Log P(k)."""
+        """Return log P(k)."""
         return torch.log_softmax(self.logits, dim=0)

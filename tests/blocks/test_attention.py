@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.blocks.attention import Attention, causal_mask
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 T, E = 5, 8
@@ -42,22 +42,24 @@ def test_it_is_the_librarys_with_copied_weights(heads: int, *, masked: bool) -> 
     expected, weights = as_library(ours)(
         x, memory, memory, attn_mask=hidden, average_attn_weights=False
     )
-    same(ours(x, memory, see), expected, CLOSE, "output")
-    same(ours.logits(x, memory, see).softmax(-1), weights, CLOSE, "weights")
+    assert_close(ours(x, memory, see), expected, CLOSE, "output")
+    assert_close(ours.logits(x, memory, see).softmax(-1), weights, CLOSE, "weights")
 
 
 def test_a_mask_keeps_the_non_zero_part_of_the_softmax() -> None:
     """-∞ before the softmax is 0/1 after its exponentials."""
     ours, x, see = attention(), inputs(3, T, E), causal_mask(T)
     kept = ours.logits(x, x).exp() * see
-    same(ours.logits(x, x, see).softmax(-1), kept / kept.sum(-1, keepdim=True), CLOSE, "weights")
+    assert_close(
+        ours.logits(x, x, see).softmax(-1), kept / kept.sum(-1, keepdim=True), CLOSE, "weights"
+    )
 
 
 def test_without_a_mask_it_knows_no_order() -> None:
     ours, x = attention(), inputs(3, T, E)
     order = torch.randperm(T, generator=torch.Generator().manual_seed(3))
     moved = x[:, order]
-    same(ours(moved, moved), ours(x, x)[:, order], CLOSE, "permuted")
+    assert_close(ours(moved, moved), ours(x, x)[:, order], CLOSE, "permuted")
     see = causal_mask(T)
     assert (ours(moved, moved, see) - ours(x, x, see)[:, order]).abs().max() > 1e-2
 
@@ -69,7 +71,7 @@ def test_identical_keys_are_averaged(normed: str) -> None:
     with torch.no_grad():
         ours.key.weight.zero_()
     mean = ours.output(ours.value(memory).mean(1, keepdim=True)).expand_as(x)
-    same(ours(x, memory), mean, CLOSE, "average")
+    assert_close(ours(x, memory), mean, CLOSE, "average")
 
 
 @pytest.mark.parametrize("width", [4, 16, 64, 256])
@@ -108,7 +110,7 @@ def test_a_normalised_vector_has_no_length(normed: str, part: str, *, changes: b
     after = stretched(attention(normed=normed), part, 7.0)(x, memory)
     assert bool((after - before).abs().max() > 1e-3) is changes
     if not changes:
-        same(after, before, CLOSE, "output")
+        assert_close(after, before, CLOSE, "output")
 
 
 @pytest.mark.parametrize("temperature", [None, 0.5, 30.0])
@@ -126,21 +128,21 @@ def test_logits_are_bounded_by_the_temperature(temperature: float | None, *, lea
 def test_every_head_learns_a_temperature_of_its_own() -> None:
     ours, fixed = attention(heads=2, learned=True), attention(heads=2)
     x = inputs(3, T, E)
-    same(ours(x, x), fixed(x, x), CLOSE, "first output")
+    assert_close(ours(x, x), fixed(x, x), CLOSE, "first output")
     with torch.no_grad():
         ours.log_temperature[1] += torch.tensor(3.0).log()
     expected = fixed.logits(x, x) * torch.tensor([1.0, 3.0])[:, None, None]
-    same(ours.logits(x, x), expected, CLOSE, "logits")
+    assert_close(ours.logits(x, x), expected, CLOSE, "logits")
 
 
 def test_no_temperature_averages_and_a_large_one_picks() -> None:
     x, memory = inputs(3, T, E), inputs(3, T, E, seed=2)
     cold = attention(normed="both", temperature=1e-6)
     mean = cold.output(cold.value(memory).mean(1, keepdim=True)).expand_as(x)
-    same(cold(x, memory), mean, CLOSE, "average")
+    assert_close(cold(x, memory), mean, CLOSE, "average")
     hot = attention(normed="both", temperature=1e6)(x, memory)
     for pick in ("argmax", "sample"):
-        same(attention(normed="both", pick=pick)(x, memory), hot, CLOSE, "hard attention")
+        assert_close(attention(normed="both", pick=pick)(x, memory), hot, CLOSE, "hard attention")
 
 
 def test_a_picked_value_is_the_best_seen_and_its_gradient_that_of_the_average() -> None:
@@ -150,11 +152,11 @@ def test_a_picked_value_is_the_best_seen_and_its_gradient_that_of_the_average() 
     values = ours.value(x).unflatten(-1, (4, -1)).transpose(1, 2)
     best = values.gather(2, logits.argmax(-1, keepdim=True).expand_as(values))
     found = ours(x, x, see)
-    same(found, best.transpose(1, 2).flatten(2), CLOSE, "picked")
+    assert_close(found, best.transpose(1, 2).flatten(2), CLOSE, "picked")
     weight = ours.query.weight
     mean = (logits.softmax(-1) @ values).sum()
     expected = torch.autograd.grad(mean, weight, retain_graph=True)[0]
-    same(torch.autograd.grad(found.sum(), weight)[0], expected, CLOSE, "gradient")
+    assert_close(torch.autograd.grad(found.sum(), weight)[0], expected, CLOSE, "gradient")
 
 
 def test_samples_come_as_often_as_the_weights_say() -> None:
@@ -164,7 +166,7 @@ def test_samples_come_as_often_as_the_weights_say() -> None:
     x, memory = inputs(1, 1, E).expand(4000, -1, -1), inputs(1, T, E, seed=2).expand(4000, -1, -1)
     alpha = ours.logits(x[:1], memory[:1]).softmax(-1)[0, 0, 0]
     taken = torch.cdist(ours(x, memory)[:, 0], ours.value(memory[0])).argmin(-1)
-    same(taken.bincount(minlength=T) / 4000, alpha, 0.032, "frequencies")
+    assert_close(taken.bincount(minlength=T) / 4000, alpha, 0.032, "frequencies")
 
 
 @pytest.mark.parametrize("pick", ["mean", "argmax"])
@@ -179,7 +181,7 @@ def test_dropout_touches_weights_in_training_only(pick: str) -> None:
     is_kept, is_nothing = ((found - one).abs().amax(-1) < CLOSE for one in (kept, nothing))
     assert (is_kept ^ is_nothing).all()
     assert 60 < is_kept.sum() < 140
-    same(ours.eval()(x, only), ours.output(ours.value(only)), CLOSE, "in evaluation")
+    assert_close(ours.eval()(x, only), ours.output(ours.value(only)), CLOSE, "in evaluation")
 
 
 def test_heads_need_not_share_the_width() -> None:
@@ -187,7 +189,7 @@ def test_heads_need_not_share_the_width() -> None:
     assert ours.logits(x, x).shape == (3, 2, T, T)
     assert ours.query.out_features == 6
     assert ours(x, x).shape == x.shape
-    same(
+    assert_close(
         ours.logits(x, x),
         attention(5, heads=2, normed="both", temperature=3**0.5).logits(x, x),
         0,

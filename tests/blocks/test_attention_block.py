@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from lmzoo.blocks.attention import Attention, causal_mask
-from lmzoo.blocks.attention_block import AttentionBlock, NormPlace
+from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
 from lmzoo.blocks.feed_forward import Activation
 from tests.blocks.test_attention import E, T, as_library, inputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 
@@ -26,7 +26,7 @@ def block(**options: object) -> AttentionBlock:
 def as_layer(ours: AttentionBlock, activation: Activation) -> nn.TransformerEncoderLayer:
     """torch's layer with our weights."""
     theirs = nn.TransformerEncoderLayer(
-        E, 2, 4 * E, batch_first=True, norm_first=ours.place is NormPlace.PRE,
+        E, 2, 4 * E, batch_first=True, norm_first=ours.norm_position is NormPosition.PRE,
         activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
     ).eval()  # fmt: skip
     theirs.self_attn = as_library(ours.attention)
@@ -37,25 +37,25 @@ def as_layer(ours: AttentionBlock, activation: Activation) -> nn.TransformerEnco
     return theirs
 
 
-@pytest.mark.parametrize("place", list(NormPlace))
+@pytest.mark.parametrize("place", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
-def test_it_is_the_librarys_layer(place: NormPlace, activation: Activation) -> None:
-    ours = block(place=place, activation=activation)
+def test_it_is_the_librarys_layer(place: NormPosition, activation: Activation) -> None:
+    ours = block(norm_position=place, activation=activation)
     x, see = inputs(3, T, E), causal_mask(T)
     expected = as_layer(ours, activation)(x, src_mask=~see)
-    same(ours(x, see=see), expected, CLOSE, "layer")
+    assert_close(ours(x, mask=see), expected, CLOSE, "layer")
 
 
 def test_a_memory_is_looked_at_as_it_is() -> None:
-    ours = block(place=NormPlace.PRE)
+    ours = block(norm_position=NormPosition.PRE)
     x, memory = inputs(3, T, E), inputs(3, 2, E, seed=2)
     h = x + ours.attention(ours.attention_norm(x), memory)
     expected = h + ours.feed_forward(ours.feed_forward_norm(h))
-    same(ours(x, memory), expected, CLOSE, "layer with a memory")
+    assert_close(ours(x, memory), expected, CLOSE, "layer with a memory")
 
 
 def test_dropout_leaves_the_residual_alone() -> None:
     """Under pre-LN a layer that drops nearly all of both parts is nearly the identity."""
-    ours = block(place=NormPlace.PRE, dropout=0.999).train()
+    ours = block(norm_position=NormPosition.PRE, dropout=0.999).train()
     x = inputs(100, 1, E)
     assert ((ours(x) - x).abs() < CLOSE).float().mean() > 0.9

@@ -8,7 +8,7 @@ from lmzoo.blocks.attention import Attention, causal_mask
 from lmzoo.blocks.attention_block import AttentionBlock
 from lmzoo.blocks.set_attention import InducedAttention, PooledAttention
 from tests.blocks.test_attention import E, T, inputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 X = inputs(3, T, E)
@@ -27,9 +27,9 @@ def block() -> AttentionBlock:
 
 
 def test_set_attention_moves_with_its_members() -> None:
-    same(block()(X[:, ORDER]), block()(X)[:, ORDER], CLOSE, "SAB")
+    assert_close(block()(X[:, ORDER]), block()(X)[:, ORDER], CLOSE, "SAB")
     moved = induced()(X[:, ORDER], causal=False)
-    same(moved, induced()(X, causal=False)[:, ORDER], CLOSE, "ISAB")
+    assert_close(moved, induced()(X, causal=False)[:, ORDER], CLOSE, "ISAB")
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -38,7 +38,7 @@ def test_a_pool_does_not_know_the_order_but_knows_every_member(seeds: int) -> No
     pool = PooledAttention(E, seeds, CONFIG).eval()
     before = pool(X)
     assert before.shape == (3, seeds, E)
-    same(pool(X[:, ORDER]), before, CLOSE, "PMA")
+    assert_close(pool(X[:, ORDER]), before, CLOSE, "PMA")
     for member in range(T):
         other = X.clone()
         other[:, member] += 1
@@ -46,11 +46,11 @@ def test_a_pool_does_not_know_the_order_but_knows_every_member(seeds: int) -> No
 
 
 def test_the_causal_form_is_the_plain_form_on_every_prefix() -> None:
-    causal, masked = induced()(X, causal=True), block()(X, see=causal_mask(T))
+    causal, masked = induced()(X, causal=True), block()(X, mask=causal_mask(T))
     for t in range(1, T + 1):
         plain = induced()(X[:, :t], causal=False)
-        same(causal[:, t - 1], plain[:, -1], CLOSE, f"ISAB of {t}")
-        same(masked[:, t - 1], block()(X[:, :t])[:, -1], CLOSE, f"SAB of {t}")
+        assert_close(causal[:, t - 1], plain[:, -1], CLOSE, f"ISAB of {t}")
+        assert_close(masked[:, t - 1], block()(X[:, :t])[:, -1], CLOSE, f"SAB of {t}")
 
 
 def running(attention: Attention, points: Tensor, x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def test_prefix_summaries_are_a_running_softmax() -> None:
     points, gather = isab.points.vectors, isab.gather
     h = gather.attention_norm(points + running(gather.attention, points, X))
     expected = gather.feed_forward_norm(h + gather.feed_forward(h))
-    same(isab.prefix_summaries(X), expected, CLOSE, "summaries")
+    assert_close(isab.prefix_summaries(X), expected, CLOSE, "summaries")
 
 
 def test_one_point_that_scores_all_alike_takes_the_mean_of_the_prefix() -> None:
@@ -79,4 +79,4 @@ def test_one_point_that_scores_all_alike_takes_the_mean_of_the_prefix() -> None:
     mean = X.cumsum(1) / torch.arange(1, T + 1)[:, None]
     h = isab.gather.attention_norm(isab.points.vectors + mean)
     expected = isab.gather.feed_forward_norm(h + isab.gather.feed_forward(h))
-    same(isab.prefix_summaries(X)[:, :, 0], expected, CLOSE, "summary")
+    assert_close(isab.prefix_summaries(X)[:, :, 0], expected, CLOSE, "summary")

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from lmzoo.blocks.attention import Attention, causal_mask
-from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.blocks.cross_block import CrossBlock
 from lmzoo.blocks.feed_forward import Activation
 from tests.blocks.test_attention import E, T, as_library, inputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 M = 3
@@ -35,7 +35,7 @@ def roughened(module: nn.Module) -> nn.Module:
 def as_decoder_layer(ours: CrossBlock, activation: Activation) -> nn.TransformerDecoderLayer:
     """torch's layer with our weights."""
     theirs = nn.TransformerDecoderLayer(
-        E, 2, 4 * E, batch_first=True, norm_first=ours.place is NormPlace.PRE,
+        E, 2, 4 * E, batch_first=True, norm_first=ours.norm_position is NormPosition.PRE,
         activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
     ).eval()  # fmt: skip
     theirs.self_attn = as_library(ours.self_attention)
@@ -48,15 +48,15 @@ def as_decoder_layer(ours: CrossBlock, activation: Activation) -> nn.Transformer
     return theirs
 
 
-@pytest.mark.parametrize("place", list(NormPlace))
+@pytest.mark.parametrize("place", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
-def test_it_is_the_librarys_decoder_layer(place: NormPlace, activation: Activation) -> None:
-    ours = block(place=place, activation=activation)
+def test_it_is_the_librarys_decoder_layer(place: NormPosition, activation: Activation) -> None:
+    ours = block(norm_position=place, activation=activation)
     x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
     see = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
     theirs = as_decoder_layer(ours, activation)
     expected = theirs(x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~see)
-    same(ours(x, memory, see[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
+    assert_close(ours(x, memory, see[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
 
 
 def test_what_is_not_seen_of_the_memory_is_not_read() -> None:
@@ -64,5 +64,5 @@ def test_what_is_not_seen_of_the_memory_is_not_read() -> None:
     x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
     see = torch.tensor([True, True, False]).expand(3, T, M)
     changed = torch.cat([memory[:, :2], inputs(3, 1, E, seed=3)], dim=1)
-    same(ours(x, changed, see), ours(x, memory, see), 0, "layer")
-    same(ours(x, memory[:, :2]), ours(x, memory, see), CLOSE, "layer over a shorter memory")
+    assert_close(ours(x, changed, see), ours(x, memory, see), 0, "layer")
+    assert_close(ours(x, memory[:, :2]), ours(x, memory, see), CLOSE, "layer over a shorter memory")

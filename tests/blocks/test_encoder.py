@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from lmzoo.blocks.encoder import read_reversed, reversal
+from lmzoo.blocks.encoder import read_reversed, reversed_order
 from lmzoo.cells.base import CELLS
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 E, LENGTHS = 3, torch.tensor([5, 1, 3])
@@ -13,13 +13,13 @@ E, LENGTHS = 3, torch.tensor([5, 1, 3])
 
 def test_reversal_turns_what_is_real_and_leaves_the_pads() -> None:
     expected = [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 1, 0, 3, 4]]
-    assert reversal(LENGTHS, 5).tolist() == expected
+    assert reversed_order(LENGTHS, 5).tolist() == expected
 
 
 @torch.no_grad()
 def test_each_sequence_is_read_from_its_own_end_by_torch_s_gru() -> None:
     torch.manual_seed(0)
-    cell, library = CELLS.build(CELLS.read("gru"), E, 5), nn.GRU(E, E, batch_first=True)
+    cell, library = CELLS.build(CELLS.parse("gru"), E, 5), nn.GRU(E, E, batch_first=True)
     for name, weight in cell.w.named_parameters():
         weight.copy_(getattr(library, f"{name}_l0"))
     x = torch.randn(3, 5, E)
@@ -27,4 +27,4 @@ def test_each_sequence_is_read_from_its_own_end_by_torch_s_gru() -> None:
     for row, length in enumerate(LENGTHS.tolist()):
         turned = x[row : row + 1, :length].flip(1)
         _, expected = library(turned, torch.ones(1, 1, E))
-        same(found[row], expected[0, 0], CLOSE, f"code of {length} vectors")
+        assert_close(found[row], expected[0, 0], CLOSE, f"code of {length} vectors")

@@ -7,14 +7,14 @@ import torch
 
 from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
 from lmzoo.errors import UserError
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE, FINE
 
 T, E = 6, 8
 X = torch.randn(2, T, E, generator=torch.Generator().manual_seed(0))
 
 
-def place(kind: Positions) -> PositionalEncoding:
+def norm_position(kind: Positions) -> PositionalEncoding:
     torch.manual_seed(1)
     return PositionalEncoding(kind, E, T, 0.5)
 
@@ -34,13 +34,13 @@ def test_a_shift_turns_each_pair_by_its_own_angle(k: int) -> None:
     sin, cos = sinusoids(40, E).unflatten(1, (-1, 2)).unbind(-1)
     angle = k / 10000 ** (torch.arange(0, E, 2, dtype=torch.float64) / E)
     turned = sin * angle.cos() + cos * angle.sin(), cos * angle.cos() - sin * angle.sin()
-    same(sin[k:], turned[0][:-k], FINE, "sines")
-    same(cos[k:], turned[1][:-k], FINE, "cosines")
+    assert_close(sin[k:], turned[0][:-k], FINE, "sines")
+    assert_close(cos[k:], turned[1][:-k], FINE, "cosines")
 
 
 def test_added_positions_stand_beside_vectors_of_their_size() -> None:
     expected = E**0.5 * X + sinusoids(T, E).float()
-    same(place(Positions.ADD)(X), expected, CLOSE, "sum")
+    assert_close(place(Positions.ADD)(X), expected, CLOSE, "sum")
 
 
 def test_concatenated_positions_folded_by_ones_are_added() -> None:
@@ -50,19 +50,19 @@ def test_concatenated_positions_folded_by_ones_are_added() -> None:
     concat.fold.load_state_dict(
         {"weight": torch.cat([identity, identity], dim=1), "bias": torch.zeros(E)}
     )
-    same(concat(X), place(Positions.ADD)(X), CLOSE, "folded")
+    assert_close(concat(X), place(Positions.ADD)(X), CLOSE, "folded")
 
 
 def test_learned_positions_are_one_vector_each() -> None:
     learned = place(Positions.LEARNED)
-    same(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
+    assert_close(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
     longer = torch.cat([X, X], dim=1)
     with pytest.raises(UserError, match=f"end at {T}, got {2 * T}"):
         learned(longer)
 
 
 def test_no_positions_change_nothing() -> None:
-    same(place(Positions.NONE)(X), X, 0, "vectors")
+    assert_close(place(Positions.NONE)(X), X, 0, "vectors")
 
 
 @pytest.mark.parametrize("kind", [Positions.ADD, Positions.CONCAT, Positions.LEARNED])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lmzoo.blocks.per_word import distinct, per_word
+from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import LanguageModel
-from tests.laws.ask import log_prob, loss, same
+from tests.laws.support import assert_close, log_prob, loss
 from tests.tiny import CLOSE, batch, tiny
 
 VOCAB = 30
@@ -37,14 +37,14 @@ def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
 def test_results_are_read_at_their_positions(copies: int) -> None:
     table = torch.randn(VOCAB, 3)
     tokens = torch.randint(VOCAB, (2 * copies, 5))
-    x, at = per_word(table, tokens)
+    x, at = embed_unique(table, tokens)
     assert len(x) == len(set(tokens.flatten().tolist()))
     assert at(x.square()).equal(table[tokens].square())
 
 
 def test_each_distinct_window_stands_once_where_it_comes_first() -> None:
     windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
-    first, place = distinct(windows)
+    first, place = unique_rows(windows)
     assert sorted(first.tolist()) == [0, 1, 3]
     assert windows[first][place].equal(windows)
 
@@ -54,8 +54,8 @@ def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
     table, tokens = torch.randn(VOCAB, 3), torch.randint(VOCAB, (2, 4, 20))
 
     def squares(tokens: torch.Tensor) -> torch.Tensor:
-        x, at = per_word(table, tokens)
-        first, place = distinct(tokens)
+        x, at = embed_unique(table, tokens)
+        first, place = unique_rows(tokens)
         return at(x.square()) + 0 * first[place][:, None, None]
 
     for few in (tokens, tokens[:, :, :5]):
@@ -69,7 +69,7 @@ def test_a_large_batch_scores_like_a_small_one(name: str) -> None:
     tokens, lengths = batch(model.task)
     few = log_prob(model, tokens, lengths).repeat(10, 1)
     many = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
-    same(many, few, CLOSE, "scores")
+    assert_close(many, few, CLOSE, "scores")
     one, other = gradients(model, 1), gradients(model, 10)
     for parameter, slope in one.items():
-        same(other[parameter], slope, CLOSE, f"gradient of {parameter}")
+        assert_close(other[parameter], slope, CLOSE, f"gradient of {parameter}")

@@ -1,0 +1,49 @@
+r"""Compute functions of a single token, or of a window, once per distinct value.
+
+    x, at = embed_unique(Emb, s)        at(f(x))[b, t] = f( e(s_bt) )
+    first, index = unique_rows(c)       c[first][index] = c
+
+A bigram is such an f. Token frequencies are Zipfian: the number of distinct tokens in a batch is a
+third of its positions for captions, and a hundredth for characters.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lmzoo.types import Embeddings
+
+
+def embed_unique(
+    table: Embeddings, tokens: Int[Tensor, "B t"]
+) -> tuple[Float[Tensor, "N E"], Callable[[Tensor], Tensor]]:
+    """Return the N distinct embeddings, and a function that expands (N, D) results to (B, t, D).
+
+    Under `torch.vmap`, where no shape may depend on the tokens, N is B t or V.
+    """
+    if _is_vmapped(tokens):
+        if len(table) < tokens.numel():
+            return table, lambda rows: torch.nn.functional.embedding(tokens, rows)
+        return table[tokens].flatten(0, 1), lambda rows: rows.unflatten(0, tokens.shape)
+    # `unique` would sort; a mask over the vocabulary is cheaper.
+    present = torch.zeros(len(table), dtype=torch.bool, device=tokens.device)
+    present[tokens] = True
+    index = present.cumsum(0)[tokens] - 1
+    return table[present], lambda rows: torch.nn.functional.embedding(index, rows)
+
+
+def unique_rows(contexts: Int[Tensor, "N W"]) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
+    """Return the first index of each distinct row, and for every row the number of its value."""
+    indices = torch.arange(len(contexts), device=contexts.device)
+    if _is_vmapped(contexts):
+        return indices, indices
+    rows, index = contexts.unique(dim=0, return_inverse=True)
+    first = indices.new_full((len(rows),), len(indices))
+    return first.scatter_reduce(0, index, indices, "amin"), index
+
+
+def _is_vmapped(tokens: Tensor) -> bool:
+    """Return whether `torch.vmap` maps over the tokens."""
+    return torch._C._functorch.is_batchedtensor(tokens)  # pyright: ignore[reportAttributeAccessIssue]
