@@ -78,7 +78,7 @@ class OriginalStar(StarTransformerCausal):
         there = torch.ones(h.shape[1], 1, 3, dtype=torch.bool)
         return [h.roll(1, 1), h, h.roll(-1, 1)], there
 
-    def relay_sees(self, h: Tensor) -> Tensor:
+    def relay_mask(self, h: Tensor) -> Tensor:
         return torch.ones(h.shape[1], h.shape[1], dtype=torch.bool)
 
 

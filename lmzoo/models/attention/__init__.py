@@ -1,1 +1,1 @@
-"""Attention language models: a Transformer decoder and its presets, star and set Transformers."""
+"""Attention language models: Transformer decoders, Star-Transformer and Set Transformer."""

@@ -1,10 +1,12 @@
-r"""What the attention models share: token vectors in, a distribution out.
+r"""Base class of the attention models: token vectors, a causal feature stack, an emission.
 
-    x_t = drop( place(e(s_t)) )            place: see blocks/positions.py
+    x_t = dropout( place(e(s_t)) )         place: positional encoding (`lmzoo.blocks.positions`)
     y   = features(x)                      y_t reads x_0..x_t only
-    P(s_{t+1} | s_<=t) = emission(y_t)     over e if tied, else over a table of its own
+    P(s_{t+1} | s_<=t) = emission(y_t)     over Emb if tied, else over a second table
 
-zoo.md 2 (DLM40, 41), 4.1, 4.3.
+x_t, y_t and e(s) are (E).
+
+Source: S0 (DLM40, DLM41), S1, S3.
 """
 
 from abc import abstractmethod
@@ -16,10 +18,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.attention import Attention
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task
+from lmzoo.contract import DecodingState, LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import FloatRange, IntRange
@@ -28,71 +30,83 @@ from lmzoo.types import Embeddings, Lengths, Tokens
 
 @config
 class AttentionConfig:
-    """Sizes, and how tokens enter and leave."""
+    """Sizes, attention, positions and emission."""
 
     width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+    """Embedding size E."""
     layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-    """The depth D."""
+    """Number D of layers."""
     attention: Attention.Config = Attention.Config()
     positions: Positions = Positions.ADD
     emission: Annotated[Any, EMISSIONS] = "vector"
     tied: bool = True
+    """Whether the emission uses the embedding table."""
     dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
-    """On token vectors, attention weights and residuals."""
+    """Dropout rate of token vectors, attention weights and residuals."""
     spread: float | None = Field(None, gt=0)
-    """Standard deviation of the initial weights of tables, attention and feed-forward; None is
-    1/√E for tables, torch's for maps. An emission draws its own."""
+    """Standard deviation of the initial weights of tables, attention and feed-forward layers. None
+    is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
 
 
 class AttentionModel(LanguageModel):
-    """A causal stack of attention layers between a token table and an emission."""
+    """Base class: a subclass defines the causal stack of attention layers."""
 
     Config = AttentionConfig
 
     def __init__(self, config: AttentionConfig, task: Task) -> None:
         super().__init__(config, task)
         width, spread = config.width, config.spread
-        self.embedding = Table(task.vocab, width, spread)
+        self.embedding = EmbeddingTable(task.vocab, width, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
         self.latent = self.emission.latent
-        self.output = None if config.tied else Table(task.vocab, width, spread)
+        self.output = None if config.tied else EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod
     def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        """The context vector after each token; it may read no later one."""
+        """Return the context vector after each token, computed from tokens up to it."""
 
     @abstractmethod
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], place: int, before: Carried | None
-    ) -> tuple[Float[Tensor, "B 1 E"], Carried]:
-        """`features` of the one vector at this place: (y, what the next one needs to know)."""
+        self, x: Float[Tensor, "B 1 E"], position: int, cache: DecodingState | None
+    ) -> tuple[Float[Tensor, "B 1 E"], DecodingState]:
+        """Compute `features` of one more position.
+
+        Args:
+            x: The vector at this position.
+            position: Its number, from 0.
+            cache: The cache of the earlier positions; None at position 0.
+
+        Returns:
+            The context vector y and the new cache.
+        """
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self.features(self._inputs(tokens[:, :-1]))
-        return self.emission.log_prob(y, tokens[:, 1:], self._rows())
+        return self.emission.log_prob(y, tokens[:, 1:], self._output_table())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self.features(self._inputs(prefix))[:, -1], self._rows())
+        y = self.features(self._inputs(prefix))[:, -1]
+        return self.emission.dense(y, self._output_table())
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
+    def begin(self, batch: int, *given: Tensor) -> DecodingState:
         return 0, None
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
-        place, before = carried
-        x = self.dropout(self.place(self.embedding(token)[:, None], place))
-        y, after = self.next_feature(x, place, before)
-        return self.emission.dense(y[:, 0], self._rows()), (place + 1, after)
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        position, cache = state
+        x = self.dropout(self.place(self.embedding(token)[:, None], position))
+        y, cache = self.next_feature(x, position, cache)
+        return self.emission.dense(y[:, 0], self._output_table()), (position + 1, cache)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.features(self._inputs(tokens[:, :-1]))
-        return torch.softmax(self.emission.joint(y, tokens[:, 1:], self._rows()), dim=-1).mT
+        return torch.softmax(self.emission.joint(y, tokens[:, 1:], self._output_table()), dim=-1).mT
 
     def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         return self.dropout(self.place(self.embedding(tokens)))
 
-    def _rows(self) -> Embeddings:
+    def _output_table(self) -> Embeddings:
         return (self.embedding if self.output is None else self.output).weight

@@ -1,8 +1,9 @@
-"""Rows that are a Transformer decoder with some fields set. zoo.md 2, 4.1, 4.3.
+"""Rows that are a Transformer decoder (`transformer_decoder.py`) with some fields set.
 
-GPT is pre-LN with learned positions, tanh-GELU and an untied head, weights N(0, 0.02²), those that
-write into the residual stream less; the mixture emission of DLM41 keeps its own U(K).
-The published code drew the token table anew with 1e-5; that is not repeated.
+GPT has pre-LN layers, learned positions, tanh-GELU, an untied head and weights from N(0, 0.02²),
+smaller for maps that write into the residual stream. The mixture emission of DLM41 keeps its own
+initial weights, U(K). The S0 code redraws the token table with standard deviation 1e-5; this
+package does not.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ def _row(
 
 
 _row(
-    "gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN, untied head.",
+    "gpt", "S0, S3", {**_GPT, "tied": False}, "Minimal GPT: pre-LN decoder with an untied head.",
     "Radford et al. 2019; Karpathy 2020 (minGPT); S0", "DLM40",
 )  # fmt: skip
 _row(
@@ -37,17 +38,17 @@ _row(
 )  # fmt: skip
 _row(
     "transformer_decoder_preln", "S3", {"norm": "pre"},
-    "Transformer decoder with LayerNorm before each part.",
+    "Transformer decoder with LayerNorm before each sublayer.",
     "Xiong et al. 2020 (arXiv:2002.04745); S3",
 )  # fmt: skip
 _row(
     "qk_norm_attention", "S1",
     {"norm": "pre", "attention": {"normed": "both", "learned": True}},
-    "Decoder whose attention no vector norm can change.",
+    "Transformer decoder with normalised queries and keys.",
     "Henry et al. 2020 (arXiv:2010.04245); S1",
 )  # fmt: skip
 _row(
     "hard_attention", "S1",
     {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
-    "Decoder whose heads each take one value, the limit of a large temperature.", "S1",
+    "Transformer decoder whose heads each attend to one position only.", "S1",
 )  # fmt: skip

@@ -1,13 +1,15 @@
-r"""The Transformer decoder: a stack of causally masked self-attention layers.
+r"""Transformer decoder: a stack of causally masked self-attention layers.
 
     x_t = √E e(s_t) + PE(t)
-    h^l = block(h^{l-1}),   i sees j <= i     h^0 = x,  l = 1..D
+    h^l = block(h^{l-1}),   i attends to j <= i     h^0 = x,  l = 1..D
     y = h^D                                   norm=post
     y = LN(h^D)                               norm=pre
 
-With `spread`, the maps that write into the residual stream start at spread/√(2D) (GPT-2).
+x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the default
+emission. If `spread` is set, the maps that write into the residual stream have the initial standard
+deviation spread/√(2D), as in GPT-2.
 
-Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 DLM40, S1, S3; zoo.md 2, 4.1, 4.3.
+Source: Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 (DLM40, DLM41), S1, S3.
 """
 
 from typing import Annotated, cast
@@ -17,9 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.blocks.attention import causal_mask
-from lmzoo.blocks.attention_block import AttentionBlock, NormPlace
+from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches, NormPosition, advance_layers
 from lmzoo.blocks.feed_forward import Activation
-from lmzoo.blocks.layers import Layers, advance_layers
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
@@ -33,13 +34,13 @@ from lmzoo.search_space import Choice
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
 )
 class TransformerDecoder(AttentionModel):
-    """A Transformer decoder as published: post-LN, sinusoidal positions, tied softmax."""
+    """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax."""
 
     @config
     class Config(AttentionConfig):
-        """What the layers are made of."""
+        """Attention model fields, LayerNorm position and activation function."""
 
-        norm: Annotated[NormPlace, Choice(("post", "pre"))] = NormPlace.POST
+        norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
         activation: Activation = Activation.RELU
 
     def __init__(self, config: Config, task: Task) -> None:
@@ -49,35 +50,35 @@ class TransformerDecoder(AttentionModel):
             AttentionBlock(
                 config.width,
                 config.attention,
-                place=config.norm,
+                norm_position=config.norm,
                 activation=config.activation,
                 dropout=config.dropout,
-                spread=config.spread,
-                output_spread=residual,
+                std=config.spread,
+                output_std=residual,
             )
             for _ in range(config.layers)
         )
-        self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPlace.PRE else None
+        self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
 
     def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        see = causal_mask(x.shape[1], x.device)
+        mask = causal_mask(x.shape[1], x.device)
         for block in self._blocks:
-            x = block(x, see=see)
+            x = block(x, mask=mask)
         return x if self.final_norm is None else self.final_norm(x)
 
     def next_feature(
-        self, x: Float[Tensor, "B 1 E"], place: int, before: Layers | None
-    ) -> tuple[Float[Tensor, "B 1 E"], Layers]:
-        x, after = advance_layers(self._blocks, x, before)
-        return x if self.final_norm is None else self.final_norm(x), after
+        self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
+    ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
+        x, cache = advance_layers(self._blocks, x, cache)
+        return x if self.final_norm is None else self.final_norm(x), cache
 
     def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
-        """α of every layer and head: how much token i looks at token j."""
+        """Return the attention weights α of token i to token j, by layer and head."""
         x, maps = self._inputs(tokens), []
-        see = causal_mask(x.shape[1], x.device)
+        mask = causal_mask(x.shape[1], x.device)
         for block in self._blocks:
-            maps.append(block.weights(x, see))
-            x = block(x, see=see)
+            maps.append(block.weights(x, mask))
+            x = block(x, mask=mask)
         return torch.stack(maps)
 
     @property
