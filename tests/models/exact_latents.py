@@ -34,7 +34,7 @@ def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = NOD
 def gaussian_elbo(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
     """The ELBO by quadrature over each sequence's own q."""
     eps, log_weights = grid()
-    h = model.hidden(tokens, lengths)
+    h = model.encode_sentence(tokens, lengths)
     z = (h @ model.z.to_mean)[None] + (eps / model.z.log_beta.exp())[:, None]
     scores = (model.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
     return (log_weights.exp()[:, None] * scores).sum(0) - model.kl(h)
@@ -47,7 +47,7 @@ def every_latent(width: int) -> Tensor:
 
 def ternary_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (3^E, B) each."""
-    z, h = every_latent(model.config.width), model.hidden(tokens, lengths)
+    z, h = every_latent(model.config.width), model.encode_sentence(tokens, lengths)
     each = z[:, None].expand(-1, len(tokens), -1)
-    log_q = model.log_chosen(model.log_q(h), each)
+    log_q = model.log_prob_of(model.log_q(h), each)
     return log_q, told(model, tokens, lengths, z) + model.log_ratio(each, h)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lmzoo.models.recurrent.recurrent_lm import Memory
+from lmzoo.models.recurrent.recurrent_lm import RecurrentState
 from tests.tiny import batch, tiny
 
 CASES: list[tuple[dict[str, Any], int]] = [
@@ -38,9 +38,9 @@ def test_every_float_that_is_carried_is_counted(fields: dict[str, Any], size: in
     carried = model.begin(len(tokens))
     for token in tokens[:, :3].unbind(1):
         _, carried = model.advance(carried, token)
-        assert isinstance(carried, Memory)
+        assert isinstance(carried, RecurrentState)
         # What is told of each state can be computed from it again; of one start nothing is learnt.
-        counted = [carried.layers, carried.seen]
+        counted = [carried.layers, carried.input_stats]
         if fields.get("starts") != 1:
             counted.append(carried.evidence)
         assert floats(counted, len(tokens)) == size

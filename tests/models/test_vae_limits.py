@@ -71,11 +71,11 @@ def test_the_encoder_reads_every_scored_token_and_nothing_else() -> None:
     model = row("gru_vae")
     tokens, _ = batch(model.task)
     lengths = torch.full((len(tokens),), model.task.length - 1)
-    before = model.hidden(tokens, lengths)
+    before = model.encode_sentence(tokens, lengths)
     for t in range(model.task.length):
         changed = tokens.clone()
         changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
-        moved = (model.hidden(changed, lengths) - before).abs().amax(1)
+        moved = (model.encode_sentence(changed, lengths) - before).abs().amax(1)
         assert ((moved > 1e-4) == (1 <= t < model.task.length - 1)).all()
 
 
@@ -85,7 +85,7 @@ def test_a_normaliser_that_sees_the_future_is_named() -> None:
 
 def test_the_seed_s_numbers_name_the_rows() -> None:
     assert config("DLM50") == config("rnn_vae")
-    assert config("DLM51").cell == CELLS.read("gru")
+    assert config("DLM51").cell == CELLS.parse("gru")
 
 
 @torch.no_grad()

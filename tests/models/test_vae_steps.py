@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lmzoo.models.latent.vae import Memory
+from lmzoo.models.latent.vae import VAEState
 from tests.laws.decoding import law_advance_equals_next_log_prob
 from tests.models.limits import row
 from tests.tiny import batch, tiny
@@ -46,9 +46,9 @@ def test_every_float_that_is_carried_is_counted(
     carried = model.begin(len(tokens))
     for token in tokens[:, :3].unbind(1):
         _, carried = model.advance(carried, token)
-    assert isinstance(carried, Memory)
+    assert isinstance(carried, VAEState)
     # What is told of each state can be computed from it again; of one draw nothing is learnt.
-    counted = [carried.state, carried.seen, carried.evidence if fields["samples"] > 1 else None]
+    counted = [carried.layers, carried.input_stats, carried.evidence if fields["samples"] > 1 else None]
     parts = [part for part in tree_leaves(counted) if isinstance(part, Tensor)]
     assert sum(math.prod(part.shape[1:]) for part in parts) == size
 
@@ -56,7 +56,7 @@ def test_every_float_that_is_carried_is_counted(
 def test_where_every_later_token_changes_every_state_nothing_of_fixed_size_is_carried() -> None:
     model = tiny("gru_vae", norm="time_std")
     assert model.state_size is None
-    assert not isinstance(model.begin(2), Memory)
+    assert not isinstance(model.begin(2), VAEState)
 
 
 @torch.no_grad()

@@ -48,7 +48,7 @@ def test_the_score_function_estimator_is_unbiased() -> None:
     error = found.std(0) / CHUNKS**0.5
     assert ((found.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
     # The KL's gradient alone, which is what the published code follows, lies further off.
-    h = model.hidden(*one_sentence(model))
+    h = model.encode_sentence(*one_sentence(model))
     assert ((gradients(model, -model.kl(h).sum()) - exact).abs() > 6 * error + CLOSE).any()
 
 
@@ -56,7 +56,7 @@ def test_the_straight_through_estimator_points_the_right_way() -> None:
     """Biased, but nearer to the gradient than the KL alone is."""
     model = row("gru_ternary_vae", width=2, estimator="gumbel")
     exact, found = exact_gradient(model), estimates(model).mean(0)
-    kl = gradients(model, -model.kl(model.hidden(*one_sentence(model))).sum())
+    kl = gradients(model, -model.kl(model.encode_sentence(*one_sentence(model))).sum())
     assert (found - exact).norm() < 0.85 * (kl - exact).norm()
 
 
@@ -72,8 +72,8 @@ def test_draws_are_ternary_and_nothing_is_added_to_the_score(
 ) -> None:
     model = row("gru_ternary_vae", estimator=estimator).train(training)
     tokens, lengths = batch(model.task)
-    h = model.hidden(tokens, lengths)
-    z = model.draw(h, torch.rand(7, len(h), *model.noise_shape))
+    h = model.encode_sentence(tokens, lengths)
+    z = model.sample_posterior(h, torch.rand(7, len(h), *model.noise_shape))
     assert set(z.flatten().tolist()) == {-1.0, 0.0, 1.0}
     pair = z[:2]
     told = model.reconstruction(tokens, lengths, pair, h)
@@ -84,9 +84,9 @@ def test_draws_are_ternary_and_nothing_is_added_to_the_score(
 def test_the_kl_is_its_sum_over_all_latents() -> None:
     model = row("gru_ternary_vae", width=3)
     tokens, lengths = batch(model.task)
-    h = model.hidden(tokens, lengths)
+    h = model.encode_sentence(tokens, lengths)
     z = every_latent(3)[:, None].expand(-1, len(h), -1)
-    log_q = model.log_chosen(model.log_q(h), z)
+    log_q = model.log_prob_of(model.log_q(h), z)
     assert_close(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
     expected = -(log_q.exp() * model.log_ratio(z, h)).sum(0)
     assert_close(model.kl(h), expected, CLOSE, "KL")
@@ -97,12 +97,12 @@ def test_the_kl_is_its_sum_over_all_latents() -> None:
 def test_draws_follow_q_and_p() -> None:
     model, count = row("gru_ternary_vae", width=2), 20_000
     tokens, lengths = one_sentence(model)
-    h, error = model.hidden(tokens, lengths), 5 * (0.25 / count) ** 0.5
+    h, error = model.encode_sentence(tokens, lengths), 5 * (0.25 / count) ** 0.5
     torch.manual_seed(0)
     u = torch.rand(count, 1, *model.noise_shape)
     for drawn, expected in (
-        (model.draw(h, u)[:, 0], model.log_q(h)[0].exp()),
-        (model.prior_draw(u[:, 0]), model.log_p().exp()),
+        (model.sample_posterior(h, u)[:, 0], model.log_q(h)[0].exp()),
+        (model.sample_prior(u[:, 0]), model.log_p().exp()),
     ):
         for value, p in zip((-1.0, 0.0, 1.0), expected.T, strict=True):
             assert_close((drawn == value).float().mean(0), p, error, f"frequency of {value}")

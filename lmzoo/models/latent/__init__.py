@@ -1,1 +1,1 @@
-"""Models that code a whole sentence as one vector, as a bound or as a reconstruction."""
+"""Models that encode a whole sentence as one vector: VAEs and autoencoders."""

@@ -1,11 +1,13 @@
-r"""A Gaussian on the code of a flat autoencoder, as wide as its prior.
+r"""Gaussian posterior and prior of a flat autoencoder's code, with one shared variance.
 
     μ = h M + h                       h = encode(x)
     q(z | s) = N(μ, β_0^{-2})         z = μ + ε / β_0
     p(z)     = N(μ_0, β_0^{-2})       μ_0 and log β_0 learned
-    KL       = ½ Σ_e β_0² (μ − μ_0)²  as the spreads are one
+    KL       = ½ Σ_e β_0² (μ − μ_0)²
 
-S0 DLM55 (code); zoo.md 2.4.
+h, μ, μ_0 and β_0 are (E), M is (E, E).
+
+Source: S0 (DLM55, code).
 """
 
 import torch
@@ -13,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.functional.divergence import gaussian_kl
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.sample_posterior import uniform
 
 
 class GaussianCode(nn.Module):
-    """M, μ_0 and log β_0."""
+    """The parameters M, μ_0 and log β_0."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -27,7 +29,7 @@ class GaussianCode(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """M from U(E), the vectors from U(2), as published."""
+        """Draw M from U(E) and the vectors from U(2), as in the S0 code."""
         width = len(self.log_beta)
         with torch.no_grad():
             self.to_mean.copy_(uniform((width, width), width))
@@ -35,14 +37,14 @@ class GaussianCode(nn.Module):
                 vector.copy_(uniform((width,), 2))
 
     def mean(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E"]:
-        """μ."""
+        """Return μ."""
         return h @ self.to_mean + h
 
     @property
-    def spread(self) -> Float[Tensor, "E"]:
-        """1/β_0."""
+    def std(self) -> Float[Tensor, "E"]:
+        """The standard deviation 1/β_0."""
         return self.log_beta.neg().exp()
 
     def kl(self, mean: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
-        """KL(q ‖ p) of each sequence, in nats."""
+        """Return KL(q ‖ p) of each sequence, in nats."""
         return gaussian_kl(mean, self.log_beta, self.prior_mean, self.log_beta).sum(-1)

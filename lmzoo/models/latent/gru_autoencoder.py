@@ -1,12 +1,13 @@
-r"""A recurrent autoencoder: the sentence through E numbers and back.
+r"""Recurrent autoencoder: a cell encodes the sentence to E numbers, another decodes it.
 
-    z = h_enc over s_{n-1}, .., s_1, s_0        no noise, no prior
-    P(s_t | s_<t, z)                            teacher-forced from h_0 = z
+    z   = h_enc, the encoder's output after e(s_{n-1}), .., e(s_1), e(s_0)
+    h_t = cell(N(e(s_{t-1})), h_{t-1}),   h_0 = z          teacher-forced
+    P(s_t | s_<t, z) = emission(N(h_t))
 
-The score is a reconstruction: z was computed from the very tokens that are scored.
-`next_log_prob` lets z be the code of the prefix, the only text there is.
+z, h_t and e(s) are (E). There is no noise and no prior. The score is a reconstruction because z is
+computed from the scored tokens. In `next_log_prob` z is the code of the prefix.
 
-S0 DLM53, DLM54; zoo.md 2.4.
+Source: S0 (DLM53; DLM54: tanh RNN cells).
 """
 
 from typing import ClassVar
@@ -16,14 +17,14 @@ from torch import Tensor
 
 from lmzoo.catalogue import preset
 from lmzoo.contract import Score, model
-from lmzoo.models.latent.decoder import DecoderConfig, SentenceDecoder
+from lmzoo.models.latent.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
 
 
 @model("gru_autoencoder", aliases=("DLM53",), family="autoencoder", document="S0", source="S0")
-class RecurrentAutoencoder(SentenceDecoder):
-    """GRU encoder and teacher-forced GRU decoder, joined by one vector."""
+class RecurrentAutoencoder(SentenceEncoderDecoder):
+    """Autoencoder with a GRU encoder and a teacher-forced GRU decoder."""
 
-    Config = DecoderConfig
+    Config = EncoderDecoderConfig
     score: ClassVar[Score] = Score.RECONSTRUCTION
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -38,5 +39,5 @@ class RecurrentAutoencoder(SentenceDecoder):
 preset(
     "rnn_autoencoder", model="gru_autoencoder", fields={"cell": "rnn"}, aliases=("DLM54",),
     family="autoencoder", score="reconstruction", document="S0", source="S0",
-    summary="Tanh-RNN encoder and teacher-forced decoder, joined by one vector.",
+    summary="Autoencoder with a tanh-RNN encoder and a teacher-forced tanh-RNN decoder.",
 )  # fmt: skip

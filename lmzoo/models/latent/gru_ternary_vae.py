@@ -1,18 +1,19 @@
-r"""A recurrent VAE whose latent is a vector of minus ones, zeros and ones.
+r"""Ternary VAE: a recurrent VAE whose latent vector has the values −1, 0 and 1.
 
     z ∈ {−1, 0, 1}^E
     q(z_e | s) = softmax_3( (h_enc M)_e )        p(z_e) = softmax_3( π_e )
 
-A draw has no derivative, so q's gradient through the reconstruction R(z) is estimated:
+z and h_enc are (E), M is (E, 3·E), π is (E, 3). Encoder and decoder are those of
+`encoder_decoder.py`, the bound that of `vae.py`. A discrete draw has no derivative, so the gradient
+of the reconstruction R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
 
     score     ½ Σ_k (R(z_k) − R(z_other)) ∇ log q(z_k | s)     two draws, unbiased
     gumbel    z = hard + (soft − soft.detach()), soft = softmax((logits + Gumbel) / τ)
 
-The published code let no gradient through the draw at all, so its encoder learned from
-the KL alone.
+The S0 code passes no gradient through the draw; its encoder learns from the KL only.
 
-Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu & Poole 2017
-(arXiv:1611.01144, straight-through); S0 DLM52; zoo.md 2.4.
+Source: S0 (DLM52, code); Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu &
+Poole 2017 (arXiv:1611.01144, straight-through).
 """
 
 from enum import StrEnum
@@ -25,23 +26,23 @@ from torch import Tensor, nn
 from lmzoo.config import config
 from lmzoo.contract import Task, model, scored_mask
 from lmzoo.functional.divergence import categorical_kl
-from lmzoo.functional.draw import uniform
 from lmzoo.functional.initialisers import Draw, fill
 from lmzoo.functional.noise import gumbel
-from lmzoo.models.latent.vae import VAE, VAEConfig, share
+from lmzoo.functional.sample_posterior import uniform
+from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
 
 VALUES = (-1.0, 0.0, 1.0)
 
 
 class Estimator(StrEnum):
-    """How the gradient gets past the draw."""
+    """Gradient estimator of the discrete draw."""
 
     SCORE = "score"
     GUMBEL = "gumbel"
 
 
 class TernaryLatent(nn.Module):
-    """The logits of q and of p."""
+    """The parameters M and π: the logits of q and of p."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,43 +51,44 @@ class TernaryLatent(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """M from U(E), prior logits from U(3)."""
+        """Draw M from U(E) and π from U(3)."""
         with torch.no_grad():
             self.to_logits.copy_(uniform(tuple(self.to_logits.shape), len(self.to_logits)))
             self.prior_logits.copy_(uniform(tuple(self.prior_logits.shape), len(VALUES)))
 
     def redraw(self, name: str, draw: Draw) -> None:
-        """By a named scheme; M is written the other way round, its rows are what comes in."""
+        """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
         fill(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
 
 
 @model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")
 class TernaryVAE(VAE):
-    """GRU encoder and decoder with a ternary sentence latent."""
+    """VAE with a GRU encoder and decoder and a ternary sentence latent."""
 
     @config
     class Config(VAEConfig):
-        """How gradients reach the encoder; `temperature` is τ, for `gumbel` only."""
+        """VAE fields and the gradient estimator."""
 
         estimator: Estimator = Estimator.GUMBEL
         temperature: float = Field(1.0, gt=0)
+        """Temperature τ of the gumbel estimator."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.z = TernaryLatent(config.width)
         self.noise_shape = (config.width, len(VALUES))
-        self.draws = 2 if config.estimator is Estimator.SCORE else 1
+        self.training_samples = 2 if config.estimator is Estimator.SCORE else 1
 
-    def draw(self, h: Tensor, u: Tensor) -> Tensor:
+    def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
         noisy = self.log_q(h) + gumbel(u)
         hard = nn.functional.one_hot(noisy.argmax(-1), len(VALUES)).to(h)
         if self.training and self.config.estimator is Estimator.GUMBEL:
             soft = torch.softmax(noisy / self.config.temperature, dim=-1)
-            # In this order the draw stays exactly ternary.
+            # With these parentheses the value stays exactly ternary.
             hard = hard + (soft - soft.detach())
         return hard @ h.new_tensor(VALUES)
 
-    def prior_draw(self, u: Tensor) -> Tensor:
+    def sample_prior(self, u: Tensor) -> Tensor:
         values = self.z.prior_logits.new_tensor(VALUES)
         return values[(self.log_p() + gumbel(u)).argmax(-1)]
 
@@ -94,28 +96,30 @@ class TernaryVAE(VAE):
         return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
-        return self.log_chosen(self.log_p(), z) - self.log_chosen(self.log_q(h), z)
+        return self.log_prob_of(self.log_p(), z) - self.log_prob_of(self.log_q(h), z)
 
     def reconstruction(self, tokens: Tensor, lengths: Tensor, z: Tensor, h: Tensor) -> Tensor:
-        told = self.decode(tokens, z)
+        scores = self.decode(tokens, z)
         if not self.training or self.config.estimator is Estimator.GUMBEL:
-            return told
-        total = torch.where(scored_mask(tokens, lengths)[:, 1:], told, 0).sum(-1).detach()
-        log_q = self.log_chosen(self.log_q(h), z)
-        # Zero in value: it only carries the estimated gradient.
-        return told + share((total - total.flip(0)) * (log_q - log_q.detach()), lengths)
+            return scores
+        total = torch.where(scored_mask(tokens, lengths)[:, 1:], scores, 0).sum(-1).detach()
+        log_q = self.log_prob_of(self.log_q(h), z)
+        # The added term is 0 and has the estimated gradient.
+        return scores + share_over_tokens(
+            (total - total.flip(0)) * (log_q - log_q.detach()), lengths
+        )
 
     def log_q(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E 3"]:
-        """Log q(z_e | s)."""
+        """Return log q(z_e | s) of the three values."""
         return torch.log_softmax((h @ self.z.to_logits).unflatten(-1, (-1, 3)), dim=-1)
 
     def log_p(self) -> Float[Tensor, "E 3"]:
-        """Log p(z_e)."""
+        """Return log p(z_e) of the three values."""
         return torch.log_softmax(self.z.prior_logits, dim=-1)
 
-    def log_chosen(
+    def log_prob_of(
         self, logs: Float[Tensor, "*B E 3"], z: Float[Tensor, "S B E"]
     ) -> Float[Tensor, "S B"]:
-        """The log-probability of each z, summed over channels."""
-        which = nn.functional.one_hot(z.detach().long() + 1, len(VALUES)).to(logs)
-        return (logs * which).sum((-2, -1))
+        """Return the log-probability of each z under `logs`, summed over channels."""
+        one_hot = nn.functional.one_hot(z.detach().long() + 1, len(VALUES)).to(logs)
+        return (logs * one_hot).sum((-2, -1))

@@ -1,12 +1,16 @@
-r"""A recurrent VAE with a Gaussian latent.
+r"""Gaussian VAE: a recurrent VAE with a Gaussian sentence latent.
 
-    μ = h_enc M                    β = exp(p), one for all sentences
-    q(z | s) = N(μ, β^{-2})        z = μ + ε / β
-    p(z)     = N(μ_0, β_0^{-2})    μ_0 and β_0 learned
+    μ = h_enc M                    log β learned, the same for all sentences
+    q(z | s) = N(μ, β^{-2})        z = μ + ε / β,   ε ~ N(0, 1)
+    p(z)     = N(μ_0, β_0^{-2})    μ_0 and log β_0 learned
+    h_t = cell(N(e(s_{t-1})), h_{t-1}),   h_0 = z          decoder, teacher-forced
+    P(s_t | s_<t, z) = emission(N(h_t))
 
-The cell is a field: `cell=mgu` with `cuts` is the seed's mutable VAE.
+z, h_enc, h_t, μ and β are (E), M is (E, E). Encoder and decoder are those of `encoder_decoder.py`,
+the bound that of `vae.py`. cell=mgu with `cuts` is the VAE with a mutable cell of S0.
 
-Kingma & Welling 2014 (arXiv:1312.6114); S0 DLM50, DLM51; zoo.md 2.4.
+Source: Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0 (DLM51;
+DLM50: tanh RNN cells).
 """
 
 import torch
@@ -15,15 +19,15 @@ from torch import Tensor, nn
 from lmzoo.catalogue import preset
 from lmzoo.contract import Task, model
 from lmzoo.functional.divergence import gaussian_kl, gaussian_log_density
-from lmzoo.functional.draw import uniform
 from lmzoo.functional.noise import normal
+from lmzoo.functional.sample_posterior import uniform
 from lmzoo.models.latent.vae import VAE, VAEConfig
 
 SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:1511.06349); S0"
 
 
 class GaussianLatent(nn.Module):
-    """The parameters of q and p: means, and log inverse spreads."""
+    """The parameters of q and p: means and log inverse standard deviations."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -34,7 +38,7 @@ class GaussianLatent(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """M from U(E), the vectors from U(2), as published."""
+        """Draw M from U(E) and the vectors from U(2), as in the S0 code."""
         width = len(self.log_beta)
         with torch.no_grad():
             self.to_mean.copy_(uniform((width, width), width))
@@ -44,7 +48,7 @@ class GaussianLatent(nn.Module):
 
 @model("gru_vae", aliases=("DLM51",), family="vae", document="S0", source=SOURCE)
 class GaussianVAE(VAE):
-    """GRU encoder and decoder with a Gaussian sentence latent."""
+    """VAE with a GRU encoder and decoder and a Gaussian sentence latent."""
 
     Config = VAEConfig
 
@@ -53,10 +57,10 @@ class GaussianVAE(VAE):
         self.z = GaussianLatent(config.width)
         self.noise_shape = (config.width,)
 
-    def draw(self, h: Tensor, u: Tensor) -> Tensor:
+    def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
         return h @ self.z.to_mean + normal(u) / self.z.log_beta.exp()
 
-    def prior_draw(self, u: Tensor) -> Tensor:
+    def sample_prior(self, u: Tensor) -> Tensor:
         return self.z.prior_mean + normal(u) / self.z.prior_log_beta.exp()
 
     def kl(self, h: Tensor) -> Tensor:
@@ -71,5 +75,5 @@ class GaussianVAE(VAE):
 preset(
     "rnn_vae", model="gru_vae", fields={"cell": "rnn"}, aliases=("DLM50",), family="vae",
     score="bound", document="S0", source=SOURCE,
-    summary="Tanh-RNN encoder and decoder with a Gaussian sentence latent.",
+    summary="VAE with a tanh-RNN encoder and decoder and a Gaussian sentence latent.",
 )  # fmt: skip

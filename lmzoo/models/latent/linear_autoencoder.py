@@ -1,11 +1,13 @@
-r"""A linear autoencoder of whole sentences.
+r"""Linear autoencoder: one affine map encodes a whole sentence, another decodes it.
 
-    z = x A + a,   y = z D + d           x of (T−1)·E numbers, z of E
+    x = [ e(s_1); ..; e(s_{T-1}) ]
+    z = x A + a,   [ y_1; ..; y_{T-1} ] = z D + d
+    P(s_t | s) = emission(N(y_t))
 
-Before the emission the map is affine in the embeddings and its rank is at most E: what
-principal components would find, were it not for the mixture emission.
+x is ((T−1)·E), z and y_t are (E), A is ((T−1)·E, E), D is (E, (T−1)·E). The map from x to the y_t
+is affine with a linear part of rank at most E. Options for noise on z: see `flat.py`.
 
-Baldi & Hornik 1989; `noise_std` after Vincent et al. 2008; S0 DLM55; zoo.md 2.4.
+Source: Baldi & Hornik 1989; Vincent et al. 2008 (denoising); S0 (DLM55).
 """
 
 from torch import nn
@@ -16,7 +18,7 @@ from lmzoo.models.latent.flat import FlatAutoencoder, FlatConfig
 
 @model("linear_autoencoder", aliases=("DLM55",), family="autoencoder", document="S0", source="S0")
 class LinearAutoencoder(FlatAutoencoder):
-    """One linear map in, one out; optionally denoising, or with a Gaussian code."""
+    """Autoencoder with one affine encoder and decoder, optionally denoising or Gaussian."""
 
     Config = FlatConfig
 

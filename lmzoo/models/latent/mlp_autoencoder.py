@@ -1,9 +1,13 @@
-r"""An autoencoder of whole sentences with one hidden layer on either side.
+r"""MLP autoencoder: two-layer networks encode and decode a whole sentence.
 
-    z = relu( relu(x A_1 + a_1) A_2 + a_2 )          (T−1)·E → expansion · E → E
-    y = relu(z D_1 + d_1) D_2 + d_2                  E → expansion · E → (T−1)·E
+    x = [ e(s_1); ..; e(s_{T-1}) ]
+    z = relu( relu(x A_1 + a_1) A_2 + a_2 )                   (T−1)·E → expansion · E → E
+    [ y_1; ..; y_{T-1} ] = relu(z D_1 + d_1) D_2 + d_2        E → expansion · E → (T−1)·E
+    P(s_t | s) = emission(N(y_t))
 
-S0 DLM56; zoo.md 2.4.
+x is ((T−1)·E), z and y_t are (E). Options for noise on z: see `flat.py`.
+
+Source: S0 (DLM56).
 """
 
 from typing import Annotated
@@ -19,13 +23,14 @@ from lmzoo.search_space import IntRange
 
 @model("mlp_autoencoder", aliases=("DLM56",), family="autoencoder", document="S0", source="S0")
 class MLPAutoencoder(FlatAutoencoder):
-    """Two ReLU layers in, two layers out; optionally denoising, or with a Gaussian code."""
+    """Autoencoder with a two-layer encoder and decoder, optionally denoising or Gaussian."""
 
     @config
     class Config(FlatConfig):
-        """How much wider than z the hidden layers are."""
+        """Flat autoencoder fields and the hidden size."""
 
         expansion: Annotated[int, IntRange(1, 16, log=True)] = Field(10, ge=1)
+        """Hidden size as a multiple of E."""
 
     def __init__(self, config: Config, task: Task) -> None:
         flat, width = (task.length - 1) * config.width, config.width
