@@ -88,6 +88,13 @@ def test_one_point_alone(made):
         render_importance(made.path, point="gate")
 
 
+def test_runs_are_sorted_by_point_and_run(made):
+    """The bootstrap of `shares` draws runs by position, so their order decides its interval."""
+    tune(made, lambda lr, width, clip: lr)
+    runs = read_tuning(load(made.path)).runs.select("label", "run").rows()
+    assert runs == sorted(runs)
+
+
 @pytest.mark.parametrize("name", ["tuned.db", "tuned.journal"])
 def test_the_export_is_what_optuna_reads(made, tmp_path, name):
     tune(made, lambda lr, width, clip: lr, samples=3)
