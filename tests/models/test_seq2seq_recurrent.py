@@ -8,13 +8,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.models.seq2seq.reader import at_last, read, read_backward
-from tests.data.refused import refused
+from lmzoo.models.seq2seq.encoder import last_output, encode, encode_backward
 from tests.laws.conditional import law_source_is_read, law_source_padding_is_ignored
-from tests.laws.density import law_scores_agree, law_sums_to_one
+from tests.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
 from tests.models.limits import copied, put, row
 from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
+from tests.user_errors import raises_user_error
 
 E, S, LENGTHS = 3, 5, torch.tensor([5, 1, 3])
 LIBRARY = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -26,7 +26,7 @@ def library_and_cells(name: str) -> tuple[nn.GRU | nn.LSTM, Cell, Cell]:
     """torch's bidirectional layer, and two cells with its weights."""
     torch.manual_seed(0)
     library = LIBRARY[name](E, E, batch_first=True, bidirectional=True)
-    cells = [CELLS.build(CELLS.read(name), E, S) for _ in range(2)]
+    cells = [CELLS.build(CELLS.parse(name), E, S) for _ in range(2)]
     for cell, end in zip(cells, ("", "_reverse"), strict=True):
         for weight, values in cell.w.named_parameters():
             values.copy_(getattr(library, f"{weight}_l0{end}"))
@@ -46,21 +46,21 @@ def test_both_ways_is_torchs_bidirectional_layer(name: str) -> None:
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
     final = (final,) if name == "gru" else final
     real = (torch.arange(S) < LENGTHS[:, None])[..., None]
-    for d, (h, state) in enumerate((read(there, x, LENGTHS), read_backward(back, x, LENGTHS))):
+    for d, (h, state) in enumerate((encode(there, x, LENGTHS), encode_backward(back, x, LENGTHS))):
         assert_close(h * real, outputs[..., d * E : (d + 1) * E], CLOSE, f"outputs, direction {d}")
         for part, expected in zip(state, final, strict=True):
             assert_close(part, expected[d], CLOSE, f"final state, direction {d}")
-    h, state = read(there, x, LENGTHS)
-    assert_close(at_last(h, LENGTHS), state[0], CLOSE, "the output at the last token")
+    h, state = encode(there, x, LENGTHS)
+    assert_close(last_output(h, LENGTHS), state[0], CLOSE, "the output at the last token")
 
 
 @torch.no_grad()
 def test_backward_is_forward_on_each_source_turned_round() -> None:
     cell = library_and_cells("gru")[1]
     x = torch.randn(3, S, E)
-    found, _ = read_backward(cell, x, LENGTHS)
+    found, _ = encode_backward(cell, x, LENGTHS)
     for i, n in enumerate(LENGTHS.tolist()):
-        turned, _ = read(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
+        turned, _ = encode(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
         assert_close(found[i : i + 1, :n], turned.flip(1), CLOSE, f"source of {n} tokens")
 
 
@@ -73,7 +73,7 @@ def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(
     tokens, lengths = every_sequence(model.task)
     for source, n in zip(*sources(model.task, 3), strict=True):
         with torch.no_grad():
-            _, state = read(model.encoder, model.source_embedding(source[None]), n[None])
+            _, state = encode(model.encoder, model.source_embedding(source[None]), n[None])
         put(plain, {"starts.vectors": torch.cat(state, dim=-1)})
         one = source.expand(len(tokens), -1), n.expand(len(tokens))
         assert_close(
@@ -89,30 +89,30 @@ def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(
 def test_any_cell_of_fixed_state_will_do(name: str, cell: str) -> None:
     model = tiny(name, cell=cell)
     law_sums_to_one(model)
-    law_scores_agree(model)
+    law_log_prob_equals_next_log_prob(model)
     law_source_is_read(model)
     law_source_padding_is_ignored(model)
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_a_cell_whose_state_grows_is_refused(name: str) -> None:
-    with refused("'mgru'", "grows", "use a cell of fixed state"):
+    with raises_user_error("'mgru'", "grows", "use a cell of fixed state"):
         tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_a_slope_that_would_never_grow_is_refused(name: str) -> None:
-    with refused("cell.anneal=5", "a decoder steps", "drop cell.anneal"):
+    with raises_user_error("cell.anneal=5", "a decoder steps", "drop cell.anneal"):
         tiny(name, cell={"name": "hm_lstm", "anneal": 5})
     assert tiny(name, cell={"name": "hm_lstm", "slope": 2.0}).decoder.slope == 2.0
 
 
 @pytest.mark.parametrize("name", [*BOTH, "transformer_encdec"])
 def test_a_corpus_without_sources_is_refused(name: str) -> None:
-    with refused(name, "no source is given", "copy, reverse"):
+    with raises_user_error(name, "no source is given", "copy, reverse"):
         zoo.build(zoo.config(name), Task(vocab=5, length=4))
     model = tiny(name)
-    with refused(name, "no source is given"):
+    with raises_user_error(name, "no source is given"):
         model.next_log_prob(torch.ones(1, 1, dtype=torch.int64))
 
 
@@ -152,7 +152,7 @@ def test_weights_sum_to_one_and_pads_get_none() -> None:
     model = row("seq2seq_dot_attention").eval()
     source, n = sources(model.task, 6)
     tokens, _ = every_sequence(model.task)
-    look = model.attention_map(tokens[:6], source, n)
+    look = model.attention_maps(tokens[:6], source, n)[0, :, 0]
     assert look.shape == (6, model.task.length, model.task.source_length)
     assert_close(look.sum(-1), torch.ones(look.shape[:2]), CLOSE, "Σ p")
     beyond = (torch.arange(look.shape[2]) >= n[:, None])[:, None].expand_as(look)

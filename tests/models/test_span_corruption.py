@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.models.seq2seq.spans import corrupt, hidden, spans, spans_around
-from tests.data.refused import refused
+from lmzoo.models.seq2seq.spans import corrupt, span_targets, sample_spans, sample_spans_around
 from tests.laws.density import law_next_is_a_distribution
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, SAME, batch, every_sequence
+from tests.user_errors import raises_user_error
 
 N = 20_000
 """Sequences whose spans are counted."""
@@ -25,7 +25,7 @@ def model() -> LanguageModel:
 
 def drawn(density: float, mean: float, count: int = 12) -> Tensor:
     u = torch.rand(N, count, generator=torch.Generator().manual_seed(0))
-    return spans(u, density, mean)
+    return sample_spans(u, density, mean)
 
 
 def within(found: float, p: float, trials: int) -> bool:
@@ -54,7 +54,7 @@ def test_spans_around_a_token_are_those_that_happen_to_cover_it(
         torch.rand(N, 6, generator=torch.Generator().manual_seed(1)),
     )
     for at in range(6):
-        around = spans_around(at, u, density, mean)
+        around = sample_spans_around(at, u, density, mean)
         assert around[:, at].all()
         covering = masked[masked[:, at]]
         for t in {*range(6)} - {at}:
@@ -72,7 +72,7 @@ def test_what_is_read_and_what_is_said() -> None:
     read, n = corrupt(tokens, lengths, masked, vocab=9)
     expected = [[1, 4, X, 7, Y, 0], [1, 4, 5, 0, 0, 0], [1, X, 0, 0, 0, 0]]
     assert (read.tolist(), n.tolist()) == (expected, [5, 3, 2])
-    said, place = hidden(tokens, masked, vocab=9)
+    said, place = span_targets(tokens, masked, vocab=9)
     assert said.tolist() == [[X, 5, 6, Y, 8], [0] * 5, [X, 4, 5, 6, 0]]
     assert said.gather(1, place.clamp_min(0))[masked].equal(tokens[masked])
 
@@ -175,7 +175,7 @@ def test_decoding_fills_a_span_behind_the_prefix(model: LanguageModel) -> None:
 
 def test_more_tokens_than_it_was_made_for_are_refused(model: LanguageModel) -> None:
     tokens, lengths = torch.ones(1, 6, dtype=torch.int64), torch.tensor([6])
-    with refused("span_corruption", "5 tokens", "got 6"):
+    with raises_user_error("span_corruption", "5 tokens", "got 6"):
         model.log_prob(tokens, lengths)
-    with refused("span_corruption", "5 tokens", "got 6"):
+    with raises_user_error("span_corruption", "5 tokens", "got 6"):
         model.next_log_prob(tokens[:, :5])

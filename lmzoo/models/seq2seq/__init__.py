@@ -1,1 +1,1 @@
-"""Sequence to sequence: recurrent with and without attention, Transformers, span corruption."""
+"""Sequence-to-sequence models: recurrent, with and without attention, and Transformers."""

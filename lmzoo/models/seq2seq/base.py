@@ -1,13 +1,14 @@
-r"""What the recurrent sequence-to-sequence models share: two tables, two cells, an emission.
+r"""Base class of recurrent sequence-to-sequence models: encoder cell, decoder cell, emission.
 
-    carried_0 = start(source)
-    h_t, carried_t = step(e(s_{t-1}), carried_{t-1})        t = 1..T-1
+    state_0 = start(source)
+    h_t, state_t = step(e(s_{t-1}), state_{t-1})        t = 1..T-1
     P(s_t | s_<t, source) = emission(h_t)
 
-The cells are of one kind, so that the state one ends in is a state the other can begin in. A
-cell whose state grows with what it has read hands over no such state.
+e(s) and h_t are (E). Source and target have their own embedding tables. Encoder and decoder use the
+same kind of cell, so that the final state of the encoder can be the initial state of the decoder.
+A cell whose state grows with the prefix has no such final state and is refused.
 
-Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3; zoo.md 4.3.
+Source: Sutskever, Vinyals & Le 2014 (arXiv:1409.3215); S3.
 """
 
 from abc import abstractmethod
@@ -15,36 +16,33 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Score, Task, needs_source_message
+from lmzoo.contract import DecodingState, LanguageModel, Score, Task, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.search_space import IntRange
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.types import Lengths, Prefix
 
 Source = Int[Tensor, "B S"]
 
 
 @config
-class Seq2SeqConfig:
-    """How wide, what reads and writes, what predicts."""
+class Seq2SeqConfig(EmbeddingConfig):
+    """Embedding, cell and emission."""
 
-    width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-    """E = H."""
     cell: Annotated[Any, CELLS] = "gru"
+    """Cell of the encoder and of the decoder, which have separate weights."""
     emission: Annotated[Any, EMISSIONS] = "vector"
-    embedding_std: float | None = Field(None, gt=0)
 
 
 class RecurrentSeq2Seq(LanguageModel):
-    """Subclasses say what of the source is carried, and how it is read."""
+    """Base class: a subclass encodes the source and defines one decoder step."""
 
     score: ClassVar[Score] = Score.CONDITIONAL
     conditional: ClassVar[bool] = True
@@ -54,21 +52,21 @@ class RecurrentSeq2Seq(LanguageModel):
         if not task.source_vocab:
             raise UserError(needs_source_message(self.name))
         width, std = config.width, config.embedding_std
-        self.source_embedding = Table(task.source_vocab, width, std)
-        self.embedding = Table(task.vocab, width, std)
+        self.source_embedding = EmbeddingTable(task.source_vocab, width, std)
+        self.embedding = EmbeddingTable(task.vocab, width, std)
         self.encoder = CELLS.build(config.cell, width, task.source_length)
         self.decoder = CELLS.build(config.cell, width, task.length)
         self.emission = EMISSIONS.build(config.emission, width, Norm.NONE)
         if isinstance(self.decoder, HierarchicalMultiscaleLSTM) and self.decoder.config.anneal:
             raise UserError(
-                f"cell.anneal={self.decoder.config.anneal}: the slope grows as a cell scans and "
-                "a decoder steps; set cell.slope and drop cell.anneal"
+                f"cell.anneal={self.decoder.config.anneal}: the slope grows with scans and a "
+                "decoder does not scan; set cell.slope and drop cell.anneal"
             )
         if self.decoder.state_size is None:
             cell = CELLS.name_of(config.cell)
             raise UserError(
-                f"cell {cell!r} with these fields has a state that grows, which no decoder can "
-                "begin in; use a cell of fixed state, as gru or lstm"
+                f"cell {cell!r} with these fields has a state that grows with the prefix, which a "
+                "decoder cannot start from; use a cell with a fixed state size, such as gru or lstm"
             )
 
     @property
@@ -76,20 +74,22 @@ class RecurrentSeq2Seq(LanguageModel):
         return self.decoder.state_size
 
     @abstractmethod
-    def start(self, source: Source, source_lengths: Lengths) -> Carried:
-        """What the decoder begins with, when the source has been read."""
+    def start(self, source: Source, source_lengths: Lengths) -> DecodingState:
+        """Encode the source and return the initial state of the decoder."""
 
     @abstractmethod
-    def step(self, x: Float[Tensor, "B E"], carried: Any) -> tuple[Float[Tensor, "B H"], Carried]:
-        """The decoder's output after one more token, and what it carries on."""
+    def step(
+        self, x: Float[Tensor, "B E"], state: Any
+    ) -> tuple[Float[Tensor, "B H"], DecodingState]:
+        """Return the decoder's output after one more token, and its new state."""
 
     def outputs(
         self, tokens: Prefix, source: Source, source_lengths: Lengths
     ) -> Float[Tensor, "B t H"]:
-        """h after each token of the target; teacher forcing, so tokens are what was said."""
-        carried, outputs = self.start(source, source_lengths), []
+        """Return h after each token of the target (teacher forcing)."""
+        state, outputs = self.start(source, source_lengths), []
         for x in self.embedding(tokens).unbind(1):
-            h, carried = self.step(x, carried)
+            h, state = self.step(x, state)
             outputs.append(h)
         return torch.stack(outputs, dim=1)
 
@@ -98,12 +98,14 @@ class RecurrentSeq2Seq(LanguageModel):
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
     def next_log_prob(self, prefix: Tensor, *given: Tensor) -> Float[Tensor, "B V"]:
-        last = self.outputs(prefix, *self.reads(given))[:, -1]
+        last = self.outputs(prefix, *self.conditioning_inputs(given))[:, -1]
         return self.emission.dense(last, self.embedding.weight)
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
-        return self.start(*self.reads(given))
+    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+        return self.start(*self.conditioning_inputs(given))
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Float[Tensor, "B V"], Carried]:
-        h, carried = self.step(self.embedding(token), carried)
-        return self.emission.dense(h, self.embedding.weight), carried
+    def advance(
+        self, state: DecodingState, token: Tensor
+    ) -> tuple[Float[Tensor, "B V"], DecodingState]:
+        h, state = self.step(self.embedding(token), state)
+        return self.emission.dense(h, self.embedding.weight), state

@@ -1,15 +1,16 @@
-r"""Sequence to sequence whose decoder looks back at the source before each step.
+r"""Sequence-to-sequence model with dot-product attention to the source before each step.
 
     p_i   = softmax_i( h_{t-1} · h^enc_i )             over the real tokens of the source
     h_att = Σ_i p_i h^enc_i
     h_t, s_t = decoder( M [e(y_{t-1}) ; h_att], s_{t-1} )
     P(y_t | y_<t, x) = softmax( Emb h_t )
 
-h_{t-1} is fed as well, as the decoder's own state. h_0 and s_0 are where the encoder ended.
-With `bidirectional`, h^enc_i = M' [h→_i ; h←_i] and the decoder begins where the backward
-encoder ended, at the source's first token.
+h^enc_i are the encoder outputs (E); y_t are target tokens; e(y) and h_t are (E), M is (E, 2E), Emb
+is (V, E). h_0 and s_0 are the final output and state of the encoder. With bidirectional=True,
+h^enc_i = M' [h→_i ; h←_i], and h_0 and s_0 come from the backward encoder, which ends at the first
+token.
 
-Bahdanau, Cho & Bengio 2015 (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025); S3; zoo.md 4.3.
+Source: Bahdanau, Cho & Bengio 2015 (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025); S3.
 """
 
 from typing import NamedTuple
@@ -23,18 +24,19 @@ from lmzoo.cells.base import CELLS, State
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.seq2seq.base import RecurrentSeq2Seq, Seq2SeqConfig, Source
-from lmzoo.models.seq2seq.reader import at_last, read, read_backward
+from lmzoo.models.seq2seq.encoder import encode, encode_backward, last_output
 from lmzoo.types import Lengths, Prefix
 
 
-class Memory(NamedTuple):
-    """What the decoder carries: the source as it was read, and where itself stands."""
+class AttentionState(NamedTuple):
+    """Decoding state: the encoded source and the decoder's output and cell state."""
 
     source: Float[Tensor, "B S H"]
     """h^enc."""
-    real: Bool[Tensor, "B S"]
+    mask: Bool[Tensor, "B S"]
+    """True at tokens of the source, False at pads."""
     h: Float[Tensor, "B H"]
-    state: State
+    cell: State
 
 
 @model(
@@ -44,13 +46,16 @@ class Memory(NamedTuple):
     source="Luong et al. 2015 (arXiv:1508.04025)",
 )
 class Seq2SeqDotAttention(RecurrentSeq2Seq):
-    """Encoder and decoder joined by dot-product attention and the encoder's last state."""
+    """Recurrent encoder-decoder with dot-product attention to the source."""
+
+    attention_memory = "source"
 
     @config
     class Config(Seq2SeqConfig):
-        """Whether the encoder reads both ways."""
+        """Embedding, cell, emission and direction of the encoder."""
 
         bidirectional: StrictBool = False
+        """Whether the encoder reads the source in both directions."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -63,37 +68,37 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
 
     @property
     def state_size(self) -> int | None:
-        """The decoder's own, and h^enc of the longest source."""
-        own = self.decoder.state_size
-        return None if own is None else own + self.task.source_length * self.config.width
+        """Size of the decoder's state plus h^enc of the longest source."""
+        size = self.decoder.state_size
+        return None if size is None else size + self.task.source_length * self.config.width
 
-    def start(self, source: Source, source_lengths: Lengths) -> Memory:
-        real = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]
+    def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
+        mask = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]
         x = self.source_embedding(source)
-        h, state = read(self.encoder, x, source_lengths)
+        h, cell = encode(self.encoder, x, source_lengths)
         if self.backward_encoder is None or self.fold is None:
-            return Memory(h, real, at_last(h, source_lengths), state)
-        back, state = read_backward(self.backward_encoder, x, source_lengths)
-        return Memory(self.fold(torch.cat([h, back], dim=-1)), real, back[:, 0], state)
+            return AttentionState(h, mask, last_output(h, source_lengths), cell)
+        back, cell = encode_backward(self.backward_encoder, x, source_lengths)
+        return AttentionState(self.fold(torch.cat([h, back], dim=-1)), mask, back[:, 0], cell)
 
-    def step(self, x: Tensor, carried: Memory) -> tuple[Tensor, Memory]:
-        h_att, _ = self.attend(carried)
+    def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
+        h_att, _ = self.attend(state)
         joined = self.join(torch.cat([x, h_att], dim=-1))
-        h, state = self.decoder.advance(joined, carried.state)
-        return h, carried._replace(h=h, state=state)
+        h, cell = self.decoder.advance(joined, state.cell)
+        return h, state._replace(h=h, cell=cell)
 
-    def attend(self, carried: Memory) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:
-        """(h_att, p)."""
-        logits = torch.einsum("bh,bsh->bs", carried.h, carried.source)
-        p = torch.softmax(logits.masked_fill(~carried.real, -torch.inf), dim=-1)
-        return torch.einsum("bs,bsh->bh", p, carried.source), p
+    def attend(self, state: AttentionState) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:
+        """Return the attention output h_att and the weights p."""
+        logits = torch.einsum("bh,bsh->bs", state.h, state.source)
+        p = torch.softmax(logits.masked_fill(~state.mask, -torch.inf), dim=-1)
+        return torch.einsum("bs,bsh->bh", p, state.source), p
 
-    def attention_map(
+    def attention_maps(
         self, tokens: Prefix, source: Source, source_lengths: Lengths
-    ) -> Float[Tensor, "B t S"]:
-        """p before each step: how much predicting s_{t+1} looked at each source token."""
-        carried, looks = self.start(source, source_lengths), []
+    ) -> Float[Tensor, "1 B 1 t S"]:
+        """Return the attention weights p to the source tokens, with which s_{t+1} is predicted."""
+        state, weights = self.start(source, source_lengths), []
         for x in self.embedding(tokens).unbind(1):
-            looks.append(self.attend(carried)[1])
-            _, carried = self.step(x, carried)
-        return torch.stack(looks, dim=1)
+            weights.append(self.attend(state)[1])
+            _, state = self.step(x, state)
+        return torch.stack(weights, dim=1)[None, :, None]

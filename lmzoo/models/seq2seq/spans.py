@@ -1,17 +1,17 @@
-r"""Which tokens are hidden, and what then is read and what is said.
+r"""Spans of hidden tokens, and the source and target sequences of span corruption.
 
     s        <start> a b c d e        masked         b c . e
     source   <start> a X d Y          each span becomes one sentinel, X = V, Y = V + 1, ..
-    target   X b c Y e                each span behind its sentinel
+    target   X b c Y e                each span after its sentinel
 
-Spans come from a chain over positions, so that no position need know the length:
+The spans are drawn by a two-state Markov chain over positions, which needs no sequence length:
 
     P(m_1) = p    P(m_t | m_{t-1} = 1) = 1 − 1/μ    P(m_t | m_{t-1} = 0) = p / (μ (1 − p))
 
-Every token is hidden with probability p, spans are geometric of mean μ, and a token stands
-between any two. (T5 fixes the number of spans and of hidden tokens by the length instead.)
+Every token is hidden with probability p, span lengths are geometric with mean μ, and at least one
+visible token separates two spans. (T5 fixes the number of spans and of hidden tokens instead.)
 
-Raffel et al. 2020 (arXiv:1910.10683), 3.1.4 and 3.3.4; S3; zoo.md 4.3.
+Source: Raffel et al. 2020 (arXiv:1910.10683), 3.1.4 and 3.3.4; S3.
 """
 
 import torch
@@ -25,62 +25,64 @@ Ids = Int[Tensor, "B N"]
 """Token ids, and sentinels from V upwards."""
 
 
-def spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
-    """m of positions 1..t from their uniform numbers."""
+def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
+    """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
-    return torch.stack([first, *_onward(first, u[..., 1:], density, mean)], dim=-1)
+    return torch.stack([first, *_continue_chain(first, u[..., 1:], density, mean)], dim=-1)
 
 
-def spans_around(
+def sample_spans_around(
     at: int, u: Float[Tensor, "*N t"], density: float, mean: float
 ) -> Bool[Tensor, "*N t"]:
-    """m of positions 1..t where that of the number u[at] is hidden.
+    """Return m of positions 1..t, drawn given that position `at` + 1 is hidden.
 
-    A chain of two states reads the same backwards: both ways it goes on by the same numbers.
+    A two-state chain is reversible, so it continues to the left with the same probabilities.
     """
-    here = torch.ones_like(u[..., at], dtype=torch.bool)
-    before = _onward(here, u[..., :at].flip(-1), density, mean)
-    after = _onward(here, u[..., at + 1 :], density, mean)
-    return torch.stack([*reversed(before), here, *after], dim=-1)
+    hidden = torch.ones_like(u[..., at], dtype=torch.bool)
+    before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
+    after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
+    return torch.stack([*reversed(before), hidden, *after], dim=-1)
 
 
-def _onward(
+def _continue_chain(
     masked: Bool[Tensor, "*N"], u: Float[Tensor, "*N k"], density: float, mean: float
 ) -> list[Bool[Tensor, "*N"]]:
-    """What follows `masked` in the chain."""
-    begin, go_on = density / (mean * (1 - density)), 1 - 1 / mean
-    found = []
-    for now in u.unbind(-1):
-        masked = now < torch.where(masked, go_on, begin)
-        found.append(masked)
-    return found
+    """Return the k states of the chain after the state `masked`."""
+    p_begin, p_stay = density / (mean * (1 - density)), 1 - 1 / mean
+    states = []
+    for draw in u.unbind(-1):
+        masked = draw < torch.where(masked, p_stay, p_begin)
+        states.append(masked)
+    return states
 
 
-def firsts(masked: Mask) -> Mask:
-    """Where a span begins."""
+def span_starts(masked: Mask) -> Mask:
+    """Return the mask of the first token of each span."""
     return masked & ~nn.functional.pad(masked, (1, 0))[:, :-1]
 
 
 def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple[Ids, Lengths]:
-    """What is read, pads last, and how long it is."""
-    first = firsts(masked)
+    """Return the source sequence, pads last, and its lengths."""
+    first = span_starts(masked)
     t = torch.arange(tokens.shape[1], device=tokens.device)
     kept = (first | ~masked) & (t < lengths[:, None])
     ids = torch.where(first, vocab + first.cumsum(1) - 1, tokens)
-    return _placed(ids, kept, kept.cumsum(1) - 1, tokens.shape[1]), kept.sum(1)
+    return _scatter(ids, kept, kept.cumsum(1) - 1, tokens.shape[1]), kept.sum(1)
 
 
-def hidden(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
-    """What is said, pads last, and at which place each hidden token is said there."""
-    first = firsts(masked)
-    place = (masked.long() + first.long()).cumsum(1) - 1
-    count = max(2, int(place.max()) + 1)
-    said = _placed(tokens, masked, place, count)
-    sentinels = _placed(vocab + first.cumsum(1) - 1, first, place - 1, count)
-    return said + sentinels, place
+def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
+    """Return the target sequence, pads last, and the position of each hidden token in it."""
+    first = span_starts(masked)
+    position = (masked.long() + first.long()).cumsum(1) - 1
+    count = max(2, int(position.max()) + 1)
+    spans = _scatter(tokens, masked, position, count)
+    sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)
+    return spans + sentinels, position
 
 
-def _placed(ids: Ids, chosen: Mask, place: Int[Tensor, "B T"], count: int) -> Int[Tensor, "B n"]:
-    """The chosen ids at their places among `count`, pads elsewhere."""
+def _scatter(
+    ids: Ids, chosen: Mask, position: Int[Tensor, "B T"], count: int
+) -> Int[Tensor, "B n"]:
+    """Return sequences of `count` ids: the chosen ids at their positions, pads elsewhere."""
     out = ids.new_full((len(ids), count + 1), PAD)
-    return out.scatter(1, torch.where(chosen, place, count), ids)[:, :count]
+    return out.scatter(1, torch.where(chosen, position, count), ids)[:, :count]

@@ -1,11 +1,12 @@
-r"""A Transformer encoder and decoder, over vectors: what two of the models are made of.
+r"""Transformer encoder and decoder stacks over vectors.
 
-    m = encoder(x)          D blocks, each real position sees every real position
-    y = decoder(u, m)       D blocks, position i sees j <= i, and every real position of m
+    m = encoder(x)          D blocks; each token attends to all tokens
+    y = decoder(u, m)       D blocks; position i attends to j <= i and to all tokens of m
 
-Under `norm=pre` a last LayerNorm stands behind each stack.
+x and m are (B, S, E), u and y are (B, t, E). Pads are not attended to. With norm=pre each stack
+ends with a LayerNorm.
 
-Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745); S3; zoo.md 4.3.
+Source: Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745); S3.
 """
 
 from typing import Annotated, Any, NamedTuple, cast
@@ -15,8 +16,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, Remembered
-from lmzoo.blocks.attention_block import AttentionBlock, NormPlace
+from lmzoo.blocks.attention import Attention, KeysAndValues
+from lmzoo.blocks.attention_block import AttentionBlock, NormPosition
 from lmzoo.blocks.cross_block import CrossBlock
 from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import Positions
@@ -28,37 +29,43 @@ from lmzoo.types import Lengths
 
 @config
 class TransformerConfig:
-    """Sizes, and what the layers are made of."""
+    """Sizes, attention, positions, layers and emission."""
 
     width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+    """Embedding size E."""
     layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-    """D, of the encoder and of the decoder."""
+    """Number D of blocks of the encoder, and of the decoder."""
     attention: Attention.Config = Attention.Config()
     positions: Positions = Positions.ADD
-    norm: Annotated[NormPlace, Choice(("post", "pre"))] = NormPlace.POST
+    norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
     activation: Activation = Activation.RELU
     emission: Annotated[Any, EMISSIONS] = "vector"
     dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
-    """On token vectors, attention weights and residuals."""
+    """Dropout rate of token vectors, attention weights and residuals."""
 
 
-class Memory(NamedTuple):
-    """Keys and values of each decoder block: of the source, and of what was said so far."""
+class TransformerState(NamedTuple):
+    """Decoding state: keys and values of each decoder block."""
 
-    known: tuple[Remembered, ...]
-    see: Bool[Tensor, "B 1 S"]
-    said: tuple[Remembered | None, ...]
+    source: tuple[KeysAndValues, ...]
+    """Keys and values of the encoded source."""
+    mask: Bool[Tensor, "B 1 S"]
+    """True at tokens of the source, False at pads."""
+    target: tuple[KeysAndValues | None, ...]
+    """Keys and values of the target positions so far."""
 
 
 class EncoderDecoder(nn.Module):
-    """Two stacks of one shape."""
+    """A Transformer encoder stack and a decoder stack of the same depth."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        width, pre = config.width, config.norm is NormPlace.PRE
+        width, pre = config.width, config.norm is NormPosition.PRE
         options: dict[str, Any] = {
-            "place": config.norm, "activation": config.activation, "dropout": config.dropout,
-        }  # fmt: skip
+            "norm_position": config.norm,
+            "activation": config.activation,
+            "dropout": config.dropout,
+        }
         depth = range(config.layers)
         self.encoder = nn.ModuleList(
             AttentionBlock(width, config.attention, **options) for _ in depth
@@ -68,43 +75,43 @@ class EncoderDecoder(nn.Module):
         self.decoder_norm = nn.LayerNorm(width) if pre else None
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Lengths) -> Float[Tensor, "B S E"]:
-        """m; its vectors at pads mean nothing, and are not looked at."""
-        see = real(lengths, x.shape[1])[:, None].expand(-1, x.shape[1], -1)
+        """Return m. Its vectors at pads are undefined and are not attended to."""
+        mask = length_mask(lengths, x.shape[1])[:, None].expand(-1, x.shape[1], -1)
         for block in self.encoder:
-            x = block(x, see=see)
+            x = block(x, mask=mask)
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
     def decode(
         self, u: Float[Tensor, "B t E"], memory: Float[Tensor, "B S E"], lengths: Lengths
     ) -> Float[Tensor, "B t E"]:
-        """y of every position; `lengths` are those of the memory."""
-        see = real(lengths, memory.shape[1])[:, None].expand(-1, u.shape[1], -1)
+        """Return y of every position; `lengths` are the lengths of the memory."""
+        mask = length_mask(lengths, memory.shape[1])[:, None].expand(-1, u.shape[1], -1)
         for block in self.decoder:
-            u = block(u, memory, see)
+            u = block(u, memory, mask)
         return u if self.decoder_norm is None else self.decoder_norm(u)
 
-    def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> Memory:
-        """What decoding position by position starts from."""
-        see = real(lengths, memory.shape[1])[:, None]
-        known = tuple(block.attention.remember(memory) for block in self._blocks)
-        return Memory(known, see, (None,) * len(known))
+    def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> TransformerState:
+        """Return the decoding state before the first position."""
+        mask = length_mask(lengths, memory.shape[1])[:, None]
+        source = tuple(block.attention.keys_and_values(memory) for block in self._blocks)
+        return TransformerState(source, mask, (None,) * len(source))
 
     def advance(
-        self, u: Float[Tensor, "B 1 E"], carried: Memory
-    ) -> tuple[Float[Tensor, "B 1 E"], Memory]:
-        """`decode` of one more position: no key is computed twice."""
-        said = []
-        for block, memory, before in zip(self._blocks, carried.known, carried.said, strict=True):
-            u, after = block.advance_over(memory, u, before, carried.see)
-            said.append(after)
+        self, u: Float[Tensor, "B 1 E"], state: TransformerState
+    ) -> tuple[Float[Tensor, "B 1 E"], TransformerState]:
+        """Decode one more position: return y and the new state."""
+        target = []
+        for block, source, before in zip(self._blocks, state.source, state.target, strict=True):
+            u, after = block.advance_over(source, u, before, state.mask)
+            target.append(after)
         y = u if self.decoder_norm is None else self.decoder_norm(u)
-        return y, carried._replace(said=tuple(said))
+        return y, state._replace(target=tuple(target))
 
     @property
     def _blocks(self) -> list[CrossBlock]:
         return [cast("CrossBlock", block) for block in self.decoder]
 
 
-def real(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
-    """True at the first `lengths` of `count` positions."""
+def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
+    """Return the mask of `count` positions that is True at the first `lengths` of them."""
     return torch.arange(count, device=lengths.device) < lengths[:, None]
