@@ -11,7 +11,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.contract import START, Task
-from lmzoo.models.count.smoothing import Smoothing, trusts
+from lmzoo.models.count.smoothing import Smoothing, estimate_weights
 from tests.models.sentences import padded, skewed
 
 VOCAB, LENGTH = 14, 8
@@ -125,7 +125,7 @@ def test_jelinek_mercer_weights_are_the_best_on_what_is_held_out():
         weight = high * known[1]
         return (weight * frequency[1] + (1 - weight) * below).log().sum().item()
 
-    found = trusts(frequency, known, 20, rounds=500)
+    found = estimate_weights(frequency, known, 20, rounds=500)
     grid = [i / 40 for i in range(1, 40)]
     assert likelihood(*found) >= max(likelihood(a, b) for a in grid for b in grid) - 1e-6
 

@@ -1,1 +1,1 @@
-"""Models that count."""
+"""Count-based n-gram models."""

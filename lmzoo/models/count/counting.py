@@ -1,10 +1,10 @@
-r"""One pass over the data: every n-gram of every order, raw and continuation counts.
+r"""Raw and continuation counts of all n-grams of all orders.
 
-    raw(g)           how often g occurs
-    continuation(g)  how many different tokens come before g somewhere
+    raw(g)           number of occurrences of g
+    continuation(g)  number of different tokens that occur before g
 
-Both are counts of sorted keys; the second counts, one order up, the different longer
-n-grams that end in g.
+n-grams are sorted integer keys (`table.py`). continuation(g) is the number of different n-grams of
+the next order that end in g.
 """
 
 from dataclasses import dataclass
@@ -15,61 +15,62 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lmzoo.contract import START, scored_mask
-from lmzoo.models.count.table import find, history, longer
+from lmzoo.models.count.table import extend_keys, lookup, shift
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The n-grams of one order: keys sorted, everything else in their order."""
+    """The n-grams of one order. All fields but `contexts` have one entry per n-gram."""
 
     contexts: Tensor
-    """Keys of the contexts."""
+    """Sorted keys of the contexts."""
     grams: Tensor
-    """Keys of the n-grams."""
+    """Sorted keys of the n-grams."""
     context: Tensor
-    """The number of each n-gram's context."""
+    """Index of the n-gram's context."""
     raw: Tensor
-    """How often each n-gram occurs."""
-    ends: Tensor
-    """The number of each n-gram without its first token, one order down."""
-    opening: Tensor
-    """Whether each n-gram begins with `<start>`."""
+    """Number of occurrences."""
+    suffix: Tensor
+    """Index, one order down, of the n-gram without its first token."""
+    has_start: Tensor
+    """Whether the n-gram begins with `<start>`."""
 
     def per_context(self, values: Tensor) -> Tensor:
-        """Sum a number of each n-gram over each context."""
+        """Sum a value of each n-gram over the n-grams of each context."""
         return values.new_zeros(len(self.contexts)).index_add(0, self.context, values)
 
 
-def count(
+def count_ngrams(
     tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], order: int, vocab: int
 ) -> list[Counts]:
-    """Counts of orders 1..order of all scored tokens."""
-    wanted = scored_mask(tokens, lengths)
+    """Count the n-grams of orders 1..order that end in a scored token."""
+    scored = scored_mask(tokens, lengths)
     number = torch.zeros_like(tokens)
     levels: list[Counts] = []
     for k in range(order):
-        token = history(tokens, k) if k else torch.zeros_like(tokens)
-        key = longer(number, token, vocab).masked_fill(~wanted, -1)
-        here = key >= 0
-        contexts = key[here].unique()
-        number = find(contexts, key)
-        grams, raw = longer(number, tokens, vocab)[here].unique(return_counts=True)
+        token = shift(tokens, k) if k else torch.zeros_like(tokens)
+        key = extend_keys(number, token, vocab).masked_fill(~scored, -1)
+        known = key >= 0
+        contexts = key[known].unique()
+        number = lookup(contexts, key)
+        grams, raw = extend_keys(number, tokens, vocab)[known].unique(return_counts=True)
         context = grams // vocab
         parent, first = contexts[context] // vocab, contexts[context] % vocab
         word = grams % vocab
-        ends = find(levels[-1].grams, parent * vocab + word) if k else torch.zeros_like(grams)
-        opening = (first if k else word) == START
-        levels.append(Counts(contexts, grams, context, raw, ends, opening))
+        suffix = lookup(levels[-1].grams, parent * vocab + word) if k else torch.zeros_like(grams)
+        has_start = (first if k else word) == START
+        levels.append(Counts(contexts, grams, context, raw, suffix, has_start))
     return levels
 
 
-def adjusted(levels: list[Counts]) -> list[Tensor]:
-    """Continuation counts below the highest order; raw where nothing can come before.
+def adjusted_counts(levels: list[Counts]) -> list[Tensor]:
+    """Return raw counts for the highest order and continuation counts for the lower ones.
 
-    An n-gram that begins with `<start>` has no predecessor to count (Heafield et al. 2013).
+    An n-gram that begins with `<start>` has no predecessor and keeps its raw count (Heafield et al.
+    2013).
     """
-    lower = [
-        torch.where(level.opening, level.raw, torch.bincount(above.ends, minlength=len(level.raw)))
-        for level, above in pairwise(levels)
-    ]
+    lower = []
+    for level, above in pairwise(levels):
+        continuation = torch.bincount(above.suffix, minlength=len(level.raw))
+        lower.append(torch.where(level.has_start, level.raw, continuation))
     return [*lower, levels[-1].raw]

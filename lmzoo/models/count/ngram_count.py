@@ -1,15 +1,15 @@
-r"""Count n-grams: relative frequencies of the last tokens, smoothed.
+r"""Count-based n-gram model with smoothing.
 
     P(s_t | s_<t) = P_k(s_t | s_{t-k..t-1}),    k = min(order − 1, t)
     P_k(w | h)    = f(h w) + γ(h) P_{k-1}(w | h'),    h' = h without its first token
 
-A context that was never seen has f = 0 and γ = 1 (so a rule that does not interpolate is
-uniform there). All V ids share probability one: the
-recursion ends in 1/V. No context reaches behind `<start>`. Jelinek-Mercer's weights, one
-an order, are estimated on every tenth training sequence from the counts of the others,
-and then applied to the counts of all. Before it is fitted the model is uniform.
+f and γ depend on the smoothing rule: see `smoothing.py`. A context that does not occur in the
+training data has f = 0 and γ = 1. The recursion ends at P_{-1} = 1/V, so all V ids have a total
+probability of 1. No context extends beyond `<start>`. The weights of Jelinek-Mercer smoothing, one
+per order, are estimated on every tenth training sequence from the counts of the other sequences,
+and then used with the counts of all. An unfitted model is uniform.
 
-Shannon 1948; Chen & Goodman 1998; S4.
+Source: Shannon 1948; Chen & Goodman 1998; S4.
 """
 
 from typing import Annotated
@@ -22,26 +22,27 @@ from torch import Tensor, nn
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model, scored_mask
 from lmzoo.models.count import smoothing
-from lmzoo.models.count.counting import Counts, count
+from lmzoo.models.count.counting import Counts, count_ngrams
 from lmzoo.models.count.smoothing import Smoothing, Weights
-from lmzoo.models.count.table import Level, find, history, longer, picked
+from lmzoo.models.count.table import Level, extend_keys, lookup, shift, take
 from lmzoo.search_space import Choice, FloatRange, IntRange
 
 HELD_OUT = 10
-"""Every so-many-th training sequence is kept aside for Jelinek-Mercer's weights."""
+"""One in HELD_OUT training sequences is used to estimate the Jelinek-Mercer weights."""
 
 
 @model("ngram_count", family="count", document="S4", source="Shannon 1948; Chen & Goodman 1998")
 class NgramCount(LanguageModel):
-    """Relative frequencies of n-grams; modified Kneser-Ney unless told otherwise."""
+    """Count-based n-gram model, by default with modified Kneser-Ney smoothing."""
 
     closed_form = True
 
     @config
     class Config:
-        """How far back, and what becomes of the unseen."""
+        """Order and smoothing."""
 
         order: Annotated[int, IntRange(1, 6)] = Field(3, ge=1)
+        """Length of the n-grams: order − 1 context tokens."""
         smoothing: Annotated[Smoothing, Choice(tuple(Smoothing))] = Smoothing.KNESER_NEY
         alpha: Annotated[float, FloatRange(1e-4, 1.0, log=True)] = Field(0.1, ge=0)
         """Pseudo-count of every token in every context (`add_alpha`)."""
@@ -56,81 +57,81 @@ class NgramCount(LanguageModel):
 
     def fit_closed_form(self, tokens: Tensor, lengths: Tensor) -> None:
         if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
-            aside = torch.arange(len(tokens), device=tokens.device) % HELD_OUT == 0
-            self._hold(tokens[~aside], lengths[~aside], [1.0] * self.config.order)
-            trusts = self._trusts(tokens[aside], lengths[aside])
+            held_out = torch.arange(len(tokens), device=tokens.device) % HELD_OUT == 0
+            self._fit_levels(tokens[~held_out], lengths[~held_out], [1.0] * self.config.order)
+            lambdas = self._estimate_lambdas(tokens[held_out], lengths[held_out])
         else:
-            trusts = [0.5] * self.config.order
-        self._hold(tokens, lengths, trusts)
+            lambdas = [0.5] * self.config.order
+        self._fit_levels(tokens, lengths, lambdas)
 
-    def _hold(self, tokens: Tensor, lengths: Tensor, trusts: list[float]) -> None:
-        """Count, and keep what the counts amount to."""
-        counts = count(tokens, lengths, self.config.order, self.task.vocab)
-        weights = self._weights(counts, trusts)
+    def _fit_levels(self, tokens: Tensor, lengths: Tensor, lambdas: list[float]) -> None:
+        """Count the n-grams and store f and γ of every order."""
+        counts = count_ngrams(tokens, lengths, self.config.order, self.task.vocab)
+        weights = self._weights(counts, lambdas)
         for level, found, (share, backoff) in zip(self.levels, counts, weights, strict=True):
             assert isinstance(level, Level)
-            level.hold(found.contexts, found.grams, backoff, share)
+            level.set_tables(found.contexts, found.grams, backoff, share)
 
-    def _weights(self, counts: list[Counts], trusts: list[float]) -> list[Weights]:
+    def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
         match self.config.smoothing:
             case Smoothing.KNESER_NEY:
                 return smoothing.kneser_ney(counts)
             case Smoothing.JELINEK_MERCER:
-                return [smoothing.jelinek_mercer(*p) for p in zip(counts, trusts, strict=True)]
+                return [smoothing.jelinek_mercer(*p) for p in zip(counts, lambdas, strict=True)]
             case Smoothing.ADD_ALPHA:
                 return [smoothing.add_alpha(c, self.config.alpha, self.task.vocab) for c in counts]
             case _:
                 return [smoothing.add_alpha(c, 0.0, self.task.vocab) for c in counts]
 
-    def _trusts(self, tokens: Tensor, lengths: Tensor) -> list[float]:
-        """λ of each order, from tokens that the present counts have not seen."""
-        wanted = scored_mask(tokens, lengths)
-        pairs = [(share[wanted], context[wanted]) for _, share, context in self._found(tokens)]
+    def _estimate_lambdas(self, tokens: Tensor, lengths: Tensor) -> list[float]:
+        """Estimate λ of each order on tokens that are not in the present counts."""
+        scored = scored_mask(tokens, lengths)
+        pairs = [(share[scored], context[scored]) for _, share, context in self._lookup(tokens)]
         frequencies = torch.stack([share for share, _ in pairs])
         known = torch.stack([context >= 0 for _, context in pairs]).double()
-        return smoothing.trusts(frequencies, known, self.task.vocab)
+        return smoothing.estimate_weights(frequencies, known, self.task.vocab)
 
-    def _found(
+    def _lookup(
         self, tokens: Int[Tensor, "B T"]
     ) -> list[tuple[Level, Float[Tensor, "B T"], Int[Tensor, "B T"]]]:
-        """By order: the level, f of each position's n-gram, the number of its context."""
+        """Return, by order: the level, f of the n-gram at each position, its context's index."""
         vocab, number, found = self.task.vocab, torch.zeros_like(tokens), []
         for k, level in enumerate(self.levels):
             assert isinstance(level, Level)
-            token = history(tokens, k) if k else torch.zeros_like(tokens)
-            number = find(level.contexts, longer(number, token, vocab))
-            gram = find(level.grams, longer(number, tokens, vocab))
-            found.append((level, picked(level.share, gram, 0.0), number))
+            token = shift(tokens, k) if k else torch.zeros_like(tokens)
+            number = lookup(level.contexts, extend_keys(number, token, vocab))
+            gram = lookup(level.grams, extend_keys(number, tokens, vocab))
+            found.append((level, take(level.share, gram, 0.0), number))
         return found
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         t = torch.arange(tokens.shape[1], device=tokens.device)
         uniform = torch.full_like(tokens, 1, dtype=torch.float64) / self.task.vocab
         p = uniform
-        for k, (level, share, context) in enumerate(self._found(tokens)):
+        for k, (level, share, context) in enumerate(self._lookup(tokens)):
             below = p if self.config.smoothing.interpolates else uniform
-            p = torch.where(t < k, p, share + picked(level.backoff, context, 1.0) * below)
+            p = torch.where(t < k, p, share + take(level.backoff, context, 1.0) * below)
         return p[:, 1:].log().to(torch.get_default_dtype())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         batch, vocab = len(prefix), self.task.vocab
         uniform = torch.full((batch, vocab), 1 / vocab, dtype=torch.float64, device=prefix.device)
-        # The contexts of a token yet to come; which token that is makes no difference.
-        coming = nn.functional.pad(prefix, (0, 1))
+        # Contexts are read at the position after the prefix; the token there is not used.
+        extended = nn.functional.pad(prefix, (0, 1))
         p = uniform
-        for level, _, contexts in self._found(coming)[: prefix.shape[1] + 1]:
+        for level, _, contexts in self._lookup(extended)[: prefix.shape[1] + 1]:
             below = p if self.config.smoothing.interpolates else uniform
-            backoff = picked(level.backoff, contexts[:, -1], 1.0)
-            p = _shares(level, contexts[:, -1], vocab) + backoff[:, None] * below
+            backoff = take(level.backoff, contexts[:, -1], 1.0)
+            p = _dense_shares(level, contexts[:, -1], vocab) + backoff[:, None] * below
         return p.log().to(torch.get_default_dtype())
 
 
-def _shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
-    """f of every token after each context, 0 where unseen."""
+def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
+    """Return f of every token after each context, 0 for n-grams that do not occur."""
     first = torch.searchsorted(level.grams, context * vocab)
-    runs = (torch.searchsorted(level.grams, (context + 1) * vocab) - first) * (context >= 0)
-    rows = torch.arange(len(context), device=context.device).repeat_interleave(runs)
-    within = torch.arange(len(rows), device=context.device) - (runs.cumsum(0) - runs)[rows]
-    places = first[rows] + within
+    counts = (torch.searchsorted(level.grams, (context + 1) * vocab) - first) * (context >= 0)
+    rows = torch.arange(len(context), device=context.device).repeat_interleave(counts)
+    within = torch.arange(len(rows), device=context.device) - (counts.cumsum(0) - counts)[rows]
+    grams = first[rows] + within
     shares = level.share.new_zeros(len(context), vocab)
-    return shares.index_put((rows, level.grams[places] % vocab), level.share[places])
+    return shares.index_put((rows, level.grams[grams] % vocab), level.share[grams])

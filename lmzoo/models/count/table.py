@@ -1,13 +1,13 @@
-r"""Sorted tables of n-grams: how counts are kept and found.
+r"""Sorted tables of n-grams and their lookup.
 
-A context of k tokens is numbered through the context one token shorter, so that all its
-suffixes are found on the way and every number fits 64 bits:
+The key of a context of k tokens contains the index of the context that is one token shorter, so
+that all its suffixes are looked up on the way and every key fits 64 bits:
 
-    context key   number(s_{t-k+1..t-1}) · V + s_{t-k}
-    n-gram key    number(s_{t-k..t-1}) · V + s_t
+    context key   index(s_{t-k+1..t-1}) · V + s_{t-k}
+    n-gram key    index(s_{t-k..t-1}) · V + s_t
 
-A `Level` holds the keys of one k, sorted, and what is known of each: a context's back-off
-weight γ and an n-gram's share f, in P_k(w | h) = f(h w) + γ(h) P_{k-1}(w | h').
+A `Level` stores the sorted keys of one k, the back-off weight γ of each context and the share f of
+each n-gram, as used in P_k(w | h) = f(h w) + γ(h) P_{k-1}(w | h').
 """
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Level(nn.Module):
-    """Contexts of one length and the n-grams that extend them by a token."""
+    """Contexts of one length and the n-grams that extend them by one token."""
 
     contexts: Tensor
     grams: Tensor
@@ -29,42 +29,44 @@ class Level(nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         for name in ("backoff", "share"):
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
-        self.register_load_state_dict_pre_hook(_make_room)
+        self.register_load_state_dict_pre_hook(_resize_buffers)
 
-    def hold(self, contexts: Tensor, grams: Tensor, backoff: Tensor, share: Tensor) -> None:
-        """Take these as the level's tables."""
+    def set_tables(self, contexts: Tensor, grams: Tensor, backoff: Tensor, share: Tensor) -> None:
+        """Replace the level's tables."""
         self.contexts, self.grams, self.backoff, self.share = contexts, grams, backoff, share
 
 
-def _make_room(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-    """How many n-grams there are is data: take a checkpoint's sizes before its values."""
+def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Resize the buffers to a checkpoint's sizes, which depend on the training data."""
     for name, old in list(level.named_buffers()):
         if prefix + name in state:
             setattr(level, name, old.new_empty(state[prefix + name].shape))
 
 
-def find(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
-    """Where each key stands in a sorted table, −1 where it does not."""
+def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+    """Return the index of each key in a sorted table, −1 for keys that are not in it."""
     if len(table) == 0:
         return torch.full_like(keys, -1)
-    place = torch.searchsorted(table, keys).clamp_max(len(table) - 1)
-    return place.where(table[place] == keys, -1)
+    index = torch.searchsorted(table, keys).clamp_max(len(table) - 1)
+    return index.where(table[index] == keys, -1)
 
 
-def history(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
-    """s_{t-back} at t, −1 before the sequence: no n-gram reaches behind `<start>`."""
+def shift(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
+    """Return s_{t-back} at each t, −1 before the sequence: no n-gram extends beyond `<start>`."""
     return nn.functional.pad(tokens, (back, 0), value=-1)[:, : tokens.shape[1]]
 
 
-def longer(shorter: Int[Tensor, "*N"], token: Int[Tensor, "*N"], vocab: int) -> Int[Tensor, "*N"]:
-    """The key of a context, or of an n-gram; −1 where either part is missing."""
+def extend_keys(
+    shorter: Int[Tensor, "*N"], token: Int[Tensor, "*N"], vocab: int
+) -> Int[Tensor, "*N"]:
+    """Return the keys of contexts or n-grams; −1 where either part is missing."""
     return torch.where((shorter < 0) | (token < 0), -1, shorter * vocab + token)
 
 
-def picked(
-    values: Float[Tensor, "K"], place: Int[Tensor, "*N"], missing: float
+def take(
+    values: Float[Tensor, "K"], index: Int[Tensor, "*N"], missing: float
 ) -> Float[Tensor, "*N"]:
-    """The value at each place, `missing` at −1."""
+    """Return the value at each index, `missing` at index −1."""
     if len(values) == 0:
-        return torch.full(place.shape, missing, dtype=values.dtype, device=place.device)
-    return values[place.clamp_min(0)].where(place >= 0, missing)
+        return torch.full(index.shape, missing, dtype=values.dtype, device=index.device)
+    return values[index.clamp_min(0)].where(index >= 0, missing)
