@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.contract import END, START, Task
-from lmzoo.models.grammar.bracketing import Bracketing, bracketings
+from lmzoo.models.grammar.bracketing import Bracketing, all_bracketings
 from lmzoo.models.grammar.pcfg import PCFG, LogGrammar
 
 Rule = tuple[int, int, int]
@@ -38,7 +38,7 @@ def trees(bracketing: Bracketing, labels: int, classes: int) -> Iterator[Tree]:
 
 
 def all_trees(words: int, labels: int, classes: int) -> Iterator[Tree]:
-    for bracketing in bracketings(0, words):
+    for bracketing in all_bracketings(0, words):
         yield from trees(bracketing, labels, classes)
 
 

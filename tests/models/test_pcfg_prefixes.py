@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lmzoo.contract import END, START
-from lmzoo.functional.inside import from_first, inside
-from lmzoo.functional.prefix import prefixes
+from lmzoo.functional.inside import initial_spans, inside
+from lmzoo.functional.prefix import prefix_chart
 from lmzoo.functional.semiring import LOG
-from lmzoo.models.grammar.pcfg import leaves
+from lmzoo.models.grammar.pcfg import leaf_scores
 from tests.largest_tensor import LargestTensorMode
 from tests.models.grammars import ended, sentences, tiny_pcfg
 
@@ -74,7 +74,7 @@ def test_long_sentences_over_many_words_neither_vanish_nor_lose_their_gradient()
 def _charts(model, words, limit):
     """Total, gradient, numbers kept for the way back, the largest tensor."""
     grammar = model.grammar()
-    log_leaves, kept = leaves(grammar, words), {}
+    log_leaves, kept = leaf_scores(grammar, words), {}
 
     def keep(x):
         kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.itemsize
@@ -83,8 +83,8 @@ def _charts(model, words, limit):
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
     with LargestTensorMode() as largest, hooks:
         chart = inside(log_leaves, grammar.rules, LOG, limit)
-        begun = prefixes(log_leaves, grammar.rules, chart, limit)
-    total = (from_first(chart)[:, 1:, :2] + from_first(begun)[:, 1:, :2]).sum()
+        begun = prefix_chart(log_leaves, grammar.rules, chart, limit)
+    total = (initial_spans(chart)[:, 1:, :2] + initial_spans(begun)[:, 1:, :2]).sum()
     (gradient,) = torch.autograd.grad(total, model.rules)
     return total, gradient, sum(kept.values()), largest.max_numel
 

@@ -9,11 +9,11 @@ from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
 from lmzoo.models.grammar.bracketing import (
-    bracketings,
+    all_bracketings,
     catalan,
     draw_bracketing,
-    estimate,
-    log_prob_of,
+    estimate_log_prob,
+    bracketing_log_prob,
 )
 from tests.models.grammars import all_trees, ended, score, sentences, tiny_pcfg
 
@@ -80,15 +80,15 @@ def test_gradient_of_a_rule_is_its_expected_count_less_its_share():
 
 def test_bracketings_are_counted_by_catalan_and_their_mean_is_the_inside_probability():
     model, n = tiny_pcfg(), 5
-    every = list(bracketings(0, n))
+    every = list(all_bracketings(0, n))
     assert len(set(every)) == len(every) == catalan(n - 1) == 14
-    scores = torch.stack([log_prob_of(b, WORDS, model.grammar()) for b in every])
+    scores = torch.stack([bracketing_log_prob(b, WORDS, model.grammar()) for b in every])
     torch.testing.assert_close(torch.logsumexp(scores, 0), model.sentence_log_prob(WORDS))
 
 
 def test_bracketings_are_drawn_uniformly():
     generator = torch.Generator().manual_seed(0)
-    every, draws = list(bracketings(0, 5)), 2800
+    every, draws = list(all_bracketings(0, 5)), 2800
     drawn = [draw_bracketing(0, 5, generator) for _ in range(draws)]
     expected = draws / len(every)
     chi2 = sum((drawn.count(b) - expected) ** 2 / expected for b in every)
@@ -97,7 +97,7 @@ def test_bracketings_are_drawn_uniformly():
 
 def test_the_tree_sampling_estimate_converges():
     model = tiny_pcfg()
-    found = estimate(WORDS, model.grammar(), 600, torch.Generator().manual_seed(1))
+    found = estimate_log_prob(WORDS, model.grammar(), 600, torch.Generator().manual_seed(1))
     torch.testing.assert_close(found, model.sentence_log_prob(WORDS), atol=0.1, rtol=0)
 
 

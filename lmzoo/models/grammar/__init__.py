@@ -1,1 +1,1 @@
-"""Grammars: sentences through their trees."""
+"""Probabilistic grammars."""
