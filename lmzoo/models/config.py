@@ -10,7 +10,7 @@ from lmzoo.search_space import IntRange
 
 @config
 class EmbeddingConfig:
-    """Fields of a model with a token embedding table (`lmzoo.blocks.embedding`)."""
+    """Fields of a model with a token embedding table (`lmzoo.blocks.layers`)."""
 
     width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
     """Embedding size E. A recurrent model has the same state size, H = E."""

@@ -9,7 +9,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
-from lmzoo.functional.masking import mask_words
+from lmzoo.functional.masking import mask_tokens
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.limits import row
 from tests.tiny import CLOSE, SAME, batch
@@ -30,12 +30,12 @@ def test_words_are_guessed_hidden_and_swapped_as_often_as_asked() -> None:
     words = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = mask_words(tokens, words, vocab, select=0.15, hide=0.8, swap=0.1)
-    assert not (found.guessed & ~words).any()
-    assert not (found.hidden & ~found.guessed).any()
+        found = mask_tokens(tokens, words, vocab, select=0.15, hide=0.8, swap=0.1)
+    assert not (found.predicted & ~words).any()
+    assert not (found.hidden & ~found.predicted).any()
     changed = found.tokens != tokens
-    assert not (changed & (found.hidden | ~found.guessed)).any()
-    trials = int(found.guessed.sum())
+    assert not (changed & (found.hidden | ~found.predicted)).any()
+    trials = int(found.predicted.sum())
     assert near(trials, int(words.sum()), 0.15)
     assert near(int(found.hidden.sum()), trials, 0.8)
     # A random word is the word itself once in `vocab`.
@@ -65,7 +65,7 @@ def test_the_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap:
         torch.manual_seed(3)
         found = model.objective(tokens, lengths)
         torch.manual_seed(3)
-        how = mask_words(tokens, there, model.task.vocab, select=1.0, hide=hide, swap=swap)
+        how = mask_tokens(tokens, there, model.task.vocab, select=1.0, hide=hide, swap=swap)
         y = model.encode(how.tokens, lengths, how.hidden)
         dense = model.emission.dense(y, model.embedding.weight)
     expected = dense.gather(-1, tokens[..., None])[..., 0] * there
@@ -111,11 +111,11 @@ def test_a_word_is_guessed_from_both_sides_and_not_from_itself() -> None:
     full = lengths == model.task.length
     tokens, lengths = tokens[full], lengths[full]
     with torch.no_grad():
-        before = model.guesses(tokens, lengths)
+        before = model.masked_features(tokens, lengths)
         for u in range(1, model.task.length):
             changed = tokens.clone()
             changed[:, u] = (changed[:, u] + 1) % model.task.vocab
-            moved = (model.guesses(changed, lengths) - before).abs().amax((0, 2))
+            moved = (model.masked_features(changed, lengths) - before).abs().amax((0, 2))
             assert moved[u - 1] <= SAME
             assert (torch.cat([moved[: u - 1], moved[u:]]) > 1e-4).all()
 
@@ -126,7 +126,7 @@ def test_the_next_word_is_the_one_hidden_behind_the_prefix() -> None:
     for t in range(1, model.task.length):
         lengths = torch.full((len(tokens),), t + 1)
         with torch.no_grad():
-            last = model.guesses(tokens[:, : t + 1], lengths)[:, -1]
+            last = model.masked_features(tokens[:, : t + 1], lengths)[:, -1]
             expected = model.emission.dense(last, model.embedding.weight)
         assert_close(next_log_prob(model, tokens[:, :t]), expected, CLOSE, f"next after {t}")
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import START, LanguageModel, scored_mask
-from lmzoo.functional.noise_contrastive import expected_contrast
+from lmzoo.functional.noise_contrastive import expected_contrastive_objective
 from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, batch, tiny
 
@@ -42,16 +42,18 @@ def test_the_drawn_objective_averages_to_the_exact_one(name: str) -> None:
     draws, k = 1500, 3
     model = tiny(name, vocab=VOCAB, negatives=k).eval()
     tokens, lengths = batch(model.task, count=2)
-    model.noise.see(torch.tensor([0, 1, 1, 2, 2, 2]))
+    model.noise.update(torch.tensor([0, 1, 1, 2, 2, 2]))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))
         q = model.noise.log_q(torch.zeros(())).exp()
-        scores = model.unnormalised(tokens[:, :-1])
+        scores = model.unnormalised_scores(tokens[:, :-1])
         if name == "nce":
             scores = scores - (k * q).log()
         data = torch.nn.functional.one_hot(tokens[:, 1:], VOCAB).to(scores)
-        exact = expected_contrast(scores, data, q, k) * scored_mask(tokens, lengths)[:, 1:]
+        exact = (
+            expected_contrastive_objective(scores, data, q, k) * scored_mask(tokens, lengths)[:, 1:]
+        )
     many = many.unflatten(0, (draws, -1))[..., 1:]
     apart = (many.mean(0) - exact).abs()
     assert (apart <= 5 * many.std(0) / draws**0.5 + 1e-6).all()

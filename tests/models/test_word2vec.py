@@ -139,7 +139,7 @@ def test_a_largest_norm_bounds_every_inner_product(name: str) -> None:
     model = vectors(name, max_norm=0.5)
     tokens, lengths = batch(model.task)
     windows = model.windows(tokens, lengths)
-    assert windows.agreements().abs().max() <= 0.25 + 1e-6
+    assert windows.inner_products().abs().max() <= 0.25 + 1e-6
     long = model.word.weight.norm(dim=-1) > 0.5
     assert long.any()
     assert_close(windows.w[long].norm(dim=-1), torch.full((int(long.sum()),), 0.5), CLOSE, "norms")
@@ -154,9 +154,9 @@ def test_length_costs_if_asked(name: str) -> None:
     tokens, lengths = batch(free.task)
     windows = free.windows(tokens, lengths)
     norms = windows.w[windows.words].square().sum(-1)[..., None] + windows.c[
-        windows.near
+        windows.contexts
     ].square().sum(-1)
-    expected = -0.005 * (norms * windows.real).sum(-1) * scored_mask(tokens, lengths)[:, 1:]
+    expected = -0.005 * (norms * windows.mask).sum(-1) * scored_mask(tokens, lengths)[:, 1:]
     apart = log_prob(dear, tokens, lengths) - log_prob(free, tokens, lengths)
     assert_close(apart[:, 1:], expected.detach(), CLOSE, "price")
 

@@ -90,7 +90,7 @@ class AttentionModel(LanguageModel):
         y = self.features(self._inputs(prefix))[:, -1]
         return self.emission.dense(y, self._output_table())
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return 0, None
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:

@@ -36,6 +36,8 @@ from lmzoo.search_space import Choice
 class TransformerDecoder(AttentionModel):
     """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax."""
 
+    attention_memory = "prefix"
+
     @config
     class Config(AttentionConfig):
         """Attention model fields, LayerNorm position and activation function."""

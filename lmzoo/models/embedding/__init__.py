@@ -1,1 +1,1 @@
-"""Models that are about word vectors: one-hot, from windows, from context."""
+"""Models of token representations: one-hot vectors, word2vec and ELMo."""

@@ -1,23 +1,23 @@
-r"""ELMo: two language models, one from each side, whose states say what a word means here.
+r"""ELMo: a forward and a backward language model whose states represent tokens in context.
 
     h→^l_t = cell(h→^{l-1}_t, h→^l_{t-1})      reads <start>, s_1, .., s_t        h→^0 = e→(s)
     h←^l_t = cell(h←^{l-1}_t, h←^l_{t+1})      reads <start>, s_m, .., s_t        h←^0 = e←(s)
-    P(s_t | s_<t) = softmax_v( Emb→ h→^L_{t-1} )         what is scored
-    P(s_t | s_>t) = softmax_v( Emb← h←^L_{t+1} )         trained beside it, reported apart
+    P(s_t | s_<t) = softmax_v( Emb→ h→^L_{t-1} )         the score
+    P(s_t | s_>t) = softmax_v( Emb← h←^L_{t+1} )         trained too, reported separately
 
     represent(t) = h→^L_t ⊕ h←^L_t ⊕ e→(s_t)                              E + 2H numbers
                  | γ Σ_l softmax(a)_l [h→^l_t ; h←^l_t]                   with a LayerMix
 
-m is n−1; where sequences end in `<end>` it is n−2, and the last token is foretold last, as from
-left to right (`functional/turning.py`): its own h← has read `<start>` alone.
+h^l_t and e(s) are (E), H = E, Emb is (V, E); layers are l = 1..L. m is n−1, where n is the length
+of the sequence. In a corpus with `<end>`, m is n−2 and the backward model predicts the last token
+last (`lmzoo.functional.sequence`); the h← of that token has read `<start>` only.
 
-The two share no parameter and what is raised is the sum of their log-likelihoods: each is
-trained as if alone (but for a clip of the joint gradient, `recipe.clip=none` to be exact).
-What is kept are the weights of the forward model's best epoch: the backward model's report
-is of that epoch, not of its own best. A state h←_t has read s_t and all that follows, so it
-never meets a next-token head.
+The directions share no parameters and training maximises the sum of their log-likelihoods, so each
+is trained as if alone, except that recipe.clip clips their joint gradient. Checkpoints keep the
+weights of the forward model's best epoch; the report of the backward model is for that epoch too.
+h←_t has read s_t and all later tokens, so it is never used to predict the next token.
 
-Peters et al. 2018 (arXiv:1802.05365); S3; zoo.md 4.3.
+Source: Peters et al. 2018 (arXiv:1802.05365); S3.
 """
 
 from typing import Annotated, Any, cast
@@ -27,64 +27,64 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, mask_unscored, model, scored_mask
+from lmzoo.contract import DecodingState, LanguageModel, Task, mask_unscored, model, scored_mask
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.functional.reversal import reversed_positions
+from lmzoo.functional.sequence import reversed_positions
+from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
 
 @config
-class ElmoConfig:
-    """What both directions are made of."""
+class ElmoConfig(EmbeddingConfig):
+    """Embedding, cell and depth of both directions."""
 
-    width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-    """E = H."""
     cell: Annotated[Any, CELLS] = "lstm"
     num_layers: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
-    embedding_std: float | None = Field(None, gt=0)
+    """Number L of stacked cells."""
 
 
-class Direction(nn.Module):
-    """A recurrent language model in one direction, its layers in the open."""
+class DirectionalLM(nn.Module):
+    """A recurrent language model in one direction that returns the outputs of all layers."""
 
     def __init__(self, config: ElmoConfig, task: Task) -> None:
         super().__init__()
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.cells = nn.ModuleList(
             CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
         )
-        self.emission = EMISSIONS.build(EMISSIONS.read("vector"), config.width, Norm.NONE)
+        self.emission = EMISSIONS.build(EMISSIONS.parse("vector"), config.width, Norm.NONE)
 
-    def layers(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "L1 B t E"]:
-        """h^0 .. h^L after each token."""
+    def layer_outputs(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "L1 B t E"]:
+        """Return h^0 .. h^L after each token."""
         h = [self.embedding(tokens)]
-        for cell in self.stacked:
-            h.append(cell.scan(h[-1], h[0].new_ones(len(tokens), cell.parts * cell.width)))
+        for cell in self.cell_list:
+            start = h[0].new_ones(len(tokens), cell.num_state_vectors * cell.width)
+            h.append(cell.scan(h[-1], start))
         return torch.stack(h)
 
     @property
-    def stacked(self) -> list[Cell]:
-        """The layers' cells, lowest first."""
+    def cell_list(self) -> list[Cell]:
+        """The cells of the layers, lowest first."""
         return [cast("Cell", cell) for cell in self.cells]
 
     def scores(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
-        """Log P(s_t | what was read before it)."""
-        y = self.layers(tokens[:, :-1])[-1]
+        """Return log P(s_t | tokens read before it)."""
+        y = self.layer_outputs(tokens[:, :-1])[-1]
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def next(self, y: Float[Tensor, "B E"]) -> Float[Tensor, "B V"]:
-        """Log P(v | what was read), from the uppermost state."""
+    def next_log_prob(self, y: Float[Tensor, "B E"]) -> Float[Tensor, "B V"]:
+        """Return log P(v | tokens read) of all tokens v, from the output of the top layer."""
         return self.emission.dense(y, self.embedding.weight)
 
 
 class LayerMix(nn.Module):
-    """γ Σ_l softmax(a)_l h^l: belongs to the task that uses the vectors, not to their model."""
+    """Weighted sum of the layers, γ Σ_l softmax(a)_l h^l, trained by the downstream task."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class LayerMix(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The plain mean."""
+        """Set the weights to the mean of the layers."""
         nn.init.zeros_(self.logits)
         nn.init.ones_(self.scale)
 
@@ -103,69 +103,69 @@ class LayerMix(nn.Module):
 
 @model("elmo", family="embedding", document="S3", source="Peters et al. 2018 (arXiv:1802.05365)")
 class Elmo(LanguageModel):
-    """Forward and backward language models whose states represent words in context."""
+    """Forward and backward recurrent language models for contextual token vectors."""
 
     Config = ElmoConfig
 
     def __init__(self, config: ElmoConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.forward_lm, self.backward_lm = Direction(config, task), Direction(config, task)
+        self.forward_lm, self.backward_lm = DirectionalLM(config, task), DirectionalLM(config, task)
 
     @property
     def state_size(self) -> int | None:
-        # What the forward model carries; whether a cell's state grows, all layers share.
-        one = self.forward_lm.stacked[0].state_size
-        return None if one is None else one * self.config.num_layers
+        # Only the forward model is used in decoding.
+        cell_size = self.forward_lm.cell_list[0].state_size
+        return None if cell_size is None else cell_size * self.config.num_layers
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.forward_lm.scores(tokens)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.forward_lm.next(self.forward_lm.layers(prefix)[-1, :, -1])
+        return self.forward_lm.next_log_prob(self.forward_lm.layer_outputs(prefix)[-1, :, -1])
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
-        cells = self.forward_lm.stacked
-        size = sum(cell.parts * cell.width for cell in cells)
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        cells = self.forward_lm.cell_list
+        size = sum(cell.num_state_vectors * cell.width for cell in cells)
         return stack.begin(cells, self.forward_lm.embedding.weight.new_ones(batch, 1, size))
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.forward_lm.embedding(token)
-        y, carried = stack.advance(self.forward_lm.stacked, x, carried)
-        return self.forward_lm.next(y[:, 0]), carried
+        y, state = stack.advance(self.forward_lm.cell_list, x, state)
+        return self.forward_lm.next_log_prob(y[:, 0]), state
 
-    def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
+    def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         return self.log_prob(tokens, lengths) + self.backward_log_prob(tokens, lengths)
 
     def backward_log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
-        """Log P(s_t | s_>t), of the backward model; of an `<end>` given all before it."""
-        order = self._order(tokens, lengths)
+        """Return log P(s_t | s_>t) of the backward model; for `<end>`, log P(s_t | s_<t)."""
+        order = self._reversed_positions(tokens, lengths)
         scores = self.backward_lm.scores(tokens.gather(1, order))
         return mask_unscored(tokens, lengths, scores.gather(1, order[:, 1:] - 1))
 
-    def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
-        """Nats per token of each direction: one's log-perplexity says nothing of the other's."""
+    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+        """Return the negative log-likelihood of each direction, in nats per token."""
         count = scored_mask(tokens, lengths).sum()
-        both = self.log_prob(tokens, lengths), self.backward_log_prob(tokens, lengths)
-        forward, backward = (-(scores.sum() / count).item() for scores in both)
+        directions = self.log_prob(tokens, lengths), self.backward_log_prob(tokens, lengths)
+        forward, backward = (-(scores.sum() / count).item() for scores in directions)
         return {"left to right": forward, "right to left": backward}
 
     def represent(
         self, tokens: Tokens, lengths: Lengths, mix: LayerMix | None = None
     ) -> Float[Tensor, "B T R"]:
-        """A vector for each token in its context; at position 0 no word has been read yet.
+        """Return a vector for each token in its context; undefined at pads.
 
-        R is E + 2H, or 2H with a `mix` over the layers. At pads they mean nothing.
+        R is E + 2H, or 2H with a `mix` over the layers.
         """
-        order = self._order(tokens, lengths)
-        rightward = self.forward_lm.layers(tokens)
-        leftward = self.backward_lm.layers(tokens.gather(1, order))
-        if self.task.ends:  # nothing stands to the right of the last token
+        order = self._reversed_positions(tokens, lengths)
+        forward = self.forward_lm.layer_outputs(tokens)
+        backward = self.backward_lm.layer_outputs(tokens.gather(1, order))
+        if self.task.ends:  # no token follows the last one: use the state after `<start>`
             t = torch.arange(tokens.shape[1], device=tokens.device)
             order = order.masked_fill(t == lengths[:, None] - 1, 0)
-        leftward = leftward.gather(2, order[None, ..., None].expand_as(leftward))
+        backward = backward.gather(2, order[None, ..., None].expand_as(backward))
         if mix is not None:
-            return mix(torch.cat([rightward, leftward], dim=-1))
-        return torch.cat([rightward[-1], leftward[-1], rightward[0]], dim=-1)
+            return mix(torch.cat([forward, backward], dim=-1))
+        return torch.cat([forward[-1], backward[-1], forward[0]], dim=-1)
 
-    def _order(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
-        return reversed_positions(lengths, tokens.shape[1], ends=self.task.ends)
+    def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
+        return reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)

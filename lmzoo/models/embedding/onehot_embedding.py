@@ -1,14 +1,14 @@
-r"""A recurrent network on one-hot words: no embedding to learn, E = V.
+r"""One-hot RNN: a tanh RNN that reads and writes one-hot tokens, without an embedding table.
 
     x_t = I[s_t]                                     one-hot: Emb is the identity
     h_t = tanh( W_2 x_t + W_1 h_{t-1} + b )          h_0 = 1
     P(s_{t+1} | s_<=t) = softmax_v( I (U h_t + a) )
 
-W_2 x_t is the column of W_2 that belongs to s_t, so this is the network whose words have
-embeddings of width H that go into the sum as they are; what it lacks is a table shared by
-input and output. The baseline of all rows that tie one.
+I is the identity (V, V), x_t is (V), h_t is (H), W_2 is (H, V), W_1 is (H, H), U is (V, H). W_2 x_t
+is a column of W_2, so the columns of W_2 act as input embeddings. The input and output weights are
+not tied: this is the untied baseline of the rows with a tied softmax.
 
-Elman 1990; S3; zoo.md 4.3.
+Source: Elman 1990; S3.
 """
 
 from typing import Annotated
@@ -19,19 +19,20 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import Carried, LanguageModel, Task, model
+from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.search_space import IntRange
 
 
 @model("onehot_embedding", family="embedding", document="S3", source="Elman 1990")
 class OneHotRecurrent(LanguageModel):
-    """Tanh RNN that reads and writes one-hot words, E = V."""
+    """Tanh RNN on one-hot tokens, with untied input and output weights."""
 
     @config
     class Config:
-        """How wide the state is; the words are as wide as the vocabulary."""
+        """State size."""
 
         width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        """State size H. The embedding size is V."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -57,15 +58,15 @@ class OneHotRecurrent(LanguageModel):
             h = self._step(x, h)
         return torch.log_softmax(self.write(h), dim=-1)
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self._start(batch)
 
-    def advance(self, carried: Carried, token: Tensor) -> tuple[Tensor, Carried]:
-        h = self._step(self._columns(token), carried)
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        h = self._step(self._columns(token), state)
         return torch.log_softmax(self.write(h), dim=-1), h
 
     def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
-        """W_2 x + b, without writing the one-hot vectors down."""
+        """Return W_2 x + b without building the one-hot vectors x."""
         return nn.functional.embedding(tokens, self.read.weight.T) + self.read.bias
 
     def _step(self, column: Float[Tensor, "B H"], h: Float[Tensor, "B H"]) -> Tensor:

@@ -1,12 +1,14 @@
-r"""Continuous bag of words: neighbours tell their word from other words.
+r"""word2vec CBOW: context tokens distinguish their centre token from noise tokens.
 
-    noise(t) = Σ_{j=1..R} Σ_x log σ(−c_x · w_{y_j})              y_j ~ q, R to each word y
+    objective   Σ_x log σ(c_x · w_y) + Σ_{j=1..R} Σ_x log σ(−c_x · w_{y_j})         y_j ~ q
 
-`mean` compares words with one vector, the mean h of the c_x (Mikolov's form):
+y = s_t is the centre token, x are the tokens of its window, w and c are (V, E); the full objective
+with its penalty is in `word2vec.py`. With mean=True (Mikolov's form) one vector h, the mean of the
+c_x, replaces them:
 
-    raised     log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
+    objective   log σ(h · w_y) + Σ_{j=1..R} log σ(−h · w_{y_j})
 
-Mikolov et al. 2013 (arXiv:1301.3781); S3; zoo.md 4.3.
+Source: Mikolov et al. 2013 (arXiv:1301.3781); S3.
 """
 
 from jaxtyping import Float
@@ -19,7 +21,7 @@ from lmzoo.models.embedding.word2vec import (
     Windows,
     WordVectorConfig,
     WordVectors,
-    expected_log_not,
+    expected_log_rejection,
 )
 from lmzoo.types import Lengths, Mask, Tokens
 
@@ -31,42 +33,42 @@ from lmzoo.types import Lengths, Mask, Tokens
     source="Mikolov et al. 2013 (arXiv:1301.3781)",
 )
 class ContinuousBagOfWords(WordVectors):
-    """Word vectors that are known by their neighbours from random words."""
+    """word2vec CBOW with negative sampling."""
 
     @config
     class Config(WordVectorConfig):
-        """How neighbours speak."""
+        """word2vec fields and the form of the context."""
 
         mean: bool = False
-        """As one mean vector, not each for itself."""
+        """Whether the mean of the context vectors replaces the single vectors."""
 
-    def counted(self, tokens: Tokens, lengths: Lengths) -> Mask:
+    def noise_mask(self, tokens: Tokens, lengths: Lengths) -> Mask:
         return scored_mask(tokens, lengths)
 
-    def pooled(self, contexts: Tensor) -> Tensor:
-        return contexts.mean(-2) if self.config.mean else super().pooled(contexts)
+    def pool_contexts(self, contexts: Tensor) -> Tensor:
+        return contexts.mean(-2) if self.config.mean else super().pool_contexts(contexts)
 
-    def positives(self, windows: Windows) -> Tensor:
+    def positive_term(self, windows: Windows) -> Tensor:
         if not self.config.mean:
-            return super().positives(windows)
+            return super().positive_term(windows)
         return logsigmoid((_means(windows) * windows.w[windows.words]).sum(-1))
 
-    def drawn_noise(self, windows: Windows) -> Tensor:
+    def sampled_noise_term(self, windows: Windows) -> Tensor:
         drawn = windows.w[self.noise.draw((*windows.words.shape, self.config.negatives))]
         if self.config.mean:
             return logsigmoid(-(drawn @ _means(windows)[..., None])[..., 0]).sum(-1)
-        scores = windows.c[windows.near] @ drawn.mT
-        return (logsigmoid(-scores).sum(-1) * windows.real).sum(-1)
+        scores = windows.c[windows.contexts] @ drawn.mT
+        return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
 
-    def expected_noise(self, windows: Windows, q: Tensor) -> Tensor:
+    def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
         if self.config.mean:
             return self.config.negatives * (logsigmoid(-(_means(windows) @ windows.w.T)) @ q)
-        each = expected_log_not(windows.near, windows.c, windows.w, q)
-        return self.config.negatives * (each * windows.real).sum(-1)
+        expected = expected_log_rejection(windows.contexts, windows.c, windows.w, q)
+        return self.config.negatives * (expected * windows.mask).sum(-1)
 
 
 def _means(windows: Windows) -> Float[Tensor, "B N E"]:
-    """The mean of the context vectors that are there."""
-    real = windows.real[..., None]
-    total = (windows.c[windows.near] * real).sum(-2)
-    return total / real.sum(-2).clamp_min(1)
+    """Return the mean context vector of each window."""
+    mask = windows.mask[..., None]
+    total = (windows.c[windows.contexts] * mask).sum(-2)
+    return total / mask.sum(-2).clamp_min(1)

@@ -105,10 +105,10 @@ class FlatAutoencoder(LanguageModel):
         y = self.decode(self.add_noise(z))[:, :, : tokens.shape[1] - 1]
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight).mean(0)
 
-    def objective(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
+    def objective(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
         """Return the scores; with gaussian=True, minus each token's equal share of the KL."""
         if self.code is None:
-            return super().objective(tokens, lengths, *given)
+            return super().objective(tokens, lengths, *sources)
         mean = self.encode(tokens, lengths)
         kl = self.code.kl(mean) / (lengths - 1).clamp_min(1)
         return mask_unscored(tokens, lengths, self.mean_scores(tokens, mean) - kl[:, None])

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.divergence import gaussian_kl
-from lmzoo.functional.sample_posterior import uniform
+from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.variational import gaussian_kl
 
 
 class GaussianCode(nn.Module):

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Task, model, scored_mask
-from lmzoo.functional.divergence import categorical_kl
-from lmzoo.functional.initialisers import Draw, fill
+from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.functional.noise import gumbel
-from lmzoo.functional.sample_posterior import uniform
+from lmzoo.functional.variational import categorical_kl
 from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
 
 VALUES = (-1.0, 0.0, 1.0)
@@ -58,7 +57,7 @@ class TernaryLatent(nn.Module):
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
-        fill(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
+        draw_matrices(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
 
 
 @model("gru_ternary_vae", aliases=("DLM52",), family="vae", document="S0", source="S0 (code)")

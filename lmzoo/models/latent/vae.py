@@ -26,10 +26,10 @@ from torch import Tensor
 from lmzoo.cells import stack
 from lmzoo.config import config
 from lmzoo.contract import DecodingState, Score, scored_mask
-from lmzoo.functional.importance import importance_bound
 from lmzoo.functional.initial_states import mix_next, start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
-from lmzoo.functional.normalise import Norm, Seen, normalise_next, normalise_vectors
+from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
+from lmzoo.functional.variational import importance_bound
 from lmzoo.models.latent.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
 from lmzoo.types import Lengths, Tokens
 
@@ -47,7 +47,7 @@ class VAEState(NamedTuple):
 
     layers: stack.Stack
     """State of the decoder cell."""
-    input_stats: Seen | None
+    input_stats: RunningMoments | None
     """Running mean and variance of the inputs (norm=time_std_causal only)."""
     evidence: Float[Tensor, "B S"]
     """Σ_{u<t} log P(s_u | s_<u, z_i)."""
@@ -116,9 +116,9 @@ class VAE(SentenceEncoderDecoder):
         dense = self.emission.dense(y[:, :, -1], self.embedding.weight)
         return torch.logsumexp(weights[..., None] + dense, dim=0)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
-            return super().begin(batch, *given)
+            return super().begin(batch, *sources)
         start = self.cell.constrain_start(self._prior_draws()).repeat(
             1, self.cell.num_state_vectors
         )

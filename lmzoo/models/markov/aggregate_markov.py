@@ -13,9 +13,9 @@ Source: Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0 (DLM10, "Remix").
 import torch
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
@@ -36,7 +36,7 @@ class AggregateMarkov(ComponentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
 
@@ -45,5 +45,5 @@ class AggregateMarkov(ComponentModel):
         return self.config.width
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        x, at = per_word(self.table, tokens)
+        x, at = embed_unique(self.table, tokens)
         return at(torch.log_softmax(self.gate(x), dim=-1))

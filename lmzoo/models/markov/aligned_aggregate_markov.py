@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel
 from lmzoo.catalogue import preset
 from lmzoo.config import config
@@ -45,7 +45,7 @@ class AlignedAggregateMarkov(ParentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.alignment = Alignment(task.length)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, config.norm, scaled=False)
@@ -54,11 +54,13 @@ class AlignedAggregateMarkov(ParentModel):
         return self.alignment(count)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        scores = self.words.word_scores(targets, self.embedding.weight)
+        scores = self.words.token_log_probs(targets, self.embedding.weight)
         return log_mixture(self._class_probs(parents), scores.transpose(1, 2))
 
     def child_scores(self, parents: Tensor) -> Tensor:
-        return log_mixture(self._class_probs(parents), self.words.word_table(self.embedding.weight))
+        return log_mixture(
+            self._class_probs(parents), self.words.log_prob_table(self.embedding.weight)
+        )
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
         """Return P(z | s_a) for every parent a."""

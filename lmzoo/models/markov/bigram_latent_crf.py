@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
@@ -45,7 +45,7 @@ class BigramLatentCRF(ComponentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.potentials = nn.Linear(width, count * count)
         self.words = Components(count, width, Norm.NONE, scaled=False)
 
@@ -54,6 +54,6 @@ class BigramLatentCRF(ComponentModel):
         return self.config.width
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        x, at = per_word(self.table, tokens)
+        x, at = embed_unique(self.table, tokens)
         phi = self.potentials(x).unflatten(-1, (self.config.components, -1))
         return at(torch.log_softmax(torch.logsumexp(phi, dim=-2), dim=-1))

@@ -26,8 +26,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.components import Components
@@ -67,7 +67,7 @@ class FactorialAggregateMarkov(LanguageModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         count = config.groups * config.states
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.gate = nn.Linear(config.width, count)
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
 
@@ -75,11 +75,16 @@ class FactorialAggregateMarkov(LanguageModel):
     def state_size(self) -> int | None:
         return self.config.width
 
+    def latent_value_names(self) -> tuple[str, ...]:
+        """Return the group and the state of each value, such as "0.1"."""
+        groups, states = range(self.config.groups), range(self.config.states)
+        return tuple(f"{group}.{state}" for group in groups for state in states)
+
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         bound = self.bound(tokens)
         if self.training and self.config.objective is Objective.BOUND:
             return bound
-        x, at = per_word(self.embedding.weight, tokens[:, :-1])
+        x, at = embed_unique(self.embedding.weight, tokens[:, :-1])
         return bound - at(self.log_normaliser(x)[:, None]).squeeze(-1)
 
     def bound(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
@@ -90,7 +95,7 @@ class FactorialAggregateMarkov(LanguageModel):
         """Return log Σ_u Π_g p_g(u | s) for the embedding x of each token s."""
         if self.config.states**self.config.groups > len(x):
             return torch.logsumexp(self._product(x), dim=-1)
-        words = self.words.word_table(self.embedding.weight).T  # V K
+        words = self.words.log_prob_table(self.embedding.weight).T  # V K
         mass = torch.logsumexp(_joint_states(words.unflatten(1, (self.config.groups, -1))), dim=0)
         return torch.logsumexp(_joint_states(self._log_gates(x)) + mass, dim=-1)
 
@@ -104,14 +109,14 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def _joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 G S"]:
         """Return log( P(j | s_{t-1}) p_{g,j}(s_t) )."""
-        words = self.words.word_scores(tokens[:, 1:], self.embedding.weight)
+        words = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
         gates = self._log_gates(self.embedding(tokens[:, :-1]))
         return gates + words.unflatten(-1, (self.config.groups, -1))
 
     def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
         """Return Σ_g log p_g(v | s) for every token v."""
         gates = self._log_gates(x).exp().transpose(0, 1)  # G N S
-        words = self.words.word_table(self.embedding.weight)
+        words = self.words.log_prob_table(self.embedding.weight)
         return log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)
 
     def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:

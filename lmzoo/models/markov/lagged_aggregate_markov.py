@@ -18,15 +18,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.errors import UserError
-from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import ComponentConfig
 from lmzoo.search_space import IntRange
 
@@ -75,7 +75,7 @@ class LaggedAggregateMarkov(ComponentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
         if config.words is WordTable.FREE:
             self.words = FreeComponents(count, task.vocab)
@@ -95,7 +95,7 @@ class LaggedAggregateMarkov(ComponentModel):
     def log_weights(self, tokens: Tensor) -> Tensor:
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
         pad = 1.0 if self.config.pad is Pad.ONES else self.config.width**-0.5
-        context = previous(x, self.config.window, pad=pad)
+        context = previous_vectors(x, self.config.window, pad=pad)
         terms = [lag(context[:, :, j]) / 2 ** (j + 1) for j, lag in enumerate(self.lags)]
         return torch.log_softmax(torch.stack(terms).sum(0), dim=-1)
 

@@ -11,8 +11,8 @@ Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S
 import torch
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
-from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.config import EmbeddingConfig
@@ -31,7 +31,7 @@ class LatentParentPositional(ParentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.transition = nn.Linear(config.width, config.width)
         self.alignment = Alignment(task.length)
 
@@ -39,7 +39,7 @@ class LatentParentPositional(ParentModel):
         return self.alignment(count)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pairs(self.transition, self.embedding.weight, parents, targets)
+        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
 
     def child_scores(self, parents: Tensor) -> Tensor:
         y = self.transition(self.embedding(parents))

@@ -19,11 +19,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
-from lmzoo.blocks.parents import Alignment, ParentModel, tied_pairs
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
@@ -53,7 +53,7 @@ class LatentParentTyped(ParentModel):
         super().__init__(config, task)
         width, length = config.width, task.length
         positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, config.types * width)
         self.alignment = Alignment(length)
         self.types = nn.Parameter(torch.empty(config.types, *positions))
@@ -72,7 +72,7 @@ class LatentParentTyped(ParentModel):
         return (parents[:, None] + types.transpose(0, 1)).flatten(0, 1)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pairs(self.transition, self.embedding.weight, parents, targets)
+        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
 
     def child_scores(self, parents: Tensor) -> Tensor:
         y = self.transition(self.embedding(parents)).unflatten(2, (self.config.types, -1))

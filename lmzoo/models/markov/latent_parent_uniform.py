@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
-from lmzoo.blocks.parents import ParentModel, earlier, tied_pairs
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.parents import ParentModel, earlier_mask, tied_pair_scores
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.models.config import EmbeddingConfig
@@ -38,7 +38,7 @@ class LatentParentUniform(ParentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.transition = nn.Linear(config.width, config.width)
 
     @property
@@ -48,14 +48,14 @@ class LatentParentUniform(ParentModel):
 
     def log_prior(self, count: int) -> Tensor:
         table = self.embedding.weight
-        allowed = earlier(count, table.device)
+        allowed = earlier_mask(count, table.device)
         if self.config.window is not None:
             allowed = allowed.tril(self.config.window - 1)
         prior = table.new_zeros(count, count).masked_fill(~allowed, -torch.inf)
         return torch.log_softmax(prior, dim=0)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pairs(self.transition, self.embedding.weight, parents, targets)
+        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
 
     def child_scores(self, parents: Tensor) -> Tensor:
         y = self.transition(self.embedding(parents))

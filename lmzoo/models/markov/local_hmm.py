@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.config import ComponentConfig
@@ -44,7 +44,7 @@ class LocalHMM(ComponentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         count = config.components
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.start = LogWeights(count)
         self.transition = nn.Parameter(torch.empty(count, count))
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
@@ -64,7 +64,7 @@ class LocalHMM(ComponentModel):
 
     def filter_states(self, tokens: Tensor) -> Float[Tensor, "B t K"]:
         """Return P(z | s), the posterior over the state that emitted each token."""
-        return torch.softmax(self.start() + self.words.word_scores(tokens, self.table), dim=-1)
+        return torch.softmax(self.start() + self.words.token_log_probs(tokens, self.table), dim=-1)
 
     def prior(self) -> Tensor:
         return log_mixture(self.start().exp()[None], self._log_transition())[0]

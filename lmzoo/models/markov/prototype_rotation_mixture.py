@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -54,7 +54,7 @@ class PrototypeRotationMixture(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.gate = nn.Linear(width, count + 1)
         self.map = nn.Linear(width, width)
         self.prototypes = Components(count, width, config.norm, scaled=False)
@@ -65,19 +65,19 @@ class PrototypeRotationMixture(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight
-        x, at = per_word(table, tokens[:, :-1])
+        x, at = embed_unique(table, tokens[:, :-1])
         x = normalise_vectors(x, self.config.norm)
         y = self.map(x)
         log_z = log_normalisers(y, table)[:, None]
         mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
-        scores = torch.cat([mapped, self.prototypes.word_scores(targets, table)], dim=-1)
+        scores = torch.cat([mapped, self.prototypes.token_log_probs(targets, table)], dim=-1)
         return (at(torch.log_softmax(self.gate(x), dim=-1)) + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         table = self.embedding.weight
         x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
         mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
-        prototypes = self.prototypes.word_table(table).expand(len(x), -1, -1)
+        prototypes = self.prototypes.log_prob_table(table).expand(len(x), -1, -1)
         scores = torch.cat([mapped[:, None], prototypes], dim=1)
         return torch.log_softmax(self.gate(x), dim=-1)[..., None] + scores
 

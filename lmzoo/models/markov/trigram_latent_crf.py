@@ -21,9 +21,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -53,7 +53,7 @@ class TrigramLatentCRF(ComponentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.potentials = nn.Linear(width, count * count)
         self.words = Components(count, width, config.norm, scaled=False)
 
@@ -62,7 +62,7 @@ class TrigramLatentCRF(ComponentModel):
         return 2 * self.config.width
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        x, at = per_word(self.table, tokens)
+        x, at = embed_unique(self.table, tokens)
         phi = self._phi(normalise_vectors(x, self.config.norm))
         out_mass, transition = (
             at(torch.logsumexp(phi, dim=-1)),

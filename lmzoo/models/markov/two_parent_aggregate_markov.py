@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.parents import earlier, within
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.parents import check_length, earlier_mask
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.config import ComponentConfig
@@ -49,7 +49,7 @@ class TwoParentAggregateMarkov(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.first = nn.Linear(width, count)
         self.second = nn.Linear(width, count)
         self.words = Components(count, width, Norm.NONE, scaled=False)
@@ -63,24 +63,24 @@ class TwoParentAggregateMarkov(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         classes = self._classes(tokens[:, :-1], self._log_prior(tokens.shape[1] - 1))
-        scores = self.words.word_scores(tokens[:, 1:], self.embedding.weight)
+        scores = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
         top = scores.detach().amax(dim=-1, keepdim=True)
         scaled = (classes * (scores - top).exp()[:, None]).sum(-1)  # B j t
         joint = log_floored(scaled) + top.squeeze(-1)[:, None]
-        return joint.masked_fill(~earlier(scaled.shape[-1], scaled.device), -torch.inf)
+        return joint.masked_fill(~earlier_mask(scaled.shape[-1], scaled.device), -torch.inf)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         prior = self._log_prior(prefix.shape[1])[..., -1:]
         classes = self._classes(prefix, prior).squeeze(2)
-        return log_mixture(classes, self.words.word_table(self.embedding.weight))
+        return log_mixture(classes, self.words.log_prob_table(self.embedding.weight))
 
     def prior(self) -> Tensor:
         return torch.logsumexp(self._log_prior(self.task.length - 1), dim=0)
 
     def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
         """Return log P(i, j | t), which is −∞ unless both parents are before t."""
-        within(len(self.pairs), count)
-        before = earlier(count, self.pairs.device)
+        check_length(len(self.pairs), count)
+        before = earlier_mask(count, self.pairs.device)
         logits = self.pairs[:count, :count, 1 : count + 1]
         logits = logits.masked_fill(~(before[:, None] & before), -torch.inf)
         return torch.log_softmax(logits.flatten(0, 1), dim=0).unflatten(0, (count, count))

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import LatentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
@@ -54,7 +54,7 @@ class InterpolatedBigram(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, is_free = config.width, config.unigram is Unigram.FREE
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, width)
         self.weights = LogWeights(2, config.weights)
         self.register_parameter("free", nn.Parameter(torch.empty(task.vocab)) if is_free else None)
@@ -71,7 +71,7 @@ class InterpolatedBigram(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight
-        x, at = per_word(table, tokens[:, :-1])
+        x, at = embed_unique(table, tokens[:, :-1])
         y = self.transition(x)
         log_z = log_normalisers(y, table)[:, None]
         bigram = (at(y) * table[targets]).sum(-1) - at(log_z).squeeze(-1)

@@ -15,11 +15,11 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.context import previous
+from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.search_space import IntRange
@@ -44,7 +44,7 @@ class LogBilinearMixture(VectorMixture):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(config.window * width, count * width)
         self.weights = LogWeights(count, config.weights)
 
@@ -53,6 +53,6 @@ class LogBilinearMixture(VectorMixture):
         return self.config.window * self.config.width
 
     def predict_vectors(self, tokens: Tensor) -> Tensor:
-        context = previous(self.embedding(tokens), self.config.window)
+        context = previous_vectors(self.embedding(tokens), self.config.window)
         y = self.transition(context.flatten(2))
         return y.unflatten(2, (self.config.components, -1)).movedim(2, 0)

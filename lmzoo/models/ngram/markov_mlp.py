@@ -19,12 +19,12 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.vector import VectorEmission
-from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
@@ -59,10 +59,10 @@ class MarkovMLP(LanguageModel):
         super().__init__(config, task)
         width, std = config.width, config.embedding_std
         sizes = [config.window * width, *[config.hidden] * config.depth, width]
-        self.embedding = Table(task.vocab, width, std)
+        self.embedding = EmbeddingTable(task.vocab, width, std)
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
-        self.output = None if config.tied else Table(task.vocab, width, std)
+        self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
 
     @property
     def state_size(self) -> int | None:
@@ -80,7 +80,7 @@ class MarkovMLP(LanguageModel):
 
     def _features(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         """Return y of the token after each position."""
-        y = previous(self.embedding(tokens), self.config.window).flatten(2)
+        y = previous_vectors(self.embedding(tokens), self.config.window).flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
         *hidden, last = self.layers
         for layer in hidden:

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import LatentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
-from lmzoo.blocks.per_word import per_word
+from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
@@ -44,7 +44,7 @@ class MultiTransitionBigram(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, count * width)
         self.weights = LogWeights(count + 1, config.weights)
 
@@ -54,7 +54,7 @@ class MultiTransitionBigram(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight
-        x, at = per_word(table, tokens[:, :-1])
+        x, at = embed_unique(table, tokens[:, :-1])
         y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])

@@ -15,12 +15,12 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.vector import VectorEmission
-from lmzoo.functional.context import previous
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
@@ -44,7 +44,7 @@ class NgramLogBilinear(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.transition = nn.Linear(config.window * config.width, config.width)
         self.emission = VectorEmission(VectorEmission.Config(), config.width, Norm.NONE)
 
@@ -61,5 +61,5 @@ class NgramLogBilinear(LanguageModel):
 
     def _predict_vectors(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         """Return y of the token after each position."""
-        context = previous(self.embedding(tokens), self.config.window)
+        context = previous_vectors(self.embedding(tokens), self.config.window)
         return self.transition(context.flatten(2))

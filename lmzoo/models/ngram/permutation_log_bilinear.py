@@ -19,11 +19,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import Table
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.context import previous
+from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.search_space import IntRange
@@ -51,7 +51,7 @@ class PermutationLogBilinear(VectorMixture):
         width, window = config.width, config.window
         orders = torch.tensor(list(permutations(range(window))))
         self.register_buffer("orders", orders, persistent=False)
-        self.embedding = Table(task.vocab, width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(window * width, width)
         self.weights = LogWeights(len(orders), config.weights)
 
@@ -59,8 +59,12 @@ class PermutationLogBilinear(VectorMixture):
     def state_size(self) -> int | None:
         return self.config.window * self.config.width
 
+    def latent_value_names(self) -> tuple[str, ...]:
+        """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
+        return tuple(" ".join(str(lag + 1) for lag in order) for order in self.orders.tolist())
+
     def predict_vectors(self, tokens: Tensor) -> Tensor:
-        context = previous(self.embedding(tokens), self.config.window)
+        context = previous_vectors(self.embedding(tokens), self.config.window)
         maps = self.transition.weight.unflatten(1, (self.config.window, -1))  # E W E
         # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
         terms = torch.einsum("ejd,btid->jibte", maps, context)

@@ -11,8 +11,8 @@ Source: S0 (DLM9).
 
 from torch import Tensor
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -33,7 +33,7 @@ class UnigramMixture(ComponentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = Table(task.vocab, config.width, config.embedding_std)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.weights = LogWeights(config.components, config.weights)
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
 

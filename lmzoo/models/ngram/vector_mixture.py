@@ -12,18 +12,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.blocks.embedding import Table
 from lmzoo.blocks.latent import LatentModel
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights
-from lmzoo.blocks.per_word import distinct
-from lmzoo.functional.context import previous
+from lmzoo.blocks.unique import unique_rows
 from lmzoo.functional.log_normaliser import log_normalisers
+from lmzoo.functional.sequence import previous_vectors
 
 
 class VectorMixture(LatentModel):
     """K tied softmaxes, mixed with weights that do not depend on the context."""
 
-    embedding: Table
+    embedding: EmbeddingTable
     weights: LogWeights
 
     @abstractmethod
@@ -32,8 +32,8 @@ class VectorMixture(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         table, y = self.embedding.weight, self.predict_vectors(tokens[:, :-1])
-        windows = previous(tokens[:, :-1, None], self.config.window, pad=-1.0)
-        first, index = distinct(windows.flatten(0, 1).squeeze(2))
+        windows = previous_vectors(tokens[:, :-1, None], self.config.window, pad=-1.0)
+        first, index = unique_rows(windows.flatten(0, 1).squeeze(2))
         log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, index]
         scores = (y * table[tokens[:, 1:]]).sum(-1) - log_z.unflatten(1, y.shape[1:3])
         return self.weights()[:, None] + scores.transpose(0, 1)

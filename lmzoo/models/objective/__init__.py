@@ -1,1 +1,1 @@
-"""Models that are about what training raises, not about what they compute."""
+"""Models with another training objective than the likelihood."""

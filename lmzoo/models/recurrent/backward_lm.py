@@ -4,7 +4,7 @@ r"""Backward language model: reads and predicts the sequence from right to left.
     P(s_1 .. s_{n-1})     = Π_t P(s_t | s_{t+1} .. s_{n-2}) · P(s_{n-1} | s_1 .. s_{n-2})   with it
 
 n is the length of the sequence, `<start>` included. The `reader` is any causal model. It reads the
-reversed sequence (`lmzoo.functional.reversal`) with pads last, and the scores are moved back to
+reversed sequence (`lmzoo.functional.sequence`) with pads last, and the scores are moved back to
 the positions of their tokens. A prefix is therefore `<start>` and then the sequence from its end.
 
 The first line is for corpora without `<end>`. In a corpus with `<end>` (`task.ends`) the last token
@@ -21,7 +21,7 @@ from torch import Tensor
 from lmzoo.config import config
 from lmzoo.contract import MODELS, DecodingState, LanguageModel, Task, model
 from lmzoo.errors import UserError
-from lmzoo.functional.reversal import reversed_positions
+from lmzoo.functional.sequence import reversed_positions
 
 
 @model("backward_lm", family="technique", document="S4", source="S4")
@@ -55,14 +55,14 @@ class BackwardLM(LanguageModel):
         return self.reader.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        order = reversed_positions(lengths, tokens.shape[1], ends=self.task.ends)
+        order = reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)
         scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
         return scores.gather(1, order[:, 1:] - 1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.reader.next_log_prob(prefix)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self.reader.begin(batch)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:

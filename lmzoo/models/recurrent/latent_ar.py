@@ -55,7 +55,7 @@ class LatentAutoregressive(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.emission.dense(self._outputs(prefix)[:, -1], self.embedding.weight)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         start = self.embedding.weight.new_ones(
             batch, 1, self.cell.num_state_vectors * self.config.width
         )

@@ -35,12 +35,12 @@ from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import (
     Norm,
-    Seen,
+    RunningMoments,
     normalise_next,
     normalise_sequence,
     normalise_vectors,
 )
-from lmzoo.kernels.scan.tokens import Words
+from lmzoo.kernels.scan.tokens import TokenInputs
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
@@ -49,7 +49,7 @@ class RecurrentState(NamedTuple):
     """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t, h_0 = w_i)."""
 
     layers: stack.Stack
-    input_stats: Seen | None
+    input_stats: RunningMoments | None
     """Running mean and variance of the inputs (norm=time_std_causal only)."""
     evidence: Float[Tensor, "B W"] | None
     """Σ_{u<t} L_{i,u} (learned initial states only)."""
@@ -138,9 +138,9 @@ class RecurrentLM(LanguageModel):
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
-            return super().begin(batch, *given)
+            return super().begin(batch, *sources)
         start = self._start_vectors().expand(batch, -1, -1)
         layers = stack.begin(self._cells, start)
         if self.starts is None:
@@ -185,7 +185,7 @@ class RecurrentLM(LanguageModel):
         count, batch = len(start), len(tokens)
         start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
         if count > 1:
-            x = x.repeated(count) if isinstance(x, Words) else x.repeat(count, 1, 1)
+            x = x.repeated(count) if isinstance(x, TokenInputs) else x.repeat(count, 1, 1)
         begin, *upper = start.chunk(self.config.num_layers, dim=-1)
         h = self.cell.scan(x, begin)
         for layer, begin in zip(self.upper, upper, strict=True):
@@ -193,11 +193,11 @@ class RecurrentLM(LanguageModel):
         return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
 
     def _inputs(self, tokens: Tensor) -> Inputs:
-        """Return N(e(s)), computed per vocabulary entry if there are more positions than entries."""
+        """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
         norm = self.config.norm
         if norm.over_time or tokens.numel() <= self.task.vocab:
             return normalise_sequence(self.embedding(tokens), norm)
-        return Words(tokens, normalise_vectors(self.embedding.weight, norm))
+        return TokenInputs(tokens, normalise_vectors(self.embedding.weight, norm))
 
     @property
     def _cells(self) -> list[Cell]:

@@ -93,16 +93,16 @@ class RecurrentSeq2Seq(LanguageModel):
             outputs.append(h)
         return torch.stack(outputs, dim=1)
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
-        y = self.outputs(tokens[:, :-1], *given)
+    def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        y = self.outputs(tokens[:, :-1], *sources)
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def next_log_prob(self, prefix: Tensor, *given: Tensor) -> Float[Tensor, "B V"]:
-        last = self.outputs(prefix, *self.conditioning_inputs(given))[:, -1]
+    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
+        last = self.outputs(prefix, *self.conditioning_inputs(sources))[:, -1]
         return self.emission.dense(last, self.embedding.weight)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
-        return self.start(*self.conditioning_inputs(given))
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        return self.start(*self.conditioning_inputs(sources))
 
     def advance(
         self, state: DecodingState, token: Tensor

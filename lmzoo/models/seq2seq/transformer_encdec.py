@@ -64,16 +64,16 @@ class TransformerEncoderDecoder(LanguageModel):
         u = self.dropout(self.place(self.embedding(tokens)))
         return self.body.decode(u, self._encode(source, source_lengths), source_lengths)
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
-        y = self.outputs(tokens[:, :-1], *given)
+    def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        y = self.outputs(tokens[:, :-1], *sources)
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def next_log_prob(self, prefix: Tensor, *given: Tensor) -> Float[Tensor, "B V"]:
-        last = self.outputs(prefix, *self.conditioning_inputs(given))[:, -1]
+    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
+        last = self.outputs(prefix, *self.conditioning_inputs(sources))[:, -1]
         return self.emission.dense(last, self.embedding.weight)
 
-    def begin(self, batch: int, *given: Tensor) -> DecodingState:
-        source, lengths = self.conditioning_inputs(given)
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        source, lengths = self.conditioning_inputs(sources)
         return 0, self.body.begin(self._encode(source, lengths), lengths)
 
     def advance(

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from lmzoo.blocks.embedding import EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.components import Components

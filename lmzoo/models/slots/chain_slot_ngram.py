@@ -31,7 +31,7 @@ from lmzoo.catalogue import preset
 from lmzoo.cells.lstm import LSTM
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.models.slots.base import SlotConfig, SlotModel

@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.functional.chain import chain
-from lmzoo.functional.semiring import SUM
+from lmzoo.functional.semiring import SUM, chain
 
 BLOCK = 8
 """Number of targets per block."""

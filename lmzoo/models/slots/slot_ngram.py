@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.models.slots.base import SlotConfig, SlotModel
 from lmzoo.models.slots.pointers import lag_pointer
 
