@@ -1,7 +1,7 @@
-"""Where a model computes: on the device of its weights.
+"""The device that a model computes on: the device of its parameters.
 
-Whatever calls a model does so `with beside(model):`, so that what is made inside it, a
-mask or a range, is made where the weights are.
+Code that calls a model does so inside `with device_scope(model):`, so that tensors created during
+the call, such as masks and ranges, are on the device of the parameters.
 """
 
 import contextlib
@@ -13,26 +13,26 @@ CPU = torch.device("cpu")
 
 
 def best_device() -> torch.device:
-    """The GPU that this process may see, else the CPU.
+    """Return the GPU that this process sees, or the CPU if it sees none.
 
-    A trial that was given a share of a GPU sees that one, as number 0. One that was given none
-    may see them all, as Ray hides nothing from it: it must not ask.
+    Ray shows a worker that has a share of a GPU only that GPU, as number 0. It hides no GPU from a
+    worker without a share, so such a worker must not call this function.
     """
     return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
 
 
 def device_scope(module: nn.Module) -> contextlib.AbstractContextManager[object]:
-    """New tensors are made on the module's device.
+    """Return a context in which new tensors are created on the module's device.
 
-    On the CPU they are anyway, and a device in force would cost every operation some
-    microseconds: a tenth of a step of a small model.
+    For the CPU the context does nothing: a torch device context adds some microseconds to every
+    operation, about a tenth of a training step of a small model.
     """
     device = device_of(module)
     return contextlib.nullcontext() if device == CPU else device
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device of a module's weights; the CPU if it has none."""
-    for weight in module.parameters():
-        return weight.device
+    """Return the device of the module's parameters; the CPU if it has none."""
+    for parameter in module.parameters():
+        return parameter.device
     return CPU

@@ -1,4 +1,4 @@
-"""An honest toy model, and one spoilt copy of it for each fault a law is there to catch."""
+"""A correct toy model, and one subclass for each fault that a law must detect."""
 
 from typing import Any
 
@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, initialise
+from lmzoo.contract import LanguageModel, Task
+from lmzoo.seeding import initialise
 
 
 class Bigram(LanguageModel):
-    """The smallest honest model: a row of logits for each previous token."""
+    """The smallest correct model: a row of logits for each previous token."""
 
     name = "bigram"
 
@@ -35,23 +36,23 @@ class Bigram(LanguageModel):
         return dense.gather(-1, tokens[:, 1:, None])[..., 0]
 
 
-class SeesItself(Bigram):
+class SeesTargetToken(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, 1:])
 
 
-class SeesTheFuture(Bigram):
+class SeesFutureTokens(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, :-1]) + self.table(tokens.roll(-1, 1)[:, 1:])
 
 
-class SeesTheFutureInTraining(SeesTheFuture):
+class SeesFutureTokensInTraining(SeesFutureTokens):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        read = SeesTheFuture if self.training else Bigram
-        return read.logits(self, tokens, lengths)
+        cls = SeesFutureTokens if self.training else Bigram
+        return cls.logits(self, tokens, lengths)
 
 
-class ForgetsTheSoftmax(Bigram):
+class ScoresWithoutSoftmax(Bigram):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.chosen(self.logits(tokens, lengths), tokens)
 
@@ -61,118 +62,118 @@ class DecodesWithoutSoftmax(Bigram):
         return self.table(prefix[:, -1])
 
 
-class DecodesFromTheBatch(Bigram):
+class DecodesFromBatchMean(Bigram):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return (
             self.table(prefix[:, -1]).mean(0, keepdim=True).log_softmax(-1).expand(len(prefix), -1)
         )
 
 
-class DecodesAnotherToken(Bigram):
+class DecodesFromFirstToken(Bigram):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, 0]).log_softmax(-1)
 
 
-class ForgetsWhereItStands(Bigram):
-    def begin(self, batch: int, *given: Tensor) -> Any:
+class AdvanceIgnoresToken(Bigram):
+    def begin(self, batch: int, *source: Tensor) -> Any:
         return ()
 
-    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
-        return self.next_log_prob(torch.ones_like(token)[:, None]), carried
+    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+        return self.next_log_prob(torch.ones_like(token)[:, None]), state
 
 
-class CountsItsSteps(Bigram):
-    def begin(self, batch: int, *given: Tensor) -> Any:
+class AdvanceChangesItsState(Bigram):
+    def begin(self, batch: int, *source: Tensor) -> Any:
         return [0]
 
-    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
-        carried[0] += 1
-        return (self.table(token) / carried[0]).log_softmax(-1), carried
+    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+        state[0] += 1
+        return (self.table(token) / state[0]).log_softmax(-1), state
 
 
-class StaysWithTheRow(Bigram):
-    """Reads one token late, and keeps it where no beam can pick it."""
+class StateIsNotATensor(Bigram):
+    """Reads the second last token, and keeps it as a number, which `pick` does not permute."""
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, max(prefix.shape[1] - 2, 0)]).log_softmax(-1)
 
-    def begin(self, batch: int, *given: Tensor) -> Any:
+    def begin(self, batch: int, *source: Tensor) -> Any:
         return None
 
-    def advance(self, carried: Any, token: Tensor) -> tuple[Tensor, Any]:
-        last = token.tolist() if carried is None else carried
+    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+        last = token.tolist() if state is None else state
         return self.table(torch.tensor(last)).log_softmax(-1), tuple(token.tolist())
 
 
-class Draws(Bigram):
+class AddsRandomNoise(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return logits + torch.randn_like(logits)
 
 
-class Transposes(Bigram):
+class TransposesScores(Bigram):
     def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().log_prob(tokens, lengths).T
 
 
-class ScoresPads(Bigram):
+class ScoresPadding(Bigram):
     def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return nn.functional.pad(self.score_tokens(tokens, lengths), (1, 0))
 
 
-class ReadsPads(Bigram):
+class ReadsPadding(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         padded = (lengths < tokens.shape[1])[:, None, None]
         return super().logits(tokens, lengths) + self.table(tokens[:, -1:]) * padded
 
 
-class CountsPads(Bigram):
+class DependsOnPaddedLength(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) * tokens.shape[1]
 
 
-class AveragesTheBatch(Bigram):
+class AddsBatchMean(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return logits + logits.mean((0, 1))
 
 
-class AveragesTheBatchInTraining(AveragesTheBatch):
+class AddsBatchMeanInTraining(AddsBatchMean):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        read = AveragesTheBatch if self.training else Bigram
-        return read.logits(self, tokens, lengths)
+        cls = AddsBatchMean if self.training else Bigram
+        return cls.logits(self, tokens, lengths)
 
 
-class MovesWithTheRow(Bigram):
+class DependsOnRowIndex(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) * torch.arange(len(tokens))[:, None, None]
 
 
-class MisjudgesItsLatent(Bigram):
+class PosteriorSumsToTwo(Bigram):
     latent = "component"
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return tokens.new_ones(len(tokens), 2, tokens.shape[1] - 1, dtype=torch.float32)
 
 
-class HasADeadLayer(Bigram):
+class HasUnusedLayer(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.head = nn.Linear(task.vocab, task.vocab)
 
 
-class HasABiasThatCancels(HasADeadLayer):
+class HasCancellingBias(HasUnusedLayer):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) + self.head.bias.sum() + self.head.weight.sum(0)
 
 
-class LearnsBackwards(Bigram):
+class HasReversedGradient(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)
         return 2 * logits.detach() - logits
 
 
-class HeatsUpAsItGoes(Bigram):
+class DependsOnCallCount(Bigram):
     calls = 0
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -181,40 +182,40 @@ class HeatsUpAsItGoes(Bigram):
         return super().logits(tokens, lengths) * (1 + self.calls)
 
 
-class KeepsAStateAside(Bigram):
+class HasWeightOutsideStateDict(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        self.aside = torch.randn(task.vocab)
+        self.noise = torch.randn(task.vocab)
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return super().logits(tokens, lengths) + self.aside
+        return super().logits(tokens, lengths) + self.noise
 
 
-class OwnsAnUndrawnWeight(Bigram):
+class HasUndrawnWeight(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.bias = nn.Parameter(torch.zeros(task.vocab))
 
 
-class DrawsFromTheClock(Bigram):
+class DrawsFromClock(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.table.reset_parameters = lambda: (torch.seed(), nn.init.normal_(self.table.weight))
 
 
-class StartsAlwaysTheSame(Bigram):
+class IgnoresSeed(Bigram):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.table.reset_parameters = lambda: nn.init.eye_(self.table.weight)
 
 
-class AcceptsNonsense(Bigram):
+class AcceptsAnyValue(Bigram):
     @config
     class Config:
         size: Any = 3
 
 
-class CountsUpWhenRead(Bigram):
+class ConfigChangesWhenLoaded(Bigram):
     @config
     class Config:
         size: int = 3
@@ -223,15 +224,8 @@ class CountsUpWhenRead(Bigram):
             object.__setattr__(self, "size", self.size + 1)
 
 
-def toy(cls: type[Bigram]) -> Bigram:
-    """The toy, three tokens wide and four long."""
-    model = cls(cls.Config(), Task(vocab=3, length=4))
-    initialise(model, 0)
-    return model
-
-
-class KeepsAConstantBehind(Bigram):
-    """A tensor that is neither weight nor buffer stays where it was made."""
+class HasConstantOnCpu(Bigram):
+    """A tensor that is neither parameter nor buffer stays on the CPU."""
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
@@ -239,3 +233,10 @@ class KeepsAConstantBehind(Bigram):
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return super().logits(tokens, lengths) + self.shift
+
+
+def toy(cls: type[Bigram]) -> Bigram:
+    """Return the toy model for 3 tokens and sequences of length 4."""
+    model = cls(cls.Config(), Task(vocab=3, length=4))
+    initialise(model, 0)
+    return model

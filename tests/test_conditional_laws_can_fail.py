@@ -1,4 +1,4 @@
-"""Each law of a conditional score catches the fault it is for."""
+"""Each law of a conditional score detects its fault."""
 
 from typing import Any
 
@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmzoo.contract import Score, Task, initialise
+from lmzoo.contract import Score, Task
+from lmzoo.seeding import initialise
 from tests.faults import Bigram
 from tests.laws import Law, conditional, laws_for, laws_of
 from tests.tiny import SAME
 
 
-class Moved(Bigram):
-    """A bigram whose logits the mean vector of the source moves, more at later tokens."""
+class SourceBigram(Bigram):
+    """A bigram model that adds the mean vector of the source to its logits."""
 
-    name = "moved"
+    name = "source_bigram"
     score = Score.CONDITIONAL
     conditional = True
 
@@ -27,86 +28,86 @@ class Moved(Bigram):
         real = torch.arange(source.shape[1]) < n[:, None]
         return (self.source_table(source) * real[..., None]).sum(1) / n[:, None]
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
-        logits = self.logits(tokens, lengths) + self.mean(*given)[:, None]
+    def score_tokens(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+        logits = self.logits(tokens, lengths) + self.mean(*source)[:, None]
         return self.chosen(logits.log_softmax(-1), tokens)
 
-    def next_log_prob(self, prefix: Tensor, *given: Tensor) -> Tensor:
-        logits = self.table(prefix[:, -1]) + self.mean(*self.reads(given))
+    def next_log_prob(self, prefix: Tensor, *source: Tensor) -> Tensor:
+        logits = self.table(prefix[:, -1]) + self.mean(*self.conditioning_inputs(source))
         return logits.log_softmax(-1)
 
 
-class IsLouderAfterLongSources(Moved):
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *given: Tensor) -> Tensor:
-        return super().score_tokens(tokens, lengths, *given) + 0.1 * (given[1] > 1)[:, None]
+class SumsToMoreAfterLongSources(SourceBigram):
+    def score_tokens(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+        return super().score_tokens(tokens, lengths, *source) + 0.1 * (source[1] > 1)[:, None]
 
 
-class ReadsOnlyTheFirst(Moved):
+class ReadsFirstSourceTokenOnly(SourceBigram):
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return self.source_table(source[:, 0])
 
 
-class NeedsNoSource(Moved):
-    def reads(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+class AcceptsMissingSource(SourceBigram):
+    def conditioning_inputs(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return given or (torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64))
 
 
-class ReadsSourcePads(Moved):
+class ReadsSourcePadding(SourceBigram):
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return self.source_table(source).mean(1)
 
 
-class CountsSourcePads(Moved):
+class DependsOnPaddedSourceLength(SourceBigram):
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return super().mean(source, n) * source.shape[1]
 
 
-class AveragesTheSources(Moved):
+class AveragesSourcesOverTheBatch(SourceBigram):
     def mean(self, source: Tensor, n: Tensor) -> Tensor:
         return super().mean(source, n).mean(0, keepdim=True).expand(len(n), -1)
 
 
-class DecodesFromTheFirstSource(Moved):
-    def next_log_prob(self, prefix: Tensor, *given: Tensor) -> Tensor:
-        return super().next_log_prob(prefix, *(column[:1].expand_as(column) for column in given))
+class DecodesFromFirstRowsSource(SourceBigram):
+    def next_log_prob(self, prefix: Tensor, *source: Tensor) -> Tensor:
+        return super().next_log_prob(prefix, *(column[:1].expand_as(column) for column in source))
 
 
-FAULTS: list[tuple[type[Moved], Law]] = [
-    (IsLouderAfterLongSources, conditional.law_sums_to_one_given_any_source),
-    (ReadsOnlyTheFirst, conditional.law_source_is_read),
-    (NeedsNoSource, conditional.law_source_is_read),
-    (ReadsSourcePads, conditional.law_source_padding_is_ignored),
-    (CountsSourcePads, conditional.law_source_padding_is_ignored),
-    (AveragesTheSources, conditional.law_source_belongs_to_its_row),
-    (DecodesFromTheFirstSource, conditional.law_source_belongs_to_its_row),
+FAULTS: list[tuple[type[SourceBigram], Law]] = [
+    (SumsToMoreAfterLongSources, conditional.law_sums_to_one_given_any_source),
+    (ReadsFirstSourceTokenOnly, conditional.law_source_is_read),
+    (AcceptsMissingSource, conditional.law_source_is_read),
+    (ReadsSourcePadding, conditional.law_source_padding_is_ignored),
+    (DependsOnPaddedSourceLength, conditional.law_source_padding_is_ignored),
+    (AveragesSourcesOverTheBatch, conditional.law_source_belongs_to_its_row),
+    (DecodesFromFirstRowsSource, conditional.law_source_belongs_to_its_row),
 ]
 
 
-def toy(cls: type[Moved]) -> Moved:
+def toy(cls: type[SourceBigram]) -> SourceBigram:
     model = cls(cls.Config(), Task(vocab=3, length=4, source_vocab=3, source_length=3))
     initialise(model, 0)
     return model
 
 
-@pytest.mark.parametrize("law", laws_for(Moved))
-def test_an_honest_toy_obeys_every_law(law: Law) -> None:
-    law(toy(Moved))
+@pytest.mark.parametrize("law", laws_for(SourceBigram))
+def test_a_correct_model_obeys_every_law(law: Law) -> None:
+    law(toy(SourceBigram))
 
 
 @pytest.mark.parametrize(("cls", "law"), FAULTS)
-def test_a_planted_fault_is_caught(cls: type[Moved], law: Law) -> None:
+def test_a_fault_is_detected(cls: type[SourceBigram], law: Law) -> None:
     with pytest.raises(AssertionError):
         law(toy(cls))
 
 
-def test_every_conditional_law_has_a_fault_that_breaks_it() -> None:
-    assert {law for _, law in FAULTS} == set(laws_of(conditional)) <= set(laws_for(Moved))
+def test_every_conditional_law_has_a_fault_that_violates_it() -> None:
+    assert {law for _, law in FAULTS} == set(laws_of(conditional)) <= set(laws_for(SourceBigram))
 
 
-def test_a_plain_model_takes_no_notice_of_sources() -> None:
+def test_an_unconditional_model_ignores_sources() -> None:
     model = Bigram(Bigram.Config(), Task(vocab=3, length=4))
     tokens, lengths = torch.ones(2, 4, dtype=torch.int64), torch.full((2,), 4)
     alone = model.log_prob(tokens, lengths)
-    beside = model.log_prob(tokens, lengths, tokens[:, 1:], lengths - 1)
-    assert (alone - beside).abs().max() < SAME
-    assert model.reads((tokens,)) == ()
+    with_source = model.log_prob(tokens, lengths, tokens[:, 1:], lengths - 1)
+    assert (alone - with_source).abs().max() < SAME
+    assert model.conditioning_inputs((tokens,)) == ()

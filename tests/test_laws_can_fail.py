@@ -1,77 +1,79 @@
-"""Each law catches the fault it is for: an honest toy obeys all, a spoilt one is caught."""
+"""Each law detects its fault: a correct toy model obeys all laws, a faulty one is detected."""
 
 import pytest
+from torch import Tensor
 
 from lmzoo.contract import Score
 from tests import faults
 from tests.laws import (
     Law,
     batching,
+    construction,
+    decoding,
     density,
-    fusing,
     laws_for,
     laws_of,
     learning,
-    making,
-    replaying,
-    stepping,
+    objectives,
+    packing,
+    replay,
 )
 from tests.tiny import tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [
-    (faults.SeesItself, density.law_sums_to_one),
-    (faults.SeesItself, density.law_causal),
-    (faults.SeesTheFuture, density.law_causal),
-    (faults.SeesTheFutureInTraining, density.law_causal),
-    (faults.ForgetsTheSoftmax, density.law_sums_to_one),
+    (faults.SeesTargetToken, density.law_sums_to_one),
+    (faults.SeesTargetToken, density.law_causal),
+    (faults.SeesFutureTokens, density.law_causal),
+    (faults.SeesFutureTokensInTraining, density.law_causal),
+    (faults.ScoresWithoutSoftmax, density.law_sums_to_one),
     (faults.DecodesWithoutSoftmax, density.law_next_is_a_distribution),
-    (faults.DecodesFromTheBatch, density.law_next_is_a_distribution),
-    (faults.DecodesAnotherToken, density.law_scores_agree),
-    (faults.ForgetsWhereItStands, stepping.law_steps_agree),
-    (faults.CountsItsSteps, stepping.law_steps_agree),
-    (faults.StaysWithTheRow, stepping.law_steps_agree),
-    (faults.Draws, density.law_answers_twice_alike),
-    (faults.Transposes, batching.law_scores_have_shape),
-    (faults.ScoresPads, batching.law_scores_have_shape),
-    (faults.ReadsPads, batching.law_padding_is_ignored),
-    (faults.CountsPads, batching.law_padding_is_ignored),
-    (faults.AveragesTheBatch, batching.law_rows_are_independent),
-    (faults.AveragesTheBatchInTraining, batching.law_rows_are_independent),
-    (faults.MovesWithTheRow, batching.law_rows_are_independent),
-    (faults.MisjudgesItsLatent, batching.law_posterior_is_a_distribution),
-    (faults.HasADeadLayer, learning.law_every_parameter_learns),
-    (faults.HasABiasThatCancels, learning.law_every_parameter_learns),
-    (faults.LearnsBackwards, learning.law_overfits_one_sequence),
-    (faults.KeepsAStateAside, making.law_checkpoint_is_exact),
-    (faults.OwnsAnUndrawnWeight, making.law_seed_decides_the_weights),
-    (faults.DrawsFromTheClock, making.law_seed_decides_the_weights),
-    (faults.KeepsAConstantBehind, making.law_computes_where_its_weights_are),
-    (faults.CountsPads, fusing.law_fused_equals_alone),
-    (faults.AveragesTheBatchInTraining, fusing.law_fused_equals_alone),
-    (faults.HeatsUpAsItGoes, replaying.law_replayed_equals_done),
-    (faults.StartsAlwaysTheSame, making.law_seed_decides_the_weights),
-    (faults.AcceptsNonsense, making.law_config_refuses_nonsense),
-    (faults.CountsUpWhenRead, making.law_config_survives_json),
+    (faults.DecodesFromBatchMean, density.law_next_is_a_distribution),
+    (faults.DecodesFromFirstToken, density.law_log_prob_equals_next_log_prob),
+    (faults.AdvanceIgnoresToken, decoding.law_advance_equals_next_log_prob),
+    (faults.AdvanceChangesItsState, decoding.law_advance_equals_next_log_prob),
+    (faults.StateIsNotATensor, decoding.law_advance_equals_next_log_prob),
+    (faults.AddsRandomNoise, density.law_scores_are_deterministic),
+    (faults.TransposesScores, batching.law_scores_have_shape),
+    (faults.ScoresPadding, batching.law_scores_have_shape),
+    (faults.ReadsPadding, batching.law_padding_is_ignored),
+    (faults.DependsOnPaddedLength, batching.law_padding_is_ignored),
+    (faults.AddsBatchMean, batching.law_rows_are_independent),
+    (faults.AddsBatchMeanInTraining, batching.law_rows_are_independent),
+    (faults.DependsOnRowIndex, batching.law_rows_are_independent),
+    (faults.PosteriorSumsToTwo, batching.law_posterior_is_a_distribution),
+    (faults.HasUnusedLayer, learning.law_every_parameter_learns),
+    (faults.HasCancellingBias, learning.law_every_parameter_learns),
+    (faults.HasReversedGradient, learning.law_overfits_one_sequence),
+    (faults.HasWeightOutsideStateDict, construction.law_checkpoint_is_exact),
+    (faults.HasUndrawnWeight, construction.law_seed_decides_the_weights),
+    (faults.DrawsFromClock, construction.law_seed_decides_the_weights),
+    (faults.HasConstantOnCpu, construction.law_computes_on_its_device),
+    (faults.DependsOnPaddedLength, packing.law_packed_equals_alone),
+    (faults.AddsBatchMeanInTraining, packing.law_packed_equals_alone),
+    (faults.DependsOnCallCount, replay.law_replay_equals_execution),
+    (faults.IgnoresSeed, construction.law_seed_decides_the_weights),
+    (faults.AcceptsAnyValue, construction.law_config_rejects_wrong_values),
+    (faults.ConfigChangesWhenLoaded, construction.law_config_survives_json),
 ]
 
 
 @pytest.mark.parametrize("law", laws_for(faults.Bigram))
-def test_an_honest_toy_obeys_every_law(law: Law) -> None:
+def test_a_correct_model_obeys_every_law(law: Law) -> None:
     law(faults.toy(faults.Bigram))
 
 
 @pytest.mark.parametrize(("cls", "law"), FAULTS)
-def test_a_planted_fault_is_caught(cls: type[faults.Bigram], law: Law) -> None:
+def test_a_fault_is_detected(cls: type[faults.Bigram], law: Law) -> None:
     with pytest.raises(AssertionError):
         law(faults.toy(cls))
 
 
-def test_every_law_has_a_fault_that_breaks_it() -> None:
+def test_every_law_has_a_fault_that_violates_it() -> None:
     assert {law for _, law in FAULTS} == set(laws_for(faults.Bigram))
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "mgu", "mgru"])
-def test_the_published_normaliser_leaks_and_says_so(cell: str) -> None:
+def test_the_published_normaliser_reports_that_it_leaks(cell: str) -> None:
     model = tiny("recurrent_lm", cell=cell, norm="time_std")
     assert "time_std" in model.leaks
     with pytest.raises(AssertionError):
@@ -80,20 +82,61 @@ def test_the_published_normaliser_leaks_and_says_so(cell: str) -> None:
         density.law_sums_to_one(model)
 
 
-def test_a_cell_blind_to_its_input_leaks_nothing() -> None:
+def test_a_cell_that_ignores_its_input_leaks_nothing() -> None:
     model = tiny("recurrent_lm", cell={"name": "mgu", "cuts": [0, 3]}, norm="time_std")
     assert not model.leaks
     density.law_causal(model)
 
 
-def test_only_a_causal_density_must_be_one() -> None:
+def test_density_laws_apply_to_causal_densities_only() -> None:
     class Reconstruction(faults.Bigram):
         score = Score.RECONSTRUCTION
 
     class Backward(faults.Bigram):
         causal = False
 
-    claimed = [set(laws_for(cls)) for cls in (faults.Bigram, Backward, Reconstruction)]
-    left_to_right = {density.law_causal, density.law_scores_agree, *laws_of(stepping)}
-    assert claimed[0] - claimed[1] == left_to_right
-    assert claimed[0] - claimed[2] == {*laws_of(density), *laws_of(stepping)}
+    exact, backward, reconstruction = (
+        set(laws_for(cls)) for cls in (faults.Bigram, Backward, Reconstruction)
+    )
+    left_to_right = {density.law_causal, density.law_log_prob_equals_next_log_prob}
+    assert exact - backward == {*left_to_right, *laws_of(decoding)}
+    assert exact - reconstruction == {*laws_of(density), *laws_of(decoding)}
+
+
+class ScaledObjective(faults.Bigram):
+    def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+        return 2 * self.log_prob(tokens, lengths)
+
+
+class ReversedObjective(faults.Bigram):
+    def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+        scores = self.log_prob(tokens, lengths)
+        return 2 * scores.detach() - scores
+
+
+class ScoresEveryPosition(faults.Bigram):
+    def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+        return self.log_prob(tokens, lengths) - 1.0
+
+
+@pytest.mark.parametrize("law", laws_of(objectives))
+def test_a_correct_objective_obeys_its_laws(law: Law) -> None:
+    law(faults.toy(ScaledObjective))
+
+
+def test_a_faulty_objective_is_detected() -> None:
+    with pytest.raises(AssertionError, match="take the training loss from"):
+        objectives.law_training_raises_the_objective(faults.toy(ReversedObjective))
+    with pytest.raises(AssertionError, match="unscored"):
+        objectives.law_objective_is_zero_where_unscored(faults.toy(ScoresEveryPosition))
+
+
+def test_objective_laws_apply_to_models_with_an_objective_only() -> None:
+    class OnlyAnObjective(ScaledObjective):
+        score = Score.OBJECTIVE
+
+    assert not set(laws_of(objectives)) & set(laws_for(faults.Bigram))
+    assert set(laws_of(objectives)) <= set(laws_for(ScaledObjective))
+    dropped = set(laws_for(ScaledObjective)) - set(laws_for(OnlyAnObjective))
+    assert learning.law_overfits_one_sequence in dropped
+    assert set(laws_of(objectives)) <= set(laws_for(OnlyAnObjective))

@@ -1,9 +1,9 @@
-"""Every model of the zoo at a size where all its sequences can be listed.
+"""Every model of the zoo, so small that all its sequences can be listed.
 
-Tolerances, argued once. Float32 keeps about seven digits and a log-probability here is a
-few nats after some tens of operations, so the same operations on the same shapes agree
-to `SAME`; other shapes may be summed in another order, and agree to `CLOSE`. In float64
-the same argument leaves `FINE`.
+Tolerances. A log-probability here is a few nats and the result of some tens of operations in
+float32, which has about seven digits. The same operations on the same shapes agree to `SAME`.
+Other shapes may be summed in another order and agree to `CLOSE`. In float64, results agree to
+`FINE`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from lmzoo.contract import START, LanguageModel, Task
 
 SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
 
-TINY: Mapping[str, float] = {
+TINY_SIZES: Mapping[str, float] = {
     "width": 4,
     "components": 3,
     "states": 3,
@@ -35,19 +35,19 @@ TINY: Mapping[str, float] = {
     "layers": 2,
     "density": 0.5,
 }
-"""Field name -> tiny value, wherever a config or a part of it has such a field."""
+"""Tiny values of config fields, by field name, for nested configs too."""
 
 quick = settings(deadline=None, derandomize=True, max_examples=30, database=None)
-"""Properties here depend on no clock and on no earlier run."""
+"""Hypothesis settings: no time limit, and the same examples in every run."""
 
 
-def rows() -> list[str]:
-    """Every row of the zoo that can be built."""
+def row_names() -> list[str]:
+    """Return the rows of the zoo that can be built."""
     return [name for name in zoo.names() if zoo.row(name).model is not None]
 
 
-def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY) -> dict[str, Any]:
-    """The fields with every size made tiny; a size that is off (None or 0) stays off."""
+def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -> dict[str, Any]:
+    """Return the fields with tiny sizes; None and 0 mean that a part is off, and are kept."""
     return {
         key: shrink(value, sizes)
         if isinstance(value, Mapping)
@@ -59,7 +59,7 @@ def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY) -> dict
 
 
 def tiny(name: str, vocab: int = 3, length: int = 4, seed: int = 0, **fields: Any) -> LanguageModel:
-    """The row at tiny size, `fields` laid over; a closed-form model has seen a few sequences."""
+    """Return the row's model at tiny size, with `fields` set; closed-form models are fitted."""
     small = shrink(to_dict(zoo.config(name)))
     config = zoo.config(name, **zoo.overlay(small, fields))
     task = Task(vocab=vocab, length=length, source_vocab=3, source_length=3)
@@ -70,7 +70,7 @@ def tiny(name: str, vocab: int = 3, length: int = 4, seed: int = 0, **fields: An
 
 
 def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Random tokens and lengths, the first sequence full, the second as short as may be."""
+    """Return random tokens and lengths; the first length is the maximum, the second is 2."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(task.vocab, (count, task.length), generator=generator)
     tokens[:, 0] = START
@@ -80,7 +80,7 @@ def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Random sources and their lengths, the first full, the second of one token."""
+    """Return random sources and lengths; the first length is the maximum, the second is 1."""
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(task.source_vocab, (count, task.source_length), generator=generator)
     lengths = torch.randint(1, task.source_length + 1, (count,), generator=generator)
@@ -88,8 +88,8 @@ def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return source, lengths
 
 
-def given(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
-    """What a conditional model conditions on where a law is about something else: one source."""
+def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
+    """Return the same source `count` times for a conditional model, () for other models."""
     if not model.conditional:
         return ()
     source, lengths = sources(model.task, 1)
@@ -97,7 +97,7 @@ def given(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
 
 
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
-    """All V^(T-1) sequences of full length."""
+    """Return all V^(T-1) sequences of full length."""
     rest = torch.cartesian_prod(*[torch.arange(task.vocab)] * (task.length - 1))
     rest = rest.reshape(-1, task.length - 1)
     tokens = torch.cat([torch.full((len(rest), 1), START), rest], dim=1)

@@ -1,9 +1,10 @@
-"""A training's state as a file: torch's own format, the optimiser's numbers in one tensor.
+"""Checkpoint files: torch's format, with the optimiser state flattened into one tensor.
 
     optimiser = {"param_groups": ..., "numbers": (N,), "places": "[[parameter, key, shape], ...]"}
 
-Every tensor of such a file is a file inside of it, and takes torch longer than its numbers do;
-an optimiser has some for each parameter. Weights are as they always are, for `torch.load`.
+torch stores every tensor as a separate member of the archive, and this costs more time than the
+numbers themselves; an optimiser has several small tensors per parameter. Weights are stored as
+usual, so that `torch.load` reads them.
 """
 
 import io
@@ -18,43 +19,44 @@ from torch import Tensor
 State = dict[str, Any]
 
 
-def checkpoint(state: State) -> bytes:
-    """The file that holds what `Training.dump` gave."""
+def checkpoint_bytes(state: State) -> bytes:
+    """Return the checkpoint file of a state from `Training.dump`."""
     file = io.BytesIO()
-    torch.save({**state, "optimiser": state["optimiser"] and _packed(state["optimiser"])}, file)
+    optimiser = state["optimiser"] and _flatten_optimiser(state["optimiser"])
+    torch.save({**state, "optimiser": optimiser}, file)
     return file.getvalue()
 
 
 def read_checkpoint(data: bytes) -> State:
-    """The state that the file holds; no code in it is run.
+    """Return the state from a checkpoint file; code inside the file is never executed.
 
     Raises:
-        Exception: of many kinds, if it is damaged. torch does not look at the checksums that
-            its own archive has, and would take a flipped bit for a weight.
+        Exception: Of various types, if the file is damaged. torch ignores the checksums of its own
+            archive and would load a flipped bit, so the checksums are verified here.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         damaged = archive.testzip()
     if damaged:
         raise zipfile.BadZipFile(damaged)
     state = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-    return {**state, "optimiser": state["optimiser"] and _unpacked(state["optimiser"])}
+    return {**state, "optimiser": state["optimiser"] and _unflatten_optimiser(state["optimiser"])}
 
 
-def _packed(optimiser: State) -> State:
-    """The optimiser's state with its tensors in one; as it is where they are of several types."""
+def _flatten_optimiser(optimiser: State) -> State:
+    """Concatenate all state tensors; return the state unchanged if their dtypes differ."""
     state = optimiser["state"]
-    held = [(p, key, value) for p in state for key, value in state[p].items()]
-    types = {value.dtype if isinstance(value, Tensor) else None for *_, value in held}
-    if len(types) != 1 or None in types:
+    values = [(p, key, value) for p in state for key, value in state[p].items()]
+    dtypes = {value.dtype if isinstance(value, Tensor) else None for *_, value in values}
+    if len(dtypes) != 1 or None in dtypes:
         return optimiser
     return {
         "param_groups": optimiser["param_groups"],
-        "numbers": torch.cat([value.flatten().cpu() for *_, value in held]),
-        "places": json.dumps([(p, key, list(value.shape)) for p, key, value in held]),
+        "numbers": torch.cat([value.flatten().cpu() for *_, value in values]),
+        "places": json.dumps([(p, key, list(value.shape)) for p, key, value in values]),
     }
 
 
-def _unpacked(optimiser: State) -> State:
+def _unflatten_optimiser(optimiser: State) -> State:
     if "places" not in optimiser:
         return optimiser
     places = json.loads(optimiser["places"])

@@ -1,10 +1,10 @@
-r"""Both metrics of a model on a set of sequences.
+r"""Evaluation: the token loss and the sentence loss of a model on a set of sequences.
 
     NLL_b = −Σ_t log P(s_t | s_<t)         n_b = scored tokens of sequence b
-    token     Σ_b NLL_b / Σ_b n_b          every token alike: the default
-    sentence  mean_b( NLL_b / n_b )        every sequence alike: what S0's tables report
+    token     Σ_b NLL_b / Σ_b n_b          equal weight per token: the default
+    sentence  mean_b( NLL_b / n_b )        equal weight per sequence: the metric of S0's tables
 
-They coincide when all n_b are equal. zoo.md 1.3.
+Both are equal when all n_b are equal.
 """
 
 import math
@@ -27,35 +27,35 @@ class Losses:
     token: float
     sentence: float
     tokens: int
-    """How many tokens were scored."""
+    """Number of scored tokens."""
     nll: Float[Tensor, "N"]
-    """NLL of each sequence, in the order they were given (nats)."""
+    """NLL of each sequence in nats, in the order of the data."""
 
     @property
     def perplexity(self) -> float:
-        """exp of the token loss."""
+        """Exponential of the token loss."""
         return math.exp(min(self.token, 700.0))
 
 
 @torch.no_grad()
 def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Losses:
-    """Score every sequence; sums are taken in double precision."""
+    """Return the losses on all sequences; sums are taken in double precision."""
     was_training = model.training
     model.eval()
     nll = torch.empty(len(part), dtype=torch.float64)
     part = part.to(device_of(model))
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
-        some = gather_batch(part, rows, trim=not model.leaks)
+        sequences = gather_batch(part, rows, trim=not model.leaks)
         with device_scope(model):
-            scores = model.log_prob(some.tokens, some.lengths, *some.given)
+            scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
         nll[rows.cpu()] = -scores.double().sum(1).cpu()
     model.train(was_training)
-    return losses(nll, part.lengths)
+    return compute_losses(nll, part.lengths)
 
 
-def losses(nll: Float[Tensor, "N"], lengths: Int[Tensor, "N"]) -> Losses:
-    """Both metrics, of the sequences' NLLs (float64) and lengths."""
+def compute_losses(nll: Float[Tensor, "N"], lengths: Int[Tensor, "N"]) -> Losses:
+    """Return both losses from the NLL (float64) and the length of each sequence."""
     n = (lengths - 1).cpu().double()
     return Losses(
         token=float(nll.sum() / n.sum()),

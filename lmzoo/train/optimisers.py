@@ -1,8 +1,8 @@
-"""torch's optimisers as recipes ask for them, without the compiler that torch would load.
+"""The optimisers of torch that recipes name, without the import of torch's compiler.
 
-Around most methods torch puts a function that keeps `torch.compile` out of them. Its first
-call imports the compiler: 0.9 s and 70 MB of every process that trains. Inside of it is the
-method itself, and `inspect.unwrap` finds it, however much is wrapped around it.
+torch wraps most optimiser methods in a function that hides them from `torch.compile`. The first
+call of such a wrapper imports the compiler, which costs every training process 0.9 s and 70 MB.
+`inspect.unwrap` returns the method below all wrappers.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from lmzoo.train.recipe import Optimiser, Recipe
 
 
 def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer:
-    """The recipe's optimiser over these parameters, or groups of them with rates of their own."""
+    """Return the recipe's optimiser over these parameters or parameter groups."""
     lr, decay = recipe.lr, recipe.weight_decay
     if recipe.optimiser is Optimiser.RMSPROP:
         return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
@@ -24,14 +24,14 @@ def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer
     return Adam(parameters, lr=lr, weight_decay=decay, fused=True)
 
 
-def _unwrapped(kind: type[torch.optim.Optimizer]) -> Any:
-    """The same optimiser; its steps are not differentiated."""
+def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
+    """Return a subclass with the unwrapped methods; its steps are not differentiable."""
     names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-    methods: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in names}
-    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return type(kind.__name__, (kind,), methods)
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(cls, name)) for name in names}
+    methods["step"] = torch.no_grad()(inspect.unwrap(cls.step))
+    return type(cls.__name__, (cls,), methods)
 
 
-Adam = _unwrapped(torch.optim.Adam)
-AdamW = _unwrapped(torch.optim.AdamW)
-RMSprop = _unwrapped(torch.optim.RMSprop)
+Adam = _without_wrappers(torch.optim.Adam)
+AdamW = _without_wrappers(torch.optim.AdamW)
+RMSprop = _without_wrappers(torch.optim.RMSprop)

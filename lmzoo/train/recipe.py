@@ -1,9 +1,9 @@
-"""How a model is trained: plain data, two of them named.
+"""Training recipes: the training settings as plain data, and two named recipes.
 
-`default` is sound: Adam, gradients cleared at every step, gradient norm clipped at 1.
-`published` reproduces S0's code: RMSprop (0.99, eps 0.01), batch 280, no clipping, the
-mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that
-step i moves along g_1 + ... + g_i. zoo.md 1.8.
+`default` is standard practice: Adam, gradients cleared at every step, gradient norm clipped at 1.
+`published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
+mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
+follows g_1 + ... + g_i.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from lmzoo.search_space import Choice, FloatRange
 
 
 class Optimiser(StrEnum):
-    """Which update rule."""
+    """The update rule."""
 
     ADAM = "adam"
     ADAMW = "adamw"
@@ -26,41 +26,42 @@ class Optimiser(StrEnum):
 
 
 class Accumulate(StrEnum):
-    """When gradients are cleared."""
+    """How long gradients accumulate before they are cleared."""
 
     STEP = "step"
-    EPOCH = "epoch"  # the published defect
+    EPOCH = "epoch"  # a defect of the published code
 
 
 class Weighting(StrEnum):
-    """What the loss averages over."""
+    """The unit over which the loss is averaged."""
 
-    TOKEN = "token"  # every scored token alike
-    SENTENCE = "sentence"  # every sequence alike
+    TOKEN = "token"  # every scored token has the same weight
+    SENTENCE = "sentence"  # every sequence has the same weight
 
 
 @config
 class Recipe:
-    """Everything about training that is not the model, the corpus or the seed."""
+    """All training settings except the model, the corpus and the seed."""
 
     optimiser: Optimiser = Optimiser.ADAM
     lr: Annotated[float, FloatRange(1e-3, 1e-1, log=True)] = Field(1e-2, gt=0)
     batch: int = Field(100, ge=1)
     """Sequences per step."""
     clip: float | None = Field(1.0, gt=0)
-    """Largest global gradient norm; None does not clip."""
+    """Maximum global gradient norm; None disables clipping."""
     weight_decay: float = Field(0.0, ge=0)
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
     accumulate: Accumulate = Accumulate.STEP
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
-    """How all matrices of the model are drawn, biases then 0; `default` is each part's own. What a
-    field asks for by itself (a spectral radius, a forget bias) holds under every scheme."""
+    """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the
+    scheme of each module. A config field that sets an initial value itself (a spectral radius, a
+    forget bias) applies under every scheme."""
 
     @field_validator("init")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _check_init(cls, name: str) -> str:
         initialiser(name)
         return name
 
@@ -79,11 +80,11 @@ RECIPES = {
 
 
 def named_recipe(name: str) -> Recipe:
-    """The recipe of this name.
+    """Return the recipe of this name.
 
     Raises:
-        UserError: there is none.
+        UserError: No recipe has this name.
     """
     if name not in RECIPES:
-        raise UserError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
+        raise UserError(f"no recipe {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]

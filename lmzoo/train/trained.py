@@ -1,4 +1,4 @@
-"""A trained run, opened for looking: its model with the best weights, and its corpus."""
+"""Open a trained run: its model with the best weights, its corpus and its config."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +14,24 @@ from lmzoo.train.checkpoint import read_checkpoint
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a run left behind."""
+class TrainedRun:
+    """The model, corpus and config of a trained run."""
 
     model: LanguageModel
     corpus: Corpus
     config: dict[str, Any]
 
     @property
-    def row(self) -> str:
-        """The row of the zoo it was trained as, or its model's name."""
+    def row_name(self) -> str:
+        """The row of the zoo that was trained, or the name of the model."""
         return self.config.get("row", self.model.name)
 
 
 def find_run(run_or_name: str, runs: Path) -> Path:
-    """The folder itself, or the run of that row of the zoo that was trained last below `runs`.
+    """Return the folder itself, or the most recently trained run in `runs` of the named row.
 
     Raises:
-        UserError: it is neither a folder nor a row's name or seed id, or the row has no run.
+        UserError: The text is neither a folder nor a row's name or alias, or the row has no run.
     """
     path = Path(run_or_name)
     if path.is_dir() or len(path.parts) > 1:
@@ -39,42 +39,43 @@ def find_run(run_or_name: str, runs: Path) -> Path:
     name = zoo.row(run_or_name).name
     trained = [
         folder
-        for folder in (RunFolder(found.parent) for found in runs.glob("*/checkpoint.pt"))
+        for folder in (RunFolder(checkpoint.parent) for checkpoint in runs.glob("*/checkpoint.pt"))
         if (folder.config or {}).get("row") == name
     ]
     if not trained:
         raise UserError(
-            f"no run of {name} in {runs}; `python -m lmzoo train {name}` makes one, "
-            "or give a run's folder"
+            f"no run of {name} in {runs}; train one with `python -m lmzoo train {name}`, "
+            "or give the folder of a run"
         )
     return max(trained, key=lambda folder: folder.checkpoint.stat().st_mtime).path
 
 
-def open_run(run: Path, data_dir: Path | None = None) -> Trained:
-    """The model of the best validation epoch, in evaluation mode.
+def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
+    """Load a run with the weights of its best validation epoch, in evaluation mode.
 
     Raises:
-        UserError: the folder is not a trained run's, the corpus is not the run's, or what was
-            trained cannot be read.
+        UserError: The folder has no trained run, its checkpoint is damaged, or the corpus differs
+            from the one that the run was trained on.
     """
     folder = RunFolder(run)
     config = folder.config
     if config is None or not folder.checkpoint.exists():
         raise UserError(
-            f"{run} is not the folder of a trained run; `python -m lmzoo train` makes one"
+            f"{run} is not the folder of a trained run; train one with `python -m lmzoo train`"
         )
     corpus = open_corpus(config["corpus"], data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(
-            f"corpus {corpus.name} is not the one the run was trained on; give its --data-dir"
+            f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir"
         )
-    model = zoo.build(MODELS.read(config["model"]), corpus.task)
+    model = zoo.build(MODELS.parse(config["model"]), corpus.task)
     try:
         state = read_checkpoint(folder.checkpoint.read_bytes())
     except Exception as error:
         raise UserError(
             f"{folder.checkpoint} is damaged ({type(error).__name__}); `python -m lmzoo train` "
-            "goes on from the one before, a sweep trains the run anew if its folder is deleted"
+            "continues from the previous checkpoint, a sweep repeats the run if you delete its "
+            "folder"
         ) from error
     model.load_state_dict(state["best"]["weights"])
-    return Trained(model.eval(), corpus, config)
+    return TrainedRun(model.eval(), corpus, config)

@@ -1,13 +1,13 @@
-"""Training as a stream of records: a generator, no logger, no files, no Ray.
+"""The training loop: a generator of epoch records, without logging, files or Ray.
 
-    state = Training(model, recipe, seed)
-    for record in fit(state, corpus, epochs=12):
+    training = Training(model, recipe, seed)
+    for record in fit(training, corpus, epochs=12):
         ...                                  one `epoch` event, see `lmzoo/store/records.py`
 
-Between two epochs the whole state of a training is `state.dump()`: weights, optimiser,
-position, the best weights so far. The order of the data and the noise of epoch e are
-functions of (seed, e), so a training loaded from a dump goes on bit for bit as if it
-had never stopped (on one machine, with the same number of threads).
+Between two epochs `training.dump()` holds the whole state: weights, optimiser state, epoch, and
+the best weights so far. The order of the data and the noise of epoch e are functions of (seed, e).
+A training that is loaded from a dump therefore continues bit for bit as if it had not been
+interrupted (on one machine, with the same number of threads).
 """
 
 import math
@@ -20,10 +20,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.contract import LanguageModel, stream
+from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
+from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses, evaluate
@@ -32,7 +33,7 @@ from lmzoo.train.recipe import Accumulate, Recipe, Weighting
 
 
 class Training:
-    """A model on its way: everything that the next epoch depends on."""
+    """A model in training: the state that the next epoch depends on."""
 
     def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
         self.model, self.recipe, self.seed = model, recipe, seed
@@ -41,19 +42,20 @@ class Training:
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
         self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
         self.packed_trainer: Any = None
-        """What last trained it together with others (`lmzoo/fuse`), where that is replayed."""
+        """The `PackedTrainer` of which this is the first member, kept for its recorded steps."""
         self.best_loss, self.best_epoch = math.inf, 0
         self.best_weights: dict[str, Tensor] = {}
         self.record: Record = {}
-        """The last epoch's record."""
+        """The record of the last epoch."""
 
     def dump(self) -> dict[str, Any]:
-        """The state as tensors and plain values, safe for `torch.load(weights_only=True)`.
+        """Return the state as tensors and plain values, for `torch.load(weights_only=True)`.
 
-        The best weights, where they are those of this epoch, are the same object: written once.
+        If the last epoch is the best one, "weights" and the best weights are the same object, so
+        that `torch.save` writes them once.
         """
         weights = self.model.state_dict()
-        newest = 0 < self.epoch == self.best_epoch
+        last_is_best = 0 < self.epoch == self.best_epoch
         return {
             "epoch": self.epoch,
             "steps": self.steps,
@@ -62,13 +64,13 @@ class Training:
             "best": {
                 "loss": self.best_loss,
                 "epoch": self.best_epoch,
-                "weights": weights if newest else self.best_weights,
+                "weights": weights if last_is_best else self.best_weights,
             },
             "record": self.record,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a dump."""
+        """Restore the state that `dump` returned."""
         self.epoch, self.steps, self.record = state["epoch"], state["steps"], state["record"]
         self.model.load_state_dict(state["weights"])
         if self.optimiser:
@@ -77,73 +79,71 @@ class Training:
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self.best_weights = {name: value.clone() for name, value in best["weights"].items()}
 
-    def take(self, record: Record) -> None:
-        """Take in the record of an epoch that has just been trained."""
+    def add_record(self, record: Record) -> None:
+        """Store the record of the epoch just trained, and its weights if they are the best."""
         self.record = record
-        if record["valid_token"] is not None:
-            self.keep_best(record["valid_token"])
-
-    def keep_best(self, loss: float) -> None:
-        """Remember the weights if no earlier epoch had so low a validation loss."""
-        if loss < self.best_loss:
+        loss = record["valid_token"]
+        if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
 
-    def rate_at(self, step: int) -> float:
-        """The learning rate of a step, the first being 1."""
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step; steps are counted from 1."""
         warmup = self.recipe.warmup
         return self.recipe.lr * min(1.0, step / warmup) if warmup else self.recipe.lr
 
     @property
     def diverged(self) -> bool:
-        """Whether the last epoch ended in a NaN or an infinity."""
+        """Whether the loss of the last epoch was NaN or infinite."""
         return bool(self.record) and self.record["valid_token"] is None
 
 
-def fit(state: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
-    """Train up to `epochs` epochs in all, yielding each epoch's record when it is done.
+def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
+    """Train until `epochs` epochs are done in total, and yield the record of each epoch.
 
-    A loss that turns NaN or infinite ends the stream: its record has null losses.
+    Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
     """
-    while state.epoch < epochs and not state.diverged:
+    while training.epoch < epochs and not training.diverged:
         start = time.perf_counter()
-        if state.model.closed_form:
-            part = corpus.train.to(device_of(state.model))
-            state.model.fit_closed_form(part.tokens, part.lengths)
-            train = evaluate(state.model, corpus.train).token
-            state.epoch = epochs
+        if training.model.closed_form:
+            part = corpus.train.to(device_of(training.model))
+            training.model.fit_closed_form(part.tokens, part.lengths)
+            train = evaluate(training.model, corpus.train).token
+            training.epoch = epochs
         else:
-            train = _epoch(state, corpus.train)
-            state.epoch += 1
+            train = _train_epoch(training, corpus.train)
+            training.epoch += 1
         seconds = time.perf_counter() - start
-        valid = evaluate(state.model, corpus.valid) if math.isfinite(train) else None
-        state.take(epoch_record(state, train, valid, seconds, corpus.train.scored))
-        yield state.record
+        valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
+        record = epoch_record(training, train, valid, seconds, corpus.train.num_scored)
+        training.add_record(record)
+        yield record
 
 
-def _epoch(state: Training, data: Sequences) -> float:
-    """One pass over the data; the mean loss per token while it went, of what is trained."""
-    model, recipe, step = state.model, state.recipe, state.step
+def _train_epoch(training: Training, data: Sequences) -> float:
+    """Train for one epoch; return the mean negative objective per token over its steps."""
+    model, recipe, step = training.model, training.recipe, training.step
     assert step is not None
     model.train()
-    step.begin()
-    order = epoch_batches(data.lengths, recipe.batch, seed=state.seed, epoch=state.epoch)
+    step.begin_epoch()
+    order = epoch_batches(data.lengths, recipe.batch, seed=training.seed, epoch=training.epoch)
     batches = iter_batches(
-        data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.multiple
+        data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.length_multiple
     )
-    rates = [state.rate_at(state.steps + i + 1) for i in range(len(order))]
+    rates = [training.learning_rate(training.steps + i + 1) for i in range(len(order))]
+    columns = ((batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(state.seed, "noise", state.epoch))
-        step.stepper.epoch(step, rates, ((one.tokens, one.lengths, *one.given) for one in batches))
-    state.steps += len(order)
+        torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
+        step.stepper.run_epoch(step, rates, columns)
+    training.steps += len(order)
     for group in step.optimiser.param_groups:
         group["lr"] = rates[-1]
-    return float(-step.total / data.scored)
+    return float(-step.total / data.num_scored)
 
 
 class Step:
-    """What is done for a batch: forward, loss, backward, clip, optimiser."""
+    """One training step: forward, loss, backward, clipping, optimiser."""
 
     def __init__(
         self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
@@ -151,26 +151,26 @@ class Step:
         self.model, self.recipe, self.optimiser = model, recipe, optimiser
         device = device_of(model)
         self.total = torch.zeros((), dtype=torch.float64, device=device)
-        """What is raised, summed over the epoch."""
-        self._piles = recipe.accumulate is Accumulate.EPOCH
-        self.stepper = Stepper(optimiser, device, model.name, piling=self._piles)
+        """The objective, summed over all tokens of the epoch so far."""
+        self._accumulates = recipe.accumulate is Accumulate.EPOCH
+        self.stepper = Stepper(optimiser, device, model.name, accumulates=self._accumulates)
 
-    def begin(self) -> None:
-        """An epoch begins."""
+    def begin_epoch(self) -> None:
+        """Reset the sum of the objective and the gradients."""
         self.total.zero_()
-        # What piles up while steps are replayed does so in one place.
-        self.optimiser.zero_grad(set_to_none=not (self._piles and self.stepper.replays))
+        # A recorded step adds to the gradients at the addresses that it was recorded with.
+        self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
 
     def __call__(
-        self, rate: float | Tensor, tokens: Tensor, lengths: Tensor, *given: Tensor
+        self, rate: float | Tensor, tokens: Tensor, lengths: Tensor, *sources: Tensor
     ) -> None:
-        """One step at this learning rate."""
-        if not self._piles:
+        """Train on one batch at this learning rate."""
+        if not self._accumulates:
             self.optimiser.zero_grad()
         with device_scope(self.model):
-            raised = self.model.objective(tokens, lengths, *given)
-            loss_of(raised, lengths, self.recipe.loss).backward()
-        self.total += raised.detach().double().sum()
+            objective = self.model.objective(tokens, lengths, *sources)
+            compute_loss(objective, lengths, self.recipe.loss).backward()
+        self.total += objective.detach().double().sum()
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         for group in self.optimiser.param_groups:
@@ -178,25 +178,31 @@ class Step:
         self.optimiser.step()
 
 
-def loss_of(
-    raised: Float[Tensor, "*P B T"], lengths: Int[Tensor, "*P B"], weighting: Weighting
+def compute_loss(
+    objective: Float[Tensor, "*P B T"], lengths: Int[Tensor, "*P B"], weighting: Weighting
 ) -> Float[Tensor, "*P"]:
-    """What a step descends, of one batch or of each member's; a sequence of length 1 is none."""
-    nll, n = -raised.sum(-1), lengths - 1
+    """Return the loss of a batch, or of each pack member's batch.
+
+    Sequences of length 1 have no scored token and do not count.
+    """
+    nll, n = -objective.sum(-1), lengths - 1
     if weighting is Weighting.TOKEN:
         return nll.sum(-1) / n.sum(-1)
     return (nll / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
 
 
 def epoch_record(
-    state: Training, train: float, valid: Losses | None, seconds: float, tokens: int
+    training: Training, train: float, valid: Losses | None, seconds: float, tokens: int
 ) -> Record:
-    """What is written down of an epoch; losses that are not finite are null."""
+    """Return the `epoch` event of the last epoch; losses that are not finite become None.
+
+    `train` is in nats per token; `tokens` were scored in `seconds` of training.
+    """
     if valid is not None and not math.isfinite(valid.token):
         valid = None
     return {
         "event": "epoch",
-        "epoch": state.epoch,
+        "epoch": training.epoch,
         "train_token": train if math.isfinite(train) else None,
         "valid_token": valid.token if valid else None,
         "valid_sentence": valid.sentence if valid else None,

@@ -1,24 +1,25 @@
-"""A density given a source: what a CONDITIONAL score claims beside being a density."""
+"""Laws of a CONDITIONAL score: a normalised density given a source."""
 
 import torch
 
 from lmzoo.contract import LanguageModel, needs_source_message
 from lmzoo.errors import UserError
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, SAME, batch, every_sequence, sources
 
 
 def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
-    """For every source of every length the probabilities of all targets sum to one."""
+    """Given any source of any length, the probabilities of all targets sum to one."""
     targets, lengths = every_sequence(model.task)
     for source, n in zip(*sources(model.task, 4, seed=1), strict=True):
-        given = source.expand(len(targets), -1), n.expand(len(targets))
-        total = log_prob(model, targets, lengths, *given).double().sum(1).exp().sum()
-        same(total, torch.ones_like(total), CLOSE, f"total probability given {n} source tokens")
+        inputs = source.expand(len(targets), -1), n.expand(len(targets))
+        total = log_prob(model, targets, lengths, *inputs).double().sum(1).exp().sum()
+        name = f"total probability given {n} source tokens"
+        assert_close(total, torch.ones_like(total), CLOSE, name)
 
 
 def law_source_is_read(model: LanguageModel) -> None:
-    """Another token anywhere in the source moves some score; no source at all is refused."""
+    """Every source token influences some score, and a missing source is an error."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
     n = torch.full_like(n, model.task.source_length)
@@ -28,49 +29,49 @@ def law_source_is_read(model: LanguageModel) -> None:
         changed[:, i] = (source[:, i] + 1) % model.task.source_vocab
         after = log_prob(model, tokens, lengths, changed, n)
         assert (after - before).abs().max() > CLOSE, f"source token {i} changes no score"
-    said = "a score"
+    result = "a score"
     try:
         model.log_prob(tokens, lengths)
     except UserError as error:
-        said = str(error)
-    assert said == needs_source_message(model.name), f"without a source there is {said}"
+        result = str(error)
+    assert result == needs_source_message(model.name), f"without a source: {result}"
 
 
 def law_source_padding_is_ignored(model: LanguageModel) -> None:
-    """Neither what stands beyond a source's length nor how much of it changes a score."""
+    """Neither the content nor the amount of source padding changes a score."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
-    beyond = torch.arange(model.task.source_length) >= n[:, None]
+    padding = torch.arange(model.task.source_length) >= n[:, None]
     for training in (False, True):
         before = log_prob(model, tokens, lengths, source, n, training=training)
         for filler in range(model.task.source_vocab):
-            filled = source.masked_fill(beyond, filler)
+            filled = source.masked_fill(padding, filler)
             after = log_prob(model, tokens, lengths, filled, n, training=training)
-            same(after, before, SAME, f"scores after padding the source with {filler}")
+            assert_close(after, before, SAME, f"scores after padding the source with {filler}")
     before = log_prob(model, tokens, lengths, source, n)
     for width in range(1, model.task.source_length):
         fits = n <= width
         after = log_prob(model, tokens[fits], lengths[fits], source[fits, :width], n[fits])
-        same(after, before[fits], CLOSE, f"scores when the source is trimmed to {width}")
+        assert_close(after, before[fits], CLOSE, f"scores when the source is trimmed to {width}")
 
 
 def law_source_belongs_to_its_row(model: LanguageModel) -> None:
-    """The sources of batch-mates change nothing; a row's own moves with it."""
+    """A row's scores depend on its own source only, whatever its position in the batch."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
-    mates, mate_lengths = sources(model.task, len(tokens), seed=1)
-    mates[0], mate_lengths[0] = source[0], n[0]
+    others, other_lengths = sources(model.task, len(tokens), seed=1)
+    others[0], other_lengths[0] = source[0], n[0]
     for training in (False, True):
         before = log_prob(model, tokens, lengths, source, n, training=training)[0]
-        after = log_prob(model, tokens, lengths, mates, mate_lengths, training=training)[0]
-        same(after, before, SAME, "scores beside batch-mates with other sources")
+        after = log_prob(model, tokens, lengths, others, other_lengths, training=training)[0]
+        assert_close(after, before, SAME, "scores in a batch with other sources")
     before = log_prob(model, tokens, lengths, source, n)
     order = torch.arange(len(tokens)).roll(2)
     after = log_prob(model, tokens[order], lengths[order], source[order], n[order])
-    same(after, before[order], CLOSE, "scores in another order")
+    assert_close(after, before[order], CLOSE, "scores in another order")
     prefix = tokens[:, :2]
     dense = next_log_prob(model, prefix, source, n)
     for i in range(len(tokens)):
         row = slice(i, i + 1)
         alone = next_log_prob(model, prefix[row], source[row], n[row])
-        same(dense[row], alone, CLOSE, "next_log_prob beside batch-mates with other sources")
+        assert_close(dense[row], alone, CLOSE, "next_log_prob in a batch with other sources")

@@ -8,18 +8,21 @@ import math
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from tests.laws.ask import cost, fresh, loss
+from tests.laws.support import loss, new_model, training_loss
 from tests.tiny import FINE, batch
 
 
 def law_every_parameter_learns(model: LanguageModel) -> None:
-    """Each parameter gets a finite gradient above rounding; float64 tells the two apart."""
+    """Each parameter gets a finite gradient that is not zero.
+
+    In float64, a gradient that is zero up to rounding is below `FINE`.
+    """
     if model.closed_form:
         return
     model = copy.deepcopy(model).double().train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        cost(model, *batch(model.task, count=16)).backward()
+        training_loss(model, *batch(model.task, count=16)).backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"{name} gets no gradient"
@@ -28,23 +31,23 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
 
 
 def law_overfits_one_sequence(model: LanguageModel) -> None:
-    """Nine tenths of the way down to the entropy of the sequence's token frequencies.
+    """Training covers 90 % of the distance to the entropy of the sequence's token frequencies.
 
-    Further down only context helps, which not every model of the zoo may look at. Two
-    ordinary words take turns: a model may hold that nothing follows an end token.
+    Only context can lower the loss further, and not every model of the zoo reads context. Two
+    ordinary tokens alternate, because a model may know that nothing follows an end token.
     """
     steps, share = 20, 0.9
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
-    model = fresh(model, seed=0, task=task).train()
-    words = itertools.cycle((task.vocab - 1, task.vocab - 2))
-    tokens = torch.tensor([[START, *itertools.islice(words, task.length - 1)]])
+    model = new_model(model, seed=0, task=task).train()
+    alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
+    tokens = torch.tensor([[START, *itertools.islice(alternating, task.length - 1)]])
     lengths = torch.tensor([task.length])
     p = (task.length // 2) / (task.length - 1)
-    floor = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
     if model.closed_form:
         model.fit_closed_form(tokens, lengths)
         last = loss(model, tokens, lengths).item()
-        assert last < math.log(task.vocab), f"fitted, its loss is {last:.3f}, no better than chance"
+        assert last < math.log(task.vocab), f"the fitted loss {last:.3f} is no better than chance"
         return
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     with torch.random.fork_rng(devices=[]):
@@ -55,6 +58,6 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
             loss(model, tokens, lengths).backward()
             optimizer.step()
         last = loss(model.eval(), tokens, lengths).item()
-    assert last - floor <= (1 - share) * max(first - floor, floor), (
-        f"{steps} steps take the loss from {first:.3f} to {last:.3f}, floor {floor:.3f}"
+    assert last - entropy <= (1 - share) * max(first - entropy, entropy), (
+        f"{steps} steps take the loss from {first:.3f} to {last:.3f}, entropy {entropy:.3f}"
     )

@@ -1,50 +1,53 @@
-"""What a model with an objective of its own owes: following it leads upwards."""
+"""Laws of models with an objective of their own: training raises it."""
 
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from tests.laws.ask import cost, fresh
+from tests.laws.support import new_model, training_loss
 from tests.tiny import batch
 
 
 def law_training_raises_the_objective(model: LanguageModel) -> None:
-    """Sixty steps take a tenth off its cost on one batch, over the same draws of its noise."""
+    """Sixty steps lower the training loss of one batch by 10 %, averaged over fixed noise."""
     steps, share, draws = 60, 0.9, 8
-    model = fresh(model, seed=0).train()
+    model = new_model(model, seed=0).train()
     tokens, lengths = batch(model.task, count=8)
     tokens[:, 1:] = UNKNOWN if model.task.vocab > UNKNOWN else START
 
-    def mean() -> float:
+    def mean_loss() -> float:
         with torch.no_grad():
             torch.manual_seed(1)
-            return sum(cost(model, tokens, lengths).item() for _ in range(draws)) / draws
+            return sum(training_loss(model, tokens, lengths).item() for _ in range(draws)) / draws
 
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
     with torch.random.fork_rng(devices=[]):
-        first = mean()
+        first = mean_loss()
         torch.manual_seed(0)
         for _ in range(steps):
             optimiser.zero_grad()
-            cost(model, tokens, lengths).backward()
+            training_loss(model, tokens, lengths).backward()
             optimiser.step()
-        last = mean()
-    assert last <= share * first, f"{steps} steps take the cost from {first:.3f} to {last:.3f}"
+        last = mean_loss()
+    assert last <= share * first, (
+        f"{steps} steps take the training loss from {first:.3f} to {last:.3f}"
+    )
 
 
-def law_objective_is_of_the_scored(model: LanguageModel) -> None:
-    """(B, T), finite, exactly 0 where nothing is scored; other padding changes nothing."""
+def law_objective_is_zero_where_unscored(model: LanguageModel) -> None:
+    """The objective is (B, T), finite, 0 at unscored positions, and independent of padding."""
     tokens, lengths = batch(model.task)
     t = torch.arange(model.task.length)
     scored = (t >= 1) & (t < lengths[:, None])
     for training in (False, True):
-        found = []
+        objectives = []
         for filler in (0, model.task.vocab - 1):
             filled = tokens.masked_fill(t >= lengths[:, None], filler)
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.manual_seed(0)
-                found.append(model.train(training).objective(filled, lengths))
-        assert found[0].shape == tokens.shape, f"objective: {found[0].shape}"
-        assert found[0].isfinite().all(), "the objective is not finite"
-        assert (found[0][~scored] == 0).all(), "an unscored position has an objective"
+                objectives.append(model.train(training).objective(filled, lengths))
+        first, second = objectives
+        assert first.shape == tokens.shape, f"objective: {first.shape}"
+        assert first.isfinite().all(), "the objective is not finite"
+        assert (first[~scored] == 0).all(), "an unscored position has an objective"
         if not training:
-            assert found[0].equal(found[1]), "the objective depends on the padding"
+            assert first.equal(second), "the objective depends on the padding"

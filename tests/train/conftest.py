@@ -1,4 +1,4 @@
-"""A corpus of sixty short sequences with something to learn."""
+"""A corpus of sixty short sequences with a pattern to learn, and a stand-in for CUDA graphs."""
 
 import sys
 
@@ -9,15 +9,15 @@ from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.kernels import dispatch as processor
+from lmzoo.kernels import dispatch
 from lmzoo.train.capture import stepper
-from tests.train.tape import Taping
+from tests.train.fake_recorder import FakeRecorder
 
 
 def _sequences(count: int, seed: int) -> Sequences:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(4, 9, (count, 8), generator=generator)
-    tokens[:, 2::2] = tokens[:, 1::2][:, : tokens[:, 2::2].shape[1]]  # every other one repeats
+    tokens[:, 2::2] = tokens[:, 1::2][:, : tokens[:, 2::2].shape[1]]  # every second token repeats
     tokens[:, 0] = 1
     lengths = torch.randint(3, 9, (count,), generator=generator)
     tokens[torch.arange(8) >= lengths[:, None]] = 0
@@ -26,9 +26,9 @@ def _sequences(count: int, seed: int) -> Sequences:
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    words = Vocabulary((*SPECIALS, *"abcde"))
+    vocabulary = Vocabulary((*SPECIALS, *"abcde"))
     parts = (_sequences(n, seed) for seed, n in enumerate((60, 20, 20)))
-    return Corpus("toy", words, *parts, unit="word", source="made here")
+    return Corpus("toy", vocabulary, *parts, unit="word", source="made here")
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def model(corpus: Corpus) -> LanguageModel:
 
 
 @pytest.fixture
-def taping(monkeypatch: pytest.MonkeyPatch) -> Taping:
-    """Trainings made from here on are replayed, as on CUDA."""
-    found = Taping()
-    monkeypatch.setattr(stepper, "recorder", lambda device: found)
-    # As on CUDA, where RMSprop reads a learning rate that is a tensor without waiting.
+def fake_recorder(monkeypatch: pytest.MonkeyPatch) -> FakeRecorder:
+    """Record and replay the steps of all trainings that the test creates, as on CUDA."""
+    recorder = FakeRecorder()
+    monkeypatch.setattr(stepper, "device_recorder", lambda device: recorder)
+    # On CUDA, RMSprop reads a learning rate that is a tensor without synchronising.
     rmsprop = sys.modules["torch.optim.rmsprop"]
     monkeypatch.setattr(rmsprop, "_get_capturable_supported_devices", lambda: ["cpu"])
-    # As on CUDA, where every operation is one of torch's.
-    monkeypatch.setattr(processor, "TYPES", set())
-    return found
+    # On CUDA there are no kernels, so every operation is one of torch's.
+    monkeypatch.setattr(dispatch, "DTYPES", set())
+    return recorder

@@ -1,4 +1,4 @@
-"""Recorded steps end where steps done one by one end; what cannot be recorded is done as it is."""
+"""Replayed steps give the same result as executed ones; a step that cannot be recorded is run."""
 
 import copy
 import dataclasses
@@ -13,7 +13,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.train.capture import stepper
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.laws.fusing import agree, random_corpus
+from tests.laws.packing import assert_trainings_equal, random_corpus
 from tests.tiny import tiny
 
 EPOCHS = 5
@@ -27,18 +27,12 @@ RECIPE_KINDS = [
 
 
 @pytest.fixture
-def said(caplog):
+def log(caplog):
     caplog.set_level(logging.INFO, "lmzoo.train.capture")
     return caplog
 
 
-def _alone(monkeypatch, training, corpus, epochs=EPOCHS):
-    with monkeypatch.context() as other:
-        other.setattr(stepper, "recorder", lambda device: None)
-        return _trained(Training(copy.deepcopy(training.model), training.recipe, 1), corpus, epochs)
-
-
-def _trained(training, corpus, epochs=EPOCHS):
+def _train(training, corpus, epochs=EPOCHS):
     for group in training.optimiser.param_groups:
         if isinstance(training.optimiser, torch.optim.RMSprop):
             group["foreach"] = True  # the default on CUDA
@@ -46,64 +40,72 @@ def _trained(training, corpus, epochs=EPOCHS):
     return training
 
 
+def _train_without_recorder(monkeypatch, training, corpus, epochs=EPOCHS):
+    with monkeypatch.context() as patch:
+        patch.setattr(stepper, "device_recorder", lambda device: None)
+        return _train(Training(copy.deepcopy(training.model), training.recipe, 1), corpus, epochs)
+
+
 def _training(corpus, recipe=RECIPE_KINDS[0], name="DLM46", **fields):
     fields = fields or {"width": 4, "emission": {"components": 3}}
     return Training(zoo.build(zoo.config(name, **fields), corpus.task, 1), recipe, 1)
 
 
-def _same(one, other):
-    agree(one, other)
-    expected, found = one.dump()["optimiser"], other.dump()["optimiser"]
-    assert found["param_groups"] == expected["param_groups"]
-    assert all(type(group["lr"]) is float for group in found["param_groups"])  # not a tensor
-    for i, state in expected["state"].items():
-        for key, value in state.items():
-            torch.testing.assert_close(found["state"][i][key], value, rtol=1e-4, atol=1e-6)
+def _assert_equal(actual, expected):
+    assert_trainings_equal(actual, expected)
+    state, expected_state = actual.dump()["optimiser"], expected.dump()["optimiser"]
+    assert state["param_groups"] == expected_state["param_groups"]
+    assert all(type(group["lr"]) is float for group in state["param_groups"])  # not a tensor
+    for i, values in expected_state["state"].items():
+        for key, value in values.items():
+            torch.testing.assert_close(state["state"][i][key], value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
-def test_every_recipe_replayed_ends_where_it_would_have_ended(monkeypatch, corpus, taping, recipe):
+def test_replay_does_not_change_the_result_of_any_recipe(
+    monkeypatch, corpus, fake_recorder, recipe
+):
     replayed = _training(corpus, recipe)
-    expected = _alone(monkeypatch, replayed, corpus)
-    _same(expected, _trained(replayed, corpus))
+    expected = _train_without_recorder(monkeypatch, replayed, corpus)
+    _assert_equal(_train(replayed, corpus), expected)
     steps = EPOCHS * math.ceil(60 / 16)
-    assert taping.runs + taping.replays == steps
-    assert taping.replays > steps / 3
-    # Widths 4 and 8, of full batches and of the epoch's short one.
-    assert 2 <= taping.recordings <= 4
+    assert fake_recorder.runs + fake_recorder.replays == steps
+    assert fake_recorder.replays > steps / 3
+    # Widths 4 and 8, of full batches and of the smaller last batch of the epoch.
+    assert 2 <= fake_recorder.recordings <= 4
 
 
-def test_steps_with_sources_are_replayed(monkeypatch, taping):
+def test_steps_with_sources_are_replayed(monkeypatch, fake_recorder):
     replayed = Training(tiny("seq2seq"), Recipe(batch=4), 1)
     pairs = random_corpus(replayed.model)
-    expected = _alone(monkeypatch, replayed, pairs)
-    agree(expected, _trained(replayed, pairs))
-    assert taping.replays > 0
+    expected = _train_without_recorder(monkeypatch, replayed, pairs)
+    assert_trainings_equal(_train(replayed, pairs), expected)
+    assert fake_recorder.replays > 0
 
 
-def test_weights_and_state_that_were_replaced_are_recorded_anew(monkeypatch, corpus, taping):
+def test_replaced_optimiser_state_is_recorded_again(monkeypatch, corpus, fake_recorder):
     replayed = _training(corpus)
-    expected = _alone(monkeypatch, replayed, corpus, 8)
-    _trained(replayed, corpus, 4)
-    before = taping.recordings
-    replayed.load(copy.deepcopy(replayed.dump()))  # the optimiser's state is other memory now
-    _same(expected, _trained(replayed, corpus, 8))
-    assert taping.recordings > before
+    expected = _train_without_recorder(monkeypatch, replayed, corpus, 8)
+    _train(replayed, corpus, 4)
+    before = fake_recorder.recordings
+    replayed.load(copy.deepcopy(replayed.dump()))  # the optimiser's state has new addresses
+    _assert_equal(_train(replayed, corpus, 8), expected)
+    assert fake_recorder.recordings > before
 
 
-def test_no_more_than_so_many_recordings_are_kept(monkeypatch, corpus, taping):
-    monkeypatch.setattr(stepper, "MOST", 1)
+def test_the_number_of_recordings_is_limited(monkeypatch, corpus, fake_recorder):
+    monkeypatch.setattr(stepper, "MAX_RECORDINGS", 1)
     replayed = _training(corpus)
-    expected = _alone(monkeypatch, replayed, corpus)
-    _same(expected, _trained(replayed, corpus))
-    assert taping.recordings == 1
-    assert taping.replays
+    expected = _train_without_recorder(monkeypatch, replayed, corpus)
+    _assert_equal(_train(replayed, corpus), expected)
+    assert fake_recorder.recordings == 1
+    assert fake_recorder.replays
 
 
-class _Asking(LanguageModel):
-    """Asks the host which way to go."""
+class _Branching(LanguageModel):
+    """Branches on a value in Python."""
 
-    name = "asking"
+    name = "branching"
 
     def __init__(self, task):
         super().__init__(None, task)
@@ -117,37 +119,40 @@ class _Asking(LanguageModel):
         return torch.log_softmax(self.table, 0).expand(len(prefix), -1)
 
 
-def test_what_waits_for_the_device_is_trained_as_it_is(monkeypatch, corpus, taping, said):
-    asking = Training(_Asking(corpus.task), RECIPE_KINDS[0], 1)
-    expected = _alone(monkeypatch, asking, corpus)
-    _same(expected, _trained(asking, corpus))
-    assert taping.recordings == 0
-    [line] = said.messages
-    assert line == (
-        "the steps of asking are not replayed: operation not permitted when stream is capturing: "
-        "aten._local_scalar_dense.default"
-    )
+def test_a_model_that_synchronises_is_trained_without_recording(
+    monkeypatch, corpus, fake_recorder, log
+):
+    branching = Training(_Branching(corpus.task), RECIPE_KINDS[0], 1)
+    expected = _train_without_recorder(monkeypatch, branching, corpus)
+    _assert_equal(_train(branching, corpus), expected)
+    assert fake_recorder.recordings == 0
+    assert log.messages == [
+        "the steps of branching are not replayed: operation not permitted when stream is "
+        "capturing: aten._local_scalar_dense.default"
+    ]
 
 
-def test_what_draws_on_the_host_is_trained_as_it_is(corpus, taping, said):
+def test_a_model_that_draws_on_the_cpu_is_trained_without_recording(corpus, fake_recorder, log):
     noisy = _training(corpus, Recipe(batch=16), "gpt", width=4, dropout=0.5)
-    _trained(noisy, corpus, 3)
-    assert taping.recordings == 0
-    assert said.messages == [
+    _train(noisy, corpus, 3)
+    assert fake_recorder.recordings == 0
+    assert log.messages == [
         "the steps of transformer_decoder are not replayed: it draws from the host's generator"
     ]
 
 
-def test_what_a_recorder_finds_while_warming_up_is_believed(corpus, taping, said, monkeypatch):
-    run = taping.run
-    monkeypatch.setattr(taping, "run", lambda work: run(work) or "it waits at x.py:3")
-    _trained(_training(corpus), corpus)
-    assert taping.recordings == 0
-    assert said.messages == ["the steps of recurrent_lm are not replayed: it waits at x.py:3"]
+def test_a_reason_that_the_recorder_finds_in_warm_up_stops_recording(
+    corpus, fake_recorder, log, monkeypatch
+):
+    run = fake_recorder.run
+    monkeypatch.setattr(fake_recorder, "run", lambda work: run(work) or "it waits at x.py:3")
+    _train(_training(corpus), corpus)
+    assert fake_recorder.recordings == 0
+    assert log.messages == ["the steps of recurrent_lm are not replayed: it waits at x.py:3"]
 
 
-def test_nothing_is_recorded_on_a_cpu(corpus):
+def test_a_run_alone_is_not_recorded_on_a_cpu(corpus):
     training = _training(corpus)
-    assert stepper.recorder(torch.device("cpu")) is None
+    assert stepper.device_recorder(torch.device("cpu")) is None
     assert not training.step.stepper.replays
-    assert training.step.stepper.multiple == 1
+    assert training.step.stepper.length_multiple == 1

@@ -1,4 +1,4 @@
-"""The file of a training's state: everything comes back, and it stays torch's own format."""
+"""A checkpoint file restores the whole state, and torch alone can read its weights."""
 
 import io
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.train.checkpoint import checkpoint, read_checkpoint
+from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -18,50 +18,50 @@ def _trained(corpus, epochs, **recipe):
     return training
 
 
-def _same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            _same(one[key], other[key])
-    elif isinstance(one, torch.Tensor):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert torch.equal(one, other)
+def _assert_equal(actual, expected):
+    assert type(actual) is type(expected)
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            _assert_equal(actual[key], expected[key])
+    elif isinstance(expected, torch.Tensor):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        assert torch.equal(actual, expected)
     else:
-        assert one == other
+        assert actual == expected
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "rmsprop"])
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_what_is_written_is_what_is_read(corpus, optimiser, epochs):
+def test_reading_returns_the_written_state(corpus, optimiser, epochs):
     state = _trained(corpus, epochs, optimiser=optimiser).dump()
-    _same(read_checkpoint(checkpoint(state)), state)
+    _assert_equal(read_checkpoint(checkpoint_bytes(state)), state)
 
 
-def test_every_tensor_has_memory_of_its_own(corpus):
-    """Or a training that goes on would keep all of the file for as long as one is used."""
-    state = read_checkpoint(checkpoint(_trained(corpus, 1).dump()))["optimiser"]["state"]
-    held = [value for of_one in state.values() for value in of_one.values()]
-    assert all(value.untyped_storage().nbytes() == value.nbytes for value in held)
+def test_every_tensor_has_its_own_storage(corpus):
+    """Views of one large tensor would keep all of it in memory."""
+    state = read_checkpoint(checkpoint_bytes(_trained(corpus, 1).dump()))["optimiser"]["state"]
+    tensors = [value for values in state.values() for value in values.values()]
+    assert all(value.untyped_storage().nbytes() == value.nbytes for value in tensors)
 
 
-def test_numbers_of_several_types_are_left_as_they_are(corpus):
+def test_optimiser_state_of_several_dtypes_is_not_flattened(corpus):
     training = _trained(corpus, 1)
     state = training.dump()
     state["optimiser"]["state"][0]["exp_avg"] = torch.arange(3)
-    _same(read_checkpoint(checkpoint(state)), state)
+    _assert_equal(read_checkpoint(checkpoint_bytes(state)), state)
 
 
-def test_a_file_of_before_is_read(corpus):
-    """All tensors by themselves, as `torch.save` writes them."""
+def test_a_file_with_separate_optimiser_tensors_is_read(corpus):
+    """`torch.save` of the state writes such a file."""
     state, file = _trained(corpus, 2).dump(), io.BytesIO()
     torch.save(state, file)
-    _same(read_checkpoint(file.getvalue()), state)
-    assert len(checkpoint(state)) < len(file.getvalue())
+    _assert_equal(read_checkpoint(file.getvalue()), state)
+    assert len(checkpoint_bytes(state)) < len(file.getvalue())
 
 
-def test_others_can_read_the_weights_without_us(corpus):
+def test_torch_reads_the_weights_without_this_package(corpus):
     training = _trained(corpus, 1)
-    state = torch.load(io.BytesIO(checkpoint(training.dump())), weights_only=True)
-    _same(dict(state["weights"]), dict(training.model.state_dict()))
-    _same(dict(state["best"]["weights"]), dict(training.best_weights))
+    state = torch.load(io.BytesIO(checkpoint_bytes(training.dump())), weights_only=True)
+    _assert_equal(dict(state["weights"]), dict(training.model.state_dict()))
+    _assert_equal(dict(state["best"]["weights"]), dict(training.best_weights))

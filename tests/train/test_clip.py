@@ -1,4 +1,4 @@
-r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g: alone and for members side by side."""
+r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, of a run alone and of pack members."""
 
 import dataclasses
 
@@ -8,101 +8,97 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus
-from lmzoo.kernels import dispatch as processor
+from lmzoo.kernels import dispatch
 from lmzoo.train.packed.trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
 SMALL = Recipe(batch=16)
 BELOW, ABOVE = 0.05, 1e3
-"""A threshold that every gradient here exceeds, and one that none does."""
+"""A threshold below the norm of every gradient in these tests, and one above."""
 
 
-def training(corpus: Corpus, clip: float | None) -> Training:
+def new_training(corpus: Corpus, clip: float | None) -> Training:
     config = zoo.config("DLM46", width=4, emission={"components": 3})
     return Training(zoo.build(config, corpus.task), dataclasses.replace(SMALL, clip=clip), seed=0)
 
 
-def gradients(corpus: Corpus, clip: float | None) -> list[Tensor]:
-    """What the optimiser is given at each step of an epoch."""
-    one, seen = training(corpus, clip), []
-    assert one.optimiser is not None
-    step = one.optimiser.step
+def step_gradients(corpus: Corpus, clip: float | None) -> list[Tensor]:
+    """Return the gradient that the optimiser receives in each step of an epoch."""
+    training, recorded = new_training(corpus, clip), []
+    assert training.optimiser is not None
+    step = training.optimiser.step
 
-    def watched() -> None:
-        given = [p.grad for p in one.model.parameters() if p.grad is not None]
-        seen.append(torch.cat([gradient.flatten() for gradient in given]))
+    def record_and_step() -> None:
+        gradients = [p.grad for p in training.model.parameters() if p.grad is not None]
+        recorded.append(torch.cat([gradient.flatten() for gradient in gradients]))
         step()
 
-    one.optimiser.step = watched  # type: ignore[method-assign]
-    list(fit(one, corpus, 1))
-    return seen
+    training.optimiser.step = record_and_step  # type: ignore[method-assign]
+    list(fit(training, corpus, 1))
+    return recorded
 
 
-def moved(corpus: Corpus, clips: list[float | None], fresh: Tensor) -> Tensor:
-    """What each member's first step took its gradient `fresh` for: m is (1 − β) of it."""
-    company = PackedTrainer([training(corpus, clip) for clip in clips])
-    company.rows.gradients.copy_(fresh.expand(len(clips), -1))
-    company._move([1e-3] * len(clips))
-    groups = company.rows.optimiser.param_groups
-    states = (company.rows.optimiser.state[group["params"][0]] for group in groups)
+def packed_gradients(corpus: Corpus, clips: list[float | None], gradient: Tensor) -> Tensor:
+    """Return the clipped gradient of each member's first step: m = (1 − β₁) g of the optimiser."""
+    trainer = PackedTrainer([new_training(corpus, clip) for clip in clips])
+    trainer.stacked.gradients.copy_(gradient.expand(len(clips), -1))
+    trainer._update([1e-3] * len(clips))
+    groups = trainer.stacked.optimiser.param_groups
+    states = (trainer.stacked.optimiser.state[group["params"][0]] for group in groups)
     return torch.stack([state["exp_avg"] for state in states]) / (1 - groups[0]["betas"][0])
 
 
-@pytest.fixture(params=["compiled", "operations"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are moved in one compiled pass, or by torch's optimiser."""
-    if request.param == "operations":
-        monkeypatch.setattr(processor, "TYPES", frozenset())
+@pytest.fixture(params=["kernel", "torch"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are updated by the Adam kernel, or by torch's optimiser."""
+    if request.param == "torch":
+        monkeypatch.setattr(dispatch, "DTYPES", frozenset())
 
 
-def same_direction(one: Tensor, other: Tensor) -> None:
-    """Their cosine is 1, up to what float32 leaves of each number."""
-    cosine = torch.cosine_similarity(one.double(), other.double(), dim=0)
+def assert_same_direction(actual: Tensor, expected: Tensor) -> None:
+    """Assert that the cosine is 1, up to float32 rounding."""
+    cosine = torch.cosine_similarity(actual.double(), expected.double(), dim=0)
     assert cosine.item() == pytest.approx(1, abs=1e-10)
 
 
 @pytest.fixture
-def fresh(corpus: Corpus) -> Tensor:
-    """A gradient of norm 10 or so, one of its numbers far above the others."""
-    layout = PackedTrainer([training(corpus, None)]).rows.layout
+def gradient(corpus: Corpus) -> Tensor:
+    """A gradient of norm about 10 with one element far larger than the others."""
+    layout = PackedTrainer([new_training(corpus, None)]).stacked.layout
     noise, generator = torch.zeros(layout.length), torch.Generator().manual_seed(0)
-    for part in layout.stacked(noise[None]).values():
+    for part in layout.views(noise[None]).values():
         part.normal_(generator=generator)
     noise[0] *= 10
     assert noise.norm() > 1
     return noise
 
 
-def test_a_clipped_gradient_points_where_it_pointed(corpus: Corpus) -> None:
-    before, after = gradients(corpus, None)[0], gradients(corpus, BELOW)[0]
+def test_clipping_keeps_the_direction(corpus: Corpus) -> None:
+    before, after = step_gradients(corpus, None)[0], step_gradients(corpus, BELOW)[0]
     assert before.norm() > 2 * BELOW
     assert after.norm().item() == pytest.approx(BELOW, rel=1e-3)
-    same_direction(before, after)
+    assert_same_direction(after, before)
 
 
-def test_below_the_threshold_every_step_is_as_without_one_to_the_bit(corpus: Corpus) -> None:
-    free, clipped = gradients(corpus, None), gradients(corpus, ABOVE)
-    assert len(free) > 2
-    assert max(one.norm() for one in free) < ABOVE
-    assert all(one.equal(other) for one, other in zip(free, clipped, strict=True))
+def test_a_threshold_that_is_never_reached_changes_no_bit(corpus: Corpus) -> None:
+    unclipped, clipped = step_gradients(corpus, None), step_gradients(corpus, ABOVE)
+    assert len(unclipped) > 2
+    assert max(gradient.norm() for gradient in unclipped) < ABOVE
+    assert all(a.equal(b) for a, b in zip(unclipped, clipped, strict=True))
 
 
-@pytest.mark.usefixtures("way")
-def test_side_by_side_a_clipped_gradient_points_where_it_pointed(
-    corpus: Corpus, fresh: Tensor
-) -> None:
-    after = moved(corpus, [BELOW, 2 * BELOW], fresh)
-    for row, clip in zip(after, (BELOW, 2 * BELOW), strict=True):
+@pytest.mark.usefixtures("implementation")
+def test_clipping_keeps_the_direction_of_pack_members(corpus: Corpus, gradient: Tensor) -> None:
+    clips = [BELOW, 2 * BELOW]
+    for row, clip in zip(packed_gradients(corpus, clips, gradient), clips, strict=True):
         assert row.norm().item() == pytest.approx(clip, rel=1e-3)
-        same_direction(fresh, row)
+        assert_same_direction(row, gradient)
 
 
-@pytest.mark.usefixtures("way")
-def test_side_by_side_who_is_below_its_threshold_is_not_touched(
-    corpus: Corpus, fresh: Tensor
-) -> None:
-    after = moved(corpus, [None, BELOW, ABOVE], fresh)
-    torch.testing.assert_close(after[0], fresh, rtol=1e-6, atol=0)
-    assert after[2].equal(after[0])
-    assert not after[1].equal(after[0])
+@pytest.mark.usefixtures("implementation")
+def test_a_pack_member_below_its_threshold_is_not_clipped(corpus: Corpus, gradient: Tensor) -> None:
+    rows = packed_gradients(corpus, [None, BELOW, ABOVE], gradient)
+    torch.testing.assert_close(rows[0], gradient, rtol=1e-6, atol=0)
+    assert rows[2].equal(rows[0])
+    assert not rows[1].equal(rows[0])

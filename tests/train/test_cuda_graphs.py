@@ -1,4 +1,4 @@
-"""How torch is asked for a CUDA graph, with torch's own part played by what writes it down."""
+"""The sequence of torch.cuda calls that records a CUDA graph, checked against fakes of them."""
 
 import contextlib
 import warnings
@@ -6,53 +6,53 @@ import warnings
 import pytest
 import torch
 
-from lmzoo.train.capture.cuda import CudaGraphs, waits
+from lmzoo.train.capture.cuda import CudaGraphs, find_synchronisation
 
 DEVICE = torch.device("cuda", 0)
 
 
 class _Stream:
-    def __init__(self, name, done):
-        self.name, self.done = name, done
+    def __init__(self, name, events):
+        self.name, self.events = name, events
 
     def wait_stream(self, other):
-        self.done.append(f"{self.name} waits for {other.name}")
+        self.events.append(f"{self.name} waits for {other.name}")
 
 
 @pytest.fixture
-def done(monkeypatch):
-    found: list[str] = []
-    streams = {"here": _Stream("here", found), "side": _Stream("side", found)}
+def events(monkeypatch):
+    events: list[str] = []
+    streams = {"current": _Stream("current", events), "side": _Stream("side", events)}
 
     @contextlib.contextmanager
-    def stream(one):
-        found.append(f"on {one.name}")
+    def stream(stream):
+        events.append(f"on {stream.name}")
         try:
             yield
         finally:
-            found.append(f"off {one.name}")
+            events.append(f"off {stream.name}")
 
     @contextlib.contextmanager
-    def graph(made, *, pool, stream):
-        found.append(f"capture {made.name} in {pool} on {stream.name}")
+    def graph(graph, *, pool, stream):
+        events.append(f"capture {graph.name} in {pool} on {stream.name}")
         yield
-        found.append("captured")
+        events.append("captured")
 
     class Graph:
         name = "graph"
 
         def replay(self):
-            found.append("replay")
+            events.append("replay")
 
     mode = ["default"]
 
-    def set_mode(to):
-        mode[0] = to
-        found.append(f"mode {to}")
+    def set_mode(value):
+        mode[0] = value
+        events.append(f"mode {value}")
 
     for name, value in {
         "Stream": lambda device: streams["side"],
-        "current_stream": lambda device: streams["here"],
+        "current_stream": lambda device: streams["current"],
         "graph_pool_handle": lambda: "the pool",
         "get_sync_debug_mode": lambda: mode[0],
         "set_sync_debug_mode": set_mode,
@@ -61,36 +61,36 @@ def done(monkeypatch):
         "CUDAGraph": Graph,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    return found
+    return events
 
 
-def test_a_step_is_warmed_up_on_the_side_stream_between_two_waits(done):
-    assert CudaGraphs(DEVICE).run(lambda: done.append("work")) == ""
-    assert done == [
-        "side waits for here", "on side", "mode warn", "work", "mode default", "off side",
-        "here waits for side",
+def test_work_runs_on_the_side_stream_between_two_waits(events):
+    assert CudaGraphs(DEVICE).run(lambda: events.append("work")) == ""
+    assert events == [
+        "side waits for current", "on side", "mode warn", "work", "mode default", "off side",
+        "current waits for side",
     ]  # fmt: skip
 
 
-def test_the_mode_is_put_back_after_an_error(done):
+def test_the_debug_mode_is_restored_after_an_error(events):
     def fails():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         CudaGraphs(DEVICE).run(fails)
-    assert done[-2:] == ["mode default", "off side"]
+    assert events[-2:] == ["mode default", "off side"]
 
 
-def test_a_recording_shares_pool_and_stream_and_replays(done):
-    replay = CudaGraphs(DEVICE).record(lambda: done.append("work"))
-    assert done == [
+def test_a_recording_uses_the_pool_and_the_side_stream(events):
+    replay = CudaGraphs(DEVICE).record(lambda: events.append("work"))
+    assert events == [
         "on side", "capture graph in the pool on side", "work", "captured", "off side",
     ]  # fmt: skip
     replay()
-    assert done[-1] == "replay"
+    assert events[-1] == "replay"
 
 
-def test_a_wait_is_named_with_its_place(done):
+def test_a_synchronisation_is_reported_with_its_position(events):
     def work():
         warnings.warn_explicit("called a synchronizing CUDA operation", UserWarning, "/a/b.py", 7)
         warnings.warn_explicit("called a synchronizing CUDA operation", UserWarning, "/a/c.py", 8)
@@ -99,9 +99,9 @@ def test_a_wait_is_named_with_its_place(done):
     assert CudaGraphs(DEVICE).run(work) == "it waits for the device at b.py:7"
 
 
-def test_other_warnings_are_said_again():
-    with warnings.catch_warnings(record=True) as said:
+def test_other_warnings_are_issued_again():
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.warn("another matter", UserWarning, stacklevel=1)
     with pytest.warns(UserWarning, match="another matter"):
-        assert waits(said) == ""
+        assert find_synchronisation(caught) == ""

@@ -1,8 +1,10 @@
-"""A run on disk: whatever is cut off, no record is lost and none is doubled."""
+"""A run on disk: an interruption loses no record and duplicates none."""
 
 import io
+import pickle
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +12,8 @@ from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, RunFolder, is_pending, run_identity
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import Run, run_config
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
 
 RECIPE = Recipe(batch=16)
 
@@ -37,32 +40,32 @@ def _train(folder, config, corpus, budget):
     run.close()
 
 
-def _plain(folder):
-    timed = ("seconds", "tokens_per_second")
-    return [{k: v for k, v in r.items() if k not in timed} for r in folder.records()]
+def _records(folder):
+    timings = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in r.items() if k not in timings} for r in folder.records()]
 
 
-def test_a_record_that_the_checkpoint_has_and_the_file_lost_is_put_back(folder, config, corpus):
+def test_a_missing_last_record_is_restored_from_the_checkpoint(folder, config, corpus):
     _train(folder, config, corpus, 3)
-    whole = _plain(folder)
+    expected = _records(folder)
     lines = (folder.path / "records.ndjson").read_text().splitlines(keepends=True)
-    (folder.path / "records.ndjson").write_text("".join(lines[:-1]))  # died between the two writes
+    (folder.path / "records.ndjson").write_text("".join(lines[:-1]))  # killed between two writes
     _train(folder, config, corpus, 3)
-    assert _plain(folder) == whole
+    assert _records(folder) == expected
 
 
-def test_each_epoch_names_the_machine_that_trained_it(folder, config, corpus, monkeypatch):
+def test_every_record_names_the_machine_that_trained_its_epoch(folder, config, corpus, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "first")
     _train(folder, config, corpus, 2)
     lines = (folder.path / "records.ndjson").read_text().splitlines(keepends=True)
-    (folder.path / "records.ndjson").write_text(lines[0])  # its last record was not yet written
+    (folder.path / "records.ndjson").write_text(lines[0])  # the last record was not written
     monkeypatch.setattr("socket.gethostname", lambda: "second")
     _train(folder, config, corpus, 3)
     assert [r["host"] for r in folder.records()] == ["first", "first", "second"]
 
 
 @pytest.mark.parametrize("keep", [1, 9, 30])
-def test_a_torn_last_line_is_mended(folder, config, corpus, keep):
+def test_an_incomplete_last_line_is_replaced(folder, config, corpus, keep):
     _train(folder, config, corpus, 2)
     path = folder.path / "records.ndjson"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -77,7 +80,7 @@ def _truncate(path):
 
 
 def _flip_a_weight(path):
-    """One bit of the largest weight, which neither torch nor its pickle would notice."""
+    """Flip one bit of the largest tensor, which torch.load does not detect."""
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         info = max(archive.infolist(), key=lambda i: i.file_size if "/data/" in i.filename else 0)
@@ -93,11 +96,11 @@ def _notes(folder):
 
 @pytest.mark.parametrize("damage", [_truncate, _flip_a_weight, lambda path: path.write_bytes(b"")])
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one_with_a_note(
     folder, config, corpus, damage, lost
 ):
     _train(folder, config, corpus, 5)
-    whole = _plain(folder)
+    expected = _records(folder)
     damage(folder.checkpoint)
     path = folder.path / "records.ndjson"
     lines = path.read_text().splitlines(keepends=True)
@@ -107,21 +110,21 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
     list(run.train(5))
     run.close()
     assert "damaged, going on from epoch 4" in _notes(folder)[0]
-    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
-    assert len(path.read_text().splitlines()) == len(whole) + 1
+    assert [r for r in _records(folder) if r["event"] != "note"] == expected
+    assert len(path.read_text().splitlines()) == len(expected) + 1
 
 
-def test_two_damaged_checkpoints_start_over_and_double_nothing(folder, config, corpus):
+def test_two_damaged_checkpoints_start_over_without_duplicate_records(folder, config, corpus):
     _train(folder, config, corpus, 4)
-    whole = _plain(folder)
+    expected = _records(folder)
     for name in (CHECKPOINT, PREVIOUS):
         _truncate(folder.path / name)
     _train(folder, config, corpus, 4)
     assert "damaged, starting over" in _notes(folder)[0]
-    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+    assert [r for r in _records(folder) if r["event"] != "note"] == expected
 
 
-def test_a_run_that_fell_back_has_two_good_checkpoints_an_epoch_later(folder, config, corpus):
+def test_a_run_that_fell_back_has_two_good_checkpoints_one_epoch_later(folder, config, corpus):
     _train(folder, config, corpus, 3)
     _truncate(folder.checkpoint)
     _train(folder, config, corpus, 4)
@@ -131,33 +134,31 @@ def test_a_run_that_fell_back_has_two_good_checkpoints_an_epoch_later(folder, co
     run.close()
 
 
-def test_dying_between_the_two_renames_loses_no_epoch(folder, config, corpus):
+def test_a_kill_between_the_two_renames_loses_no_epoch(folder, config, corpus):
     _train(folder, config, corpus, 3)
-    whole = _plain(folder)
+    expected = _records(folder)
     folder.checkpoint.replace(folder.path / PREVIOUS)
     (folder.path / f".{CHECKPOINT}.4711").write_bytes(b"half")
     run = Run(folder, config, corpus)
     assert run.epoch == 3
     run.close()
-    assert _plain(folder) == whole
+    assert _records(folder) == expected
     assert not list(folder.path.glob(f".{CHECKPOINT}.*"))
 
 
-def test_a_checkpoint_that_fits_only_in_part_leaves_nothing_behind(folder, config, corpus):
+def test_a_partly_loaded_checkpoint_is_discarded(folder, config, corpus):
     _train(folder, config, corpus, 2)
-    whole = _plain(folder)
+    expected = _records(folder)
     state = torch.load(folder.checkpoint, weights_only=True)
-    state["optimiser"] = {}  # epoch and weights load, and then it fails
+    state["optimiser"] = {}  # fails after epoch and weights are loaded
     torch.save(state, folder.checkpoint)
     (folder.path / PREVIOUS).unlink()
     (folder.path / "records.ndjson").unlink()
     _train(folder, config, corpus, 2)
-    assert [r for r in _plain(folder) if r["event"] != "note"] == whole
+    assert [r for r in _records(folder) if r["event"] != "note"] == expected
 
 
-def test_a_hostile_checkpoint_runs_nothing(folder, config, corpus, tmp_path):
-    import pickle
-
+def test_a_malicious_checkpoint_executes_no_code(folder, config, corpus, tmp_path):
     class Bomb:
         def __reduce__(self):
             return (open, (str(tmp_path / "owned"), "w"))
@@ -168,14 +169,14 @@ def test_a_hostile_checkpoint_runs_nothing(folder, config, corpus, tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_running_it_twice_is_a_no_op(folder, config, corpus):
+def test_running_a_finished_run_again_changes_nothing(folder, config, corpus):
     _train(folder, config, corpus, 3)
     before = (folder.path / "records.ndjson").read_bytes()
     _train(folder, config, corpus, 3)
     assert (folder.path / "records.ndjson").read_bytes() == before
 
 
-def test_what_is_owed(folder, config, corpus):
+def test_when_a_run_is_pending(folder, config, corpus):
     assert is_pending(folder, 2, test=False)
     run = Run(folder, config, corpus)
     list(run.train(2))
@@ -188,7 +189,7 @@ def test_what_is_owed(folder, config, corpus):
     run.close()
 
 
-def test_a_run_that_failed_may_still_finish(folder, config, corpus):
+def test_a_failed_run_can_still_finish(folder, config, corpus):
     _train(folder, config, corpus, 2)
     folder.append({"event": "end", "epoch": 2, "status": "failed", "reason": "died"})
     assert is_pending(folder, 2, test=False)
@@ -198,18 +199,37 @@ def test_a_run_that_failed_may_still_finish(folder, config, corpus):
     assert not is_pending(folder, 2, test=False)
 
 
-def test_the_test_is_scored_with_the_best_weights_and_training_goes_on(folder, config, corpus):
+def test_testing_does_not_change_the_training(folder, config, corpus):
     run = Run(folder, config, corpus)
     list(run.train(3))
     run.test()
     list(run.train(5))
     run.close()
-    other = RunFolder(folder.path.parent / "undisturbed")
-    _train(other, config, corpus, 5)
-    assert [r for r in _plain(folder) if r["event"] == "epoch"] == _plain(other)
+    untested = RunFolder(folder.path.parent / "untested")
+    _train(untested, config, corpus, 5)
+    assert [r for r in _records(folder) if r["event"] == "epoch"] == _records(untested)
 
 
-def test_two_processes_cannot_hold_one_run(folder, config, corpus):
+def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
+    run = Run(folder, config, corpus)
+    tested = {}
+    for budget in (1, 3):
+        list(run.train(budget))
+        tested[budget] = run.test()
+    run.close()
+    for record in (r for r in folder.records() if r["event"] == "test"):
+        saved = np.load(folder.losses(record["epoch"]))
+        assert saved.dtype == np.float32
+        assert saved.shape == (2, len(corpus.test))
+        nll, tokens = saved.astype(np.float64)
+        assert np.allclose(nll, tested[record["epoch"]].nll.numpy(), rtol=1e-6)
+        assert np.isclose(nll.sum() / tokens.sum(), record["token"], rtol=1e-6)
+        assert np.isclose((nll / tokens).mean(), record["sentence"], rtol=1e-6)
+    assert not np.allclose(np.load(folder.losses(1))[0], np.load(folder.losses(3))[0])
+    assert not list(folder.path.glob(".test*"))
+
+
+def test_two_processes_cannot_open_one_run(folder, config, corpus):
     run = Run(folder, config, corpus)
     with pytest.raises(UserError, match=r"in use by process \d+ on"):
         Run(folder, config, corpus)
@@ -217,7 +237,7 @@ def test_two_processes_cannot_hold_one_run(folder, config, corpus):
     Run(folder, config, corpus).close()
 
 
-def test_identity_is_of_what_decides_the_result_and_of_nothing_else(config):
+def test_identity_depends_only_on_what_decides_the_result(config):
     assert run_identity({**config, "study": "x", "parameters": -1}) == config["run"]
     for key in ("seed", "recipe", "model", "fingerprint"):
         assert run_identity({**config, key: "other"}) != config["run"]

@@ -1,18 +1,20 @@
-"""A training step recorded once for each shape of its batch, and replayed from then on.
+"""Record the operations of a training step once per batch shape, and replay them afterwards.
 
-    step(rate, *columns)    some times as it is; then recorded, reading from buffers of its own
-    replay                  columns into the buffers, and one launch for all the operations
+    step(rate, *columns)    the first steps of a shape run normally; then one is recorded
+    replay                  copy the columns into the recorded buffers, run the recorded operations
 
-A step of a small recurrent model is hundreds of operations, each of which a GPU, and for a few
-small members a processor, ends sooner than Python can start the next. What changes from step to
-step is in the columns, the learning rate too; what a step leaves behind (weights, optimiser
-state, sums) lies in memory that it found there. A step that cannot be recorded is done as it is,
-and a line of the log says why: it waits for the device (`.item()`, shapes that depend on
-numbers), or it draws from the host's generator, which would be the same draw at every replay.
+A step of a small recurrent model is hundreds of short operations, and Python takes longer to issue
+them than the device takes to run them. A replayed step runs no Python.
 
-    recorder.py   what records, and what it is given
-    cuda.py       CUDA graphs; `fuse/tape.py` records on a processor
-    stepper.py    the steps of an epoch, recorded where something records
+Everything that differs between steps is an input: the columns of the batch and the learning rate.
+What a step changes (weights, optimiser state, sums) stays at the same memory addresses. A step that
+cannot be recorded runs normally, and one log line gives the reason: it synchronises with the
+device (`.item()`, shapes that depend on values), or it draws from the CPU's random generator, and
+every replay would repeat the draw.
+
+    recorder.py   the interface of a recorder
+    cuda.py       the recorder of GPUs: CUDA graphs. `packed/recorder.py` records on CPUs.
+    stepper.py    runs the steps of an epoch, recorded if there is a recorder
 
 CUDA graphs: Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 """

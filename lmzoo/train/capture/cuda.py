@@ -1,4 +1,4 @@
-"""Work recorded as CUDA graphs.
+"""A recorder that uses CUDA graphs.
 
 Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 """
@@ -13,39 +13,40 @@ from lmzoo.train.capture.recorder import RecordingError, Work
 
 
 class CudaGraphs:
-    """Records on a stream of its own; all recordings share one pool of memory.
+    """Records CUDA graphs on a side stream.
 
-    They may: nothing that a step leaves behind lies in the pool.
+    All graphs share one memory pool. This is safe because no result of a step is in the pool.
     """
 
-    warm = 2
-    """The first step makes what is made once, the second shows whether anything waits."""
-    multiple = 4
-    rates = torch.float32
-    does = False
+    warmup_steps = 2
+    """The first step makes lazy allocations; the second shows whether the step synchronises."""
+    length_multiple = 4
+    rate_dtype = torch.float32
+    runs_while_recording = False
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def run(self, work: Work) -> str:
-        """Do the work on the side stream, listening for what waits for the device."""
-        here, mode = torch.cuda.current_stream(self._device), torch.cuda.get_sync_debug_mode()
-        self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream), warnings.catch_warnings(record=True) as said:
+        """Run the work on the side stream; return where it synchronises with the device, or ''."""
+        current = torch.cuda.current_stream(self._device)
+        mode = torch.cuda.get_sync_debug_mode()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             try:
                 work()
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
-        here.wait_stream(self._stream)
-        return waits(said)
+        current.wait_stream(self._stream)
+        return find_synchronisation(caught)
 
     def record(self, work: Work) -> Work:
-        """The work as a CUDA graph. It has not been done yet."""
+        """Capture the work as a CUDA graph without performing it; return the graph's replay."""
         graph = torch.cuda.CUDAGraph()
-        # The outer `stream` puts the current one back even where a capture ends in an error.
+        # The outer `stream` restores the current stream even if the capture fails.
         try:
             with (
                 torch.cuda.stream(self._stream),
@@ -57,13 +58,16 @@ class CudaGraphs:
         return graph.replay
 
 
-def waits(said: Iterable[warnings.WarningMessage]) -> str:
-    """Where work first waited for the device, '' if nowhere; other warnings are said again."""
-    found = ""
-    for one in said:
-        text = str(one.message)
+def find_synchronisation(caught: Iterable[warnings.WarningMessage]) -> str:
+    """Return where the first synchronisation happened, or ''; re-issue unrelated warnings."""
+    reason = ""
+    for warning in caught:
+        text = str(warning.message)
         if "synchronizing CUDA operation" in text:
-            found = found or f"it waits for the device at {Path(one.filename).name}:{one.lineno}"
-        elif "without CUDA graph capture" not in text:  # that it is not yet captured is meant
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return found
+            place = f"{Path(warning.filename).name}:{warning.lineno}"
+            reason = reason or f"it waits for the device at {place}"
+        elif "without CUDA graph capture" not in text:  # expected: the work is not yet captured
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return reason

@@ -1,4 +1,4 @@
-"""What records the operations of a piece of work, and what it is given."""
+"""The interface of a recorder of operations."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -7,36 +7,38 @@ import torch
 from torch import Tensor
 
 Column = Tensor | None
+"""One input of a step: the tokens, the lengths, ...; None if a batch lacks this input."""
 Work = Callable[[], None]
 Step = Callable[..., None]
-"""(rate, *columns) -> nothing: all that it does, it does to what lies there."""
+"""A training step, `step(rate, *columns)`. It changes existing tensors and returns nothing."""
 
 
 @runtime_checkable
 class Recorder(Protocol):
-    """What can record the operations of a piece of work, such as a CUDA graph."""
+    """Records the operations of a function, for example as a CUDA graph."""
 
-    warm: int
-    """Steps of a shape before it is recorded."""
-    multiple: int
-    """Batches are as long as a multiple of so many tokens, so that few shapes come again."""
-    rates: torch.dtype
-    """The type of a learning rate that is a tensor."""
-    does: bool
-    """Whether work is done while it is recorded."""
+    warmup_steps: int
+    """Number of steps of a shape that run normally before one is recorded."""
+    length_multiple: int
+    """Batch lengths are rounded up to a multiple of this, so that there are fewer shapes."""
+    rate_dtype: torch.dtype
+    """The dtype of the tensor that holds the learning rate."""
+    runs_while_recording: bool
+    """Whether `record` also performs the work."""
 
     def run(self, work: Work) -> str:
-        """Do the work as it is; why it cannot be recorded, or ''."""
+        """Run the work normally; return the reason why it cannot be recorded, or ''."""
         ...
 
     def record(self, work: Work) -> Work:
-        """What does the work again, in the same memory.
+        """Record the work; return a function that replays it on the same memory.
 
         Raises:
-            RecordingError: it cannot be recorded; done it is if ever this recorder does it.
+            RecordingError: The work cannot be recorded. If `runs_while_recording`, it was
+                performed nevertheless.
         """
         ...
 
 
 class RecordingError(Exception):
-    """Work that cannot be recorded; the message says why."""
+    """The work cannot be recorded; the message gives the reason."""

@@ -1,4 +1,4 @@
-"""Does the steps of an epoch, recorded where the device or who trains has a recorder."""
+"""Run the training steps of an epoch, recorded and replayed if there is a recorder."""
 
 import contextlib
 import logging
@@ -13,123 +13,129 @@ from lmzoo.train.capture.recorder import Column, Recorder, RecordingError, Step,
 
 LOG = logging.getLogger("lmzoo.train.capture")
 
-MOST = 64
-"""Recordings kept; batches of further shapes are trained as they are."""
+MAX_RECORDINGS = 64
+"""Maximum number of recorded shapes; steps of further shapes run normally."""
 
 
-def recorder(device: torch.device) -> Recorder | None:
-    """What records the steps of any model on this device; None where nothing does."""
+def device_recorder(device: torch.device) -> Recorder | None:
+    """Return the recorder that works for every model on this device; None if there is none."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
 class Stepper:
-    """Does a step for every batch of an epoch, replayed where the device records."""
+    """Runs one training step per batch; records each batch shape and replays it later."""
 
     def __init__(
         self,
         optimiser: torch.optim.Optimizer,
         device: torch.device,
-        what: str,
+        name: str,
         *,
-        piling: bool = False,
-        otherwise: Recorder | None = None,
+        accumulates: bool = False,
+        fallback: Recorder | None = None,
     ) -> None:
-        """`what` is trained, for the log; `piling`: its gradients outlast a step.
+        """Choose the recorder of the device, or `fallback` if the device has none.
 
-        Where nothing records the steps of any model, `otherwise` records this one's.
+        `accumulates`: gradients accumulate over several steps. `name` is for the log.
         """
-        self._optimiser, self._device, self._what = optimiser, device, what
-        self._piling = piling
-        self._recorder = recorder(device) or otherwise
-        self._recorded: dict[Any, tuple[Sequence[Column], Work]] = {}
-        self._seen: Counter[Any] = Counter()
-        self._places: list[int] = []
+        self._optimiser, self._device, self._name = optimiser, device, name
+        self._accumulates = accumulates
+        self._recorder = device_recorder(device) or fallback
+        self._recordings: dict[Any, tuple[Sequence[Column], Work]] = {}
+        self._warmups: Counter[Any] = Counter()
+        self._recorded_addresses: list[int] = []
 
     @property
     def replays(self) -> bool:
-        """Whether steps are recorded, as far as is known."""
+        """Whether steps are recorded and replayed; False once a recording has failed."""
         return self._recorder is not None
 
     @property
-    def multiple(self) -> int:
-        """What the lengths of batches should be multiples of."""
-        return self._recorder.multiple if self._recorder else 1
+    def length_multiple(self) -> int:
+        """Batch lengths should be rounded up to a multiple of this number."""
+        return self._recorder.length_multiple if self._recorder else 1
 
-    def epoch(self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]) -> None:
-        """A step for each batch, `step(rate, *columns)`; a rate is a number or a list of them.
+    def run_epoch(
+        self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]
+    ) -> None:
+        """Call `step(rate, *columns)` for each batch, or replay it.
 
-        It is the same step in every epoch.
+        The step must be the same in every epoch. A rate is a number, or one per pack member.
         """
         if self._recorder is None:
-            self._recorded.clear()
+            self._recordings.clear()
             for rate, columns in zip(rates, batches, strict=True):
                 step(rate, *columns)
             return
-        if self._places != self._where():
-            self._recorded.clear()  # weights or state lie elsewhere than when it was recorded
-        beside = torch.tensor(rates, dtype=self._recorder.rates, device=self._device)
+        if self._recorded_addresses != self._addresses():
+            self._recordings.clear()  # weights or optimiser state were replaced
+        rate_rows = torch.tensor(rates, dtype=self._recorder.rate_dtype, device=self._device)
         with capturable(self._optimiser):
-            for rate, columns in zip(beside.unbind(), batches, strict=True):
-                self._one(step, (rate, *columns))
+            for rate, columns in zip(rate_rows.unbind(), batches, strict=True):
+                self._run_step(step, (rate, *columns))
 
-    def _one(self, step: Step, columns: Sequence[Column]) -> None:
-        if self._recorder is None:  # found out in this epoch
+    def _run_step(self, step: Step, columns: Sequence[Column]) -> None:
+        if self._recorder is None:  # recording failed earlier in this epoch
             step(*columns)
             return
         shape = tuple(None if c is None else (c.shape, c.dtype) for c in columns)
-        if shape not in self._recorded:
-            if self._seen[shape] < self._recorder.warm or len(self._recorded) >= MOST:
-                self._warm(self._recorder, shape, lambda: step(*columns))
+        if shape not in self._recordings:
+            if (
+                self._warmups[shape] < self._recorder.warmup_steps
+                or len(self._recordings) >= MAX_RECORDINGS
+            ):
+                self._warm_up(self._recorder, shape, lambda: step(*columns))
                 return
-            done = self._recorder.does
+            performed = self._recorder.runs_while_recording
             try:
-                self._recorded[shape] = self._record(self._recorder, step, columns)
+                self._recordings[shape] = self._record(self._recorder, step, columns)
             except RecordingError as error:
-                self._give_up(str(error))
-                if not done:
+                self._stop_recording(str(error))
+                if not performed:
                     step(*columns)
                 return
-            if done:
+            if performed:
                 return
-        buffers, replay = self._recorded[shape]
+        buffers, replay = self._recordings[shape]
         for buffer, column in zip(buffers, columns, strict=True):
             if buffer is not None and column is not None:
                 buffer.copy_(column)
         replay()
 
-    def _warm(self, recorder: Recorder, shape: Any, work: Work) -> None:
-        drawn = torch.get_rng_state()
+    def _warm_up(self, recorder: Recorder, shape: Any, work: Work) -> None:
+        """Run the step normally; stop recording if its last warm-up shows a reason."""
+        generator_state = torch.get_rng_state()
         reason = recorder.run(work)
-        self._seen[shape] += 1
-        if not drawn.equal(torch.get_rng_state()):
+        self._warmups[shape] += 1
+        if not generator_state.equal(torch.get_rng_state()):
             reason = reason or "it draws from the host's generator"
-        if reason and self._seen[shape] == recorder.warm:
-            self._give_up(reason)
+        if reason and self._warmups[shape] == recorder.warmup_steps:
+            self._stop_recording(reason)
 
     def _record(
         self, recorder: Recorder, step: Step, columns: Sequence[Column]
     ) -> tuple[Sequence[Column], Work]:
         buffers = [None if column is None else column.clone() for column in columns]
         replay = recorder.record(lambda: step(*buffers))
-        self._places = self._where()
+        self._recorded_addresses = self._addresses()
         return buffers, replay
 
-    def _give_up(self, reason: str) -> None:
-        LOG.warning("the steps of %s are not replayed: %s", self._what, reason)
+    def _stop_recording(self, reason: str) -> None:
+        LOG.warning("the steps of %s are not replayed: %s", self._name, reason)
         self._recorder = None
 
-    def _where(self) -> list[int]:
-        """Where everything lies that outlasts a step."""
+    def _addresses(self) -> list[int]:
+        """Return the addresses of all tensors that a step changes and the next step reads."""
         groups, state = self._optimiser.param_groups, self._optimiser.state
         weights = [weight for group in groups for weight in group["params"]]
-        held = [value for weight in weights for value in state.get(weight, {}).values()]
-        piles = [weight.grad for weight in weights if self._piling and weight.grad is not None]
-        return [tensor.data_ptr() for tensor in (*weights, *held, *piles)]
+        states = [value for weight in weights for value in state.get(weight, {}).values()]
+        gradients = [w.grad for w in weights if self._accumulates and w.grad is not None]
+        return [tensor.data_ptr() for tensor in (*weights, *states, *gradients)]
 
 
 @contextlib.contextmanager
 def capturable(optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """While it lasts, the optimiser counts its steps beside the weights, not on the host."""
+    """Set the optimiser to capturable inside the context: it counts steps on the device."""
     for group in optimiser.param_groups:
         group["capturable"] = True
         for weight in group["params"]:
@@ -139,5 +145,5 @@ def capturable(optimiser: torch.optim.Optimizer) -> Iterator[None]:
     try:
         yield
     finally:
-        for group in optimiser.param_groups:  # as it is written into checkpoints
+        for group in optimiser.param_groups:  # checkpoints contain the value False
             group["capturable"] = False

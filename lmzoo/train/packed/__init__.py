@@ -1,14 +1,15 @@
-"""Many members of one shape trained as one program.
+"""Packed training: train many runs of the same structure as one program.
 
-A step of a small recurrent model is hundreds of tiny operations, each of which costs more
-to start than to do. P members that differ only in numbers (weights, data order, learning
-rate, a cut path) do them together:
+A step of a small recurrent model is hundreds of tiny operations, and each costs more to start than
+to compute. P runs whose models have the same structure (the pack members) differ only in numbers:
+weights, order of the data, learning rate, paths that are cut. One program trains them together:
 
-    shape.py      which members fit together, and which models may
-    rows.py       one row of numbers per member: weights, gradients, optimiser state
-    memory.py     arrays of many members, freed and asked for again at every step
-    tape.py       a step's operations written down, and done again without Python between
-    again.py      how one of them is done again, into the memory that it once wrote
-    arena.py      where that memory lies
-    together.py   an epoch of training and its evaluation, for P members at once
+    compatibility.py   which runs may share a pack, and which models can be packed
+    stacked.py         one row per member of a matrix: weights, gradients, optimiser state
+    adam.py            Adam for all members in one kernel
+    trainer.py         one epoch of training and evaluation for P members
+    recorder.py        records the operations of a step on a CPU, to replay them without Python
+    replay.py          how one operation is replayed into the memory of its recorded result
+    memory_plan.py     where the intermediate results of a replay are stored
+    allocator.py       keeps freed memory in the process
 """

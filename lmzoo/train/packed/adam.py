@@ -1,12 +1,12 @@
-r"""Adam for the rows of all members in one pass.
+r"""Adam and AdamW for all pack members in one kernel.
 
-    g ← min(1, c_p / (‖g‖ + 1e-6)) g                  clipping, each row's own
+    g ← min(1, c_p / (‖g‖ + 1e-6)) g                  clipping, per member
     m ← m + (1 − β₁)(g − m)          v ← β₂ v + (1 − β₂) g²
     x ← x − η_p / (1 − β₁^n) · m / (√(v / (1 − β₂^n)) + ε)
 
-n counts the row's steps. Weight decay λ adds λx to g; decoupled (AdamW), x is first multiplied by
-1 − ηλ. torch's own optimiser takes a learning rate a call, that is, a call for each member; here
-it keeps the state, and lends it.
+n is the number of steps of the member. Weight decay λ adds λx to g; decoupled weight decay (AdamW)
+first multiplies x by 1 − ηλ. torch's fused optimiser takes one learning rate per call, so it
+would need one call per member. Here torch's optimiser only owns the state.
 
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """
@@ -21,10 +21,10 @@ from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
 
 
 class StackedAdam:
-    """Moves what an optimiser with one group and one row for each member would."""
+    """Performs the steps of a torch Adam that has one parameter group per pack member."""
 
     def __init__(self, optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> None:
-        """The optimiser is fresh; the state that it gets is rows of what is made here."""
+        """Give a new optimiser its state; the only parameter of its group p is `values[p]`."""
         self._groups, self._values = optimiser.param_groups, values
         self._steps = torch.zeros(len(values), dtype=torch.float32)
         self._m, self._v = torch.zeros_like(values), torch.zeros_like(values)
@@ -33,8 +33,8 @@ class StackedAdam:
             optimiser.state[group["params"][0]].update(state)
 
     @staticmethod
-    def moves(optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> bool:
-        """Whether this optimiser is Adam or AdamW, over rows that compiled loops take."""
+    def supports(optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> bool:
+        """Whether the optimiser is Adam or AdamW and kernels accept the values."""
         return isinstance(optimiser, torch.optim.Adam) and has_kernels(values)
 
     def step(
@@ -43,11 +43,12 @@ class StackedAdam:
         clips: Float[Tensor, "P"],
         gradients: Float[Tensor, "P N"],
     ) -> None:
-        """Clip and move every row; a clip of infinity does not."""
-        from lmzoo.kernels.cpu.adam import move
+        """Clip the gradients and update every member; a clip of infinity disables clipping."""
+        from lmzoo.kernels.cpu.adam import adam_step
 
-        one, numbers = self._groups[0], torch.float64
-        decays = torch.tensor([group["weight_decay"] for group in self._groups], dtype=numbers)
-        each = as_arrays(torch.as_tensor(rates, dtype=numbers), clips.to(numbers), decays)
+        first, dtype = self._groups[0], torch.float64
+        decays = torch.tensor([group["weight_decay"] for group in self._groups], dtype=dtype)
+        settings = as_arrays(torch.as_tensor(rates, dtype=dtype), clips.to(dtype), decays)
         rows = as_arrays(self._values, gradients, self._m, self._v, self._steps)
-        run_kernel(move, *rows, *each, one["decoupled_weight_decay"], *one["betas"], one["eps"])
+        decoupled = first["decoupled_weight_decay"]
+        run_kernel(adam_step, *rows, *settings, decoupled, *first["betas"], first["eps"])

@@ -1,26 +1,26 @@
-"""Freed memory that stays with the process instead of going back to the system.
+"""Keep freed memory in the process instead of returning it to the system.
 
-A step of many members frees arrays of some megabytes and asks for them again at once. By
-default glibc hands such memory back each time, and the system gives it anew page by
-page, cleared: up to a fifth of the time of such a step. A process then holds on to the
-most that it has used at a time, at most `HELD` of it unused.
+A training step of a pack frees arrays of some megabytes and allocates them again in the next step.
+By default glibc returns such memory, and the system then clears every page that it hands out again:
+up to a fifth of the step. With the settings below a process keeps its peak memory, of which at most
+`MAX_UNUSED` bytes may be unused.
 """
 
 import ctypes
 
-HELD = 1 << 30
-"""Bytes at the end of the heap that may lie unused before they are handed back."""
+MAX_UNUSED = 1 << 30
+"""Unused bytes at the end of the heap above which glibc returns memory."""
 
-LARGEST = 1 << 25
-"""Blocks up to this size come from the heap; glibc takes no larger number."""
+MAX_BLOCK = 1 << 25
+"""Blocks up to this many bytes come from the heap; glibc accepts no larger value."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
-def keep_freed() -> bool:
-    """Ask the C library for it; False where it is none that can be asked."""
+def retain_freed_memory() -> bool:
+    """Configure glibc to retain freed memory; return False if there is no glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # no glibc; on Windows no such handle at all
+    except (AttributeError, OSError, TypeError):  # not glibc; on Windows CDLL(None) fails
         return False
-    return bool(mallopt(_TRIM_THRESHOLD, HELD)) and bool(mallopt(_MMAP_THRESHOLD, LARGEST))
+    return bool(mallopt(_TRIM_THRESHOLD, MAX_UNUSED)) and bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))

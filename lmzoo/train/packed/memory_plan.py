@@ -1,9 +1,9 @@
-"""Where what a recorded step makes for itself lies when it is done again.
+"""Plan where the intermediate results of a recorded step are stored when it is replayed.
 
-Each piece of memory that a step makes is needed from the call that made it to the last that
-reads or writes it. Pieces that are never needed at a time may lie in the same place, as they do
-when memory is freed and asked for again: all of a step's are laid into one block, the arena,
-which stays in the cache better than a place for each.
+An intermediate result is live from the call that allocates it to the last call that reads or
+writes it. Results that are never live at the same time may share memory. The plan gives every
+result an offset in one memory block. The block is smaller than all results together, so more of it
+stays in the cache.
 """
 
 import bisect
@@ -17,96 +17,99 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 ALIGN = 64
-"""Every piece begins at a multiple of so many bytes, as torch's own memory does."""
+"""Offsets are multiples of this number of bytes, as torch's own allocations are."""
 
-Held = Tensor | np.ndarray
-"""What has memory: a tensor, or what a compiled loop sees of one."""
+Buffer = Tensor | np.ndarray
+"""A tensor, or the NumPy view of one that a kernel receives."""
 
 
 @dataclass
-class Piece:
-    """A tensor's memory, made by one call and needed up to another."""
+class Allocation:
+    """The storage of a tensor (`size` in bytes), and the calls between which it is live."""
 
     size: int
-    """Bytes."""
-    made: int
+    first: int
     last: int
     reference: StorageWeakRef
 
 
 class MemoryTrace:
-    """All memory that a step made, by address; nothing of it is freed while this grows."""
+    """The allocations of a recorded step, by address.
+
+    Nothing may be freed while the step is recorded, or addresses would be ambiguous.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[int, Piece] = {}
+        self._allocations: dict[int, Allocation] = {}
         self._addresses: list[int] = []
-        self._elsewhere: set[int] = set()
+        self._external: set[int] = set()
 
-    def used(self, held: Held, call: int) -> None:
-        """A call reads it or writes to it."""
-        start = self.start(held)
+    def add_use(self, buffer: Buffer, call: int) -> None:
+        """Record that a call reads or writes this buffer."""
+        start = self.start_of(buffer)
         if start is not None:
-            self._found[start].last = call
-        elif isinstance(held, Tensor):
-            self._elsewhere.add(held.untyped_storage().data_ptr())
+            self._allocations[start].last = call
+        elif isinstance(buffer, Tensor):
+            self._external.add(buffer.untyped_storage().data_ptr())
 
-    def made(self, tensor: Tensor, call: int) -> None:
-        """A call returned it: new memory, or a view of what it was given."""
+    def add_result(self, tensor: Tensor, call: int) -> None:
+        """Record that a call returned this tensor: a new allocation, or a view of an argument."""
         storage = tensor.untyped_storage()
-        if storage.data_ptr() in self._elsewhere or not storage.nbytes():
+        if storage.data_ptr() in self._external or not storage.nbytes():
             return
-        if storage.data_ptr() not in self._found:
-            reference = StorageWeakRef(storage)
-            self._found[storage.data_ptr()] = Piece(storage.nbytes(), call, call, reference)
+        if storage.data_ptr() not in self._allocations:
+            allocation = Allocation(storage.nbytes(), call, call, StorageWeakRef(storage))
+            self._allocations[storage.data_ptr()] = allocation
             bisect.insort(self._addresses, storage.data_ptr())
-        self.used(tensor, call)
+        self.add_use(tensor, call)
 
-    def kept(self) -> bool:
-        """Whether somebody still holds any of it."""
-        return any(not piece.reference.expired() for piece in self._found.values())
+    def any_alive(self) -> bool:
+        """Whether a reference to any allocation still exists."""
+        return any(not a.reference.expired() for a in self._allocations.values())
 
-    def start(self, held: Held) -> int | None:
-        """The address of the piece that it lies in, if it lies in one."""
-        if isinstance(held, Tensor):
-            start = held.untyped_storage().data_ptr()
-            return start if start in self._found else None
-        address = _address(held)
+    def start_of(self, buffer: Buffer) -> int | None:
+        """Return the address of the allocation that contains the buffer, or None."""
+        if isinstance(buffer, Tensor):
+            start = buffer.untyped_storage().data_ptr()
+            return start if start in self._allocations else None
+        address = _address(buffer)
         i = bisect.bisect_right(self._addresses, address) - 1
-        if i < 0 or not held.size:
+        if i < 0 or not buffer.size:
             return None
         start = self._addresses[i]
-        return start if address < start + self._found[start].size else None
+        return start if address < start + self._allocations[start].size else None
 
-    def laid(self) -> tuple[dict[int, int], int]:
-        """Where each piece goes, by its address, and the bytes of all."""
-        lives = [(piece.size, piece.made, piece.last) for piece in self._found.values()]
-        offsets, size = laid(lives)
-        return dict(zip(self._found, offsets, strict=True)), size
+    def plan(self) -> tuple[dict[int, int], int]:
+        """Return the offset of each allocation, by its address, and the size of the block."""
+        lifetimes = [(a.size, a.first, a.last) for a in self._allocations.values()]
+        offsets, size = plan_offsets(lifetimes)
+        return dict(zip(self._allocations, offsets, strict=True)), size
 
 
-def laid(lives: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
-    """Where to put pieces of (bytes, first call, last call), and the bytes of all.
+def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
+    """Return offsets at which allocations that are live at the same time do not overlap.
 
-    In order of their making, each into the smallest gap between those that are still needed.
+    Allocations (bytes, first call, last call) are placed in the order of their first call, each
+    into the smallest gap between the ones still live. The size of the block is returned as well.
     """
-    offsets = [0] * len(lives)
-    there: list[tuple[int, int, int]] = []  # (offset, end, last call), by offset
+    offsets = [0] * len(lifetimes)
+    live: list[tuple[int, int, int]] = []  # (offset, end, last call), sorted by offset
     size = 0
-    for i in sorted(range(len(lives)), key=lambda i: lives[i][1]):
-        length, made, last = lives[i]
+    for i in sorted(range(len(lifetimes)), key=lambda i: lifetimes[i][1]):
+        length, first, last = lifetimes[i]
         length = -(-length // ALIGN) * ALIGN
-        there = [one for one in there if one[2] >= made]
-        ends = [0, *(end for _, end, _ in there)]
-        gaps = [(begin - end, end) for end, (begin, *_) in zip(ends, there, strict=False)]
+        live = [entry for entry in live if entry[2] >= first]
+        ends = [0, *(end for _, end, _ in live)]
+        gaps = [(begin - end, end) for end, (begin, *_) in zip(ends, live, strict=False)]
         fitting = [gap for gap in gaps if gap[0] >= length]
         offsets[i] = min(fitting)[1] if fitting else ends[-1]
-        bisect.insort(there, (offsets[i], offsets[i] + length, last))
+        bisect.insort(live, (offsets[i], offsets[i] + length, last))
         size = max(size, offsets[i] + length)
     return offsets, size
 
 
 class MemoryBlock:
-    """One block of memory, and what lay in pieces moved to it."""
+    """One block of memory that holds the intermediate results of a replayed step."""
 
     def __init__(self, size: int) -> None:
         self._block = torch.empty(size, dtype=torch.uint8)
@@ -117,17 +120,21 @@ class MemoryBlock:
         """Bytes."""
         return len(self._block)
 
-    def move(self, held: Any, pieces: MemoryTrace, offsets: dict[int, int]) -> Any:
-        """The same shape, strides and type in the arena; what lies in no piece is as it is."""
-        start = pieces.start(held)
+    def relocate(self, buffer: Any, trace: MemoryTrace, offsets: dict[int, int]) -> Any:
+        """Return a buffer of the same shape, strides and type inside the block.
+
+        A buffer that is not part of a recorded allocation is returned unchanged.
+        """
+        start = trace.start_of(buffer)
         if start is None:
-            return held
-        if isinstance(held, Tensor):
-            place = offsets[start] // held.element_size() + held.storage_offset()
-            fresh = torch.empty(0, dtype=held.dtype)
-            return fresh.set_(self._block.untyped_storage(), place, held.shape, held.stride())
-        offset = offsets[start] + _address(held) - start
-        return np.ndarray(held.shape, held.dtype, self._bytes, offset, held.strides)
+            return buffer
+        if isinstance(buffer, Tensor):
+            element = offsets[start] // buffer.element_size() + buffer.storage_offset()
+            relocated = torch.empty(0, dtype=buffer.dtype)
+            storage = self._block.untyped_storage()
+            return relocated.set_(storage, element, buffer.shape, buffer.stride())
+        offset = offsets[start] + _address(buffer) - start
+        return np.ndarray(buffer.shape, buffer.dtype, self._bytes, offset, buffer.strides)
 
 
 def _address(array: np.ndarray) -> int:

@@ -1,17 +1,16 @@
-"""A pack's step recorded on the processor.
+"""Record a training step of a pack on a CPU, and replay it.
 
-    record    the step is done, and every operation of torch and every compiled loop is written
-              down, with what it was given and what it returned
-    replay    those of them that compute, on the same memory, in the same order
+    record    perform the step, and store every torch operation and every kernel call with its
+              arguments and results
+    replay    perform the calls that compute something, in the same order, on the same memory
 
-Between the operations of a few small members there is more Python than arithmetic: `vmap`,
-autograd, hooks, views. All of it is the same at every step of a shape, so it is done once. The
-numbers are the same bits: it is the same operations. What the step makes for itself lies in one
-block of memory (`arena.py`).
+A step of a few small members spends more time in Python (`vmap`, autograd, hooks, views) than in
+arithmetic. The Python part is the same in every step of one batch shape, so it runs only once.
+A replay gives the same bits, because it performs the same operations. Its intermediate results
+share one memory block (`memory_plan.py`).
 
-Members alone are not recorded: their optimisers are torch's, which count steps on the host.
-
-The idea is that of CUDA graphs, see `lmzoo/capture`.
+The idea is that of CUDA graphs, see `lmzoo/train/capture`. Runs that are trained alone are not
+recorded: their torch optimisers count steps in Python.
 """
 
 import functools
@@ -24,124 +23,125 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmzoo.kernels.dispatch import Loop, record_kernels
+from lmzoo.kernels.dispatch import Kernel, record_kernels
 from lmzoo.train.capture.recorder import RecordingError, Work
 from lmzoo.train.packed.memory_plan import MemoryBlock, MemoryTrace
-from lmzoo.train.packed.replay import Operation, leaves, looks, mapped
+from lmzoo.train.packed.replay import Operation, leaves, map_leaves, returns_views
 
 REASONS = {
     torch.Tag.data_dependent_output: "reads numbers",
     torch.Tag.dynamic_output_shape: "makes a shape that depends on numbers",
     torch.Tag.nondeterministic_seeded: "draws",
 }
-"""Operations that are not the same at every step."""
-ROOM = 2
-"""An arena is so many times what its first recording needs; what is not used costs nothing."""
+"""Tags of operations that differ from step to step, and why."""
+HEADROOM = 2
+"""Size of the memory block in units of what the first recording needs; unused pages are free."""
 
 
 class OperationRecorder:
-    """A recorder whose recordings share one memory plan."""
+    """A recorder for CPUs; all its recordings share one memory block."""
 
-    warm = 1
-    multiple = 1
-    rates = torch.float64
-    does = True
+    warmup_steps = 1
+    length_multiple = 1
+    rate_dtype = torch.float64
+    runs_while_recording = True
 
     def __init__(self) -> None:
-        self._arena: MemoryBlock | None = None
+        self._block: MemoryBlock | None = None
 
     def run(self, work: Work) -> str:
-        """Do the work as it is; what is wrong with it comes out when it is recorded."""
+        """Run the work normally; `record` finds out whether it can be recorded."""
         work()
         return ""
 
     def record(self, work: Work) -> Work:
-        """Do the work; what does it again."""
-        tape = _Tape()
-        with tape, record_kernels(tape.listen):
+        """Perform the work; return a function that replays it."""
+        recording = _Recording()
+        with recording, record_kernels(recording.add_kernel):
             work()
-        if tape.reason:
-            raise RecordingError(tape.reason)
-        pieces = tape.pieces
-        offsets, size = pieces.laid()
-        if self._arena is None or self._arena.size < size:
-            self._arena = MemoryBlock(ROOM * size)
-        move = functools.partial(self._arena.move, pieces=pieces, offsets=offsets)
-        again = tape.again(move)
-        tape.calls.clear()
-        if pieces.kept():
+        if recording.reason:
+            raise RecordingError(recording.reason)
+        trace = recording.trace
+        offsets, size = trace.plan()
+        if self._block is None or self._block.size < size:
+            self._block = MemoryBlock(HEADROOM * size)
+        calls = recording.replay_functions(
+            functools.partial(self._block.relocate, trace=trace, offsets=offsets)
+        )
+        recording.calls.clear()
+        if trace.any_alive():
             raise RecordingError("it keeps what it made from one step to the next")
 
         @torch.no_grad()
         def replay() -> None:
-            for one in again:
-                one()
+            for call in calls:
+                call()
 
         return replay
 
 
-@functools.cache
-def _reason(kind: OpOverload) -> str:
-    return next((reason for tag, reason in REASONS.items() if tag in kind.tags), "")
-
-
-def _by_number(kind: OpOverload, given: Any) -> bool:
-    """Whether it takes what numbered places hold, as much as there are numbers."""
-    if kind is not torch.ops.aten.index.Tensor:
-        return False
-    masks = (torch.bool, torch.uint8)
-    return not any(isinstance(one, Tensor) and one.dtype in masks for one in given[1])
-
-
-class _Tape(TorchDispatchMode):
-    """Writes down every operation, and every loop that it is told of."""
+class _Recording(TorchDispatchMode):
+    """Stores every torch operation, and every kernel call that is reported to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[Operation | tuple[Loop, tuple[Any, ...]]] = []
-        self.pieces = MemoryTrace()
-        self.reason = ""
+        self.calls: list[Operation | tuple[Kernel, tuple[Any, ...]]] = []
+        self.trace = MemoryTrace()
+        self.reason = ""  # why the work cannot be replayed
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # torch's compiler is not at work here, and to be imported and told so takes it seconds.
+        # The compiler is not in use, and telling it to skip this mode would import it: seconds.
         return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if looks(func):
+        if returns_views(func):
             return func(*args, **(kwargs or {}))
-        if (reason := _reason(func)) and not _by_number(func, args):
+        if (reason := _reason(func)) and not _is_integer_index(func, args):
             self.reason = self.reason or f"{func} {reason}"
-        found = func(*args, **(kwargs or {}))
-        call = Operation(func, args, kwargs or {}, found)
-        for tensor in call.read:
-            self.pieces.used(tensor, len(self.calls))
-        for tensor in call.made:
-            self.pieces.made(tensor, len(self.calls))
+        result = func(*args, **(kwargs or {}))
+        call = Operation(func, args, kwargs or {}, result)
+        for tensor in call.inputs:
+            self.trace.add_use(tensor, len(self.calls))
+        for tensor in call.outputs:
+            self.trace.add_result(tensor, len(self.calls))
         self.calls.append(call)
-        return found
+        return result
 
-    def listen(self, loop: Loop, given: tuple[Any, ...]) -> None:
-        """A loop is about to run."""
-        for array in leaves(given, np.ndarray):
-            self.pieces.used(array, len(self.calls))
-        self.calls.append((loop, given))
+    def add_kernel(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
+        """Store a kernel call."""
+        for array in leaves(args, np.ndarray):
+            self.trace.add_use(array, len(self.calls))
+        self.calls.append((kernel, args))
 
-    def again(self, move: Callable[[Any], Any]) -> list[Callable[[], object]]:
-        """What does all of it again, on memory that was moved."""
-        found: list[Callable[[], object]] = []
+    def replay_functions(self, relocate: Callable[[Any], Any]) -> list[Callable[[], object]]:
+        """Return one function per call that computes, on relocated buffers."""
+        functions: list[Callable[[], object]] = []
         for call in self.calls:
             if isinstance(call, tuple):
-                loop, given = call
-                moved = mapped(given, np.ndarray, move)
-                found.append(functools.partial(_run, loop, moved))
+                kernel, args = call
+                relocated = map_leaves(args, np.ndarray, relocate)
+                functions.append(functools.partial(_run_kernel, kernel, relocated))
             elif call.computes:
-                found.append(call.moved(move).again())
-        return found
+                functions.append(call.relocated(relocate).replay_function())
+        return functions
 
 
-def _run(loop: Loop, given: tuple[Any, ...]) -> None:
-    if loop(*given) is False:
-        raise IndexError("a word of this batch has no row in the model's tables")
+@functools.cache
+def _reason(op: OpOverload) -> str:
+    return next((reason for tag, reason in REASONS.items() if tag in op.tags), "")
+
+
+def _is_integer_index(op: OpOverload, args: Any) -> bool:
+    """True for `aten.index` with integer indices: the shape of its result is fixed."""
+    if op is not torch.ops.aten.index.Tensor:
+        return False
+    masks = (torch.bool, torch.uint8)
+    return not any(isinstance(index, Tensor) and index.dtype in masks for index in args[1])
+
+
+def _run_kernel(kernel: Kernel, args: tuple[Any, ...]) -> None:
+    if kernel(*args) is False:
+        raise IndexError("a token id of this batch is outside the model's tables")

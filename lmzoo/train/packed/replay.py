@@ -1,4 +1,4 @@
-"""How an operation of torch is done again, into the memory that it once wrote."""
+"""Replay one recorded torch operation into the memory of its recorded result."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 
 aten: Any = torch.ops.aten
 FACTORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}
-"""What says how to make a result, not what is in it."""
+"""Arguments that describe a new tensor, not its content."""
 EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 COPIED = {"clone", "_to_copy"}
@@ -19,113 +19,113 @@ T = TypeVar("T")
 
 
 class Operation:
-    """An operation, what it was given and what it returned."""
+    """One call of a torch operation: its arguments and its result."""
 
     def __init__(
-        self, kind: OpOverload, given: tuple[Any, ...], named: dict[str, Any], found: Any
+        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        self.kind, self.given, self.named, self.found = kind, given, named, found
-        self.read = leaves((given, named), Tensor)
-        """Every tensor that it was given."""
-        self.made = leaves(found, Tensor)
-        """Every tensor that it returned."""
+        self.op, self.args, self.kwargs, self.result = op, args, kwargs, result
+        self.inputs = leaves((args, kwargs), Tensor)
+        """All tensors among the arguments."""
+        self.outputs = leaves(result, Tensor)
+        """All tensors in the result."""
 
     @property
     def computes(self) -> bool:
-        """Whether anything is to be done again: not for views, nor for memory left empty."""
-        if _writes(self.kind):
+        """Whether a replay needs this call; False for views and for uninitialised tensors."""
+        if _mutates(self.op):
             return True
-        there = {tensor.untyped_storage().data_ptr() for tensor in self.read}
-        views = all(tensor.untyped_storage().data_ptr() in there for tensor in self.made)
-        return not views and _name(self.kind) not in EMPTY
+        storages = {tensor.untyped_storage().data_ptr() for tensor in self.inputs}
+        views = all(tensor.untyped_storage().data_ptr() in storages for tensor in self.outputs)
+        return not views and _name(self.op) not in EMPTY
 
-    def moved(self, move: Callable[[Any], Any]) -> "Operation":
-        """The same of tensors elsewhere."""
-        trees = (self.given, self.named, self.found)
-        return Operation(self.kind, *(mapped(tree, Tensor, move) for tree in trees))
+    def relocated(self, relocate: Callable[[Any], Any]) -> "Operation":
+        """Return the operation with `relocate` applied to every tensor."""
+        trees = (self.args, self.kwargs, self.result)
+        return Operation(self.op, *(map_leaves(tree, Tensor, relocate) for tree in trees))
 
-    def again(self) -> Callable[[], object]:
-        """What does it again, to what it returned."""
-        into, name = self.made, _name(self.kind)
-        if _writes(self.kind):
-            return functools.partial(self.kind, *self.given, **self.named)
+    def replay_function(self) -> Callable[[], object]:
+        """Return a function that performs the operation again and writes into `outputs`."""
+        outputs, name = self.outputs, _name(self.op)
+        if _mutates(self.op):
+            return functools.partial(self.op, *self.args, **self.kwargs)
         if name in FILLED:
-            return functools.partial(aten.fill_.Scalar, into[0], FILLED[name])
+            return functools.partial(aten.fill_.Scalar, outputs[0], FILLED[name])
         if name in COPIED:
-            return functools.partial(aten.copy_.default, into[0], self.given[0])
-        if found := _into(self.kind):
-            kind, outs = found
-            if len(outs) == len(into):
-                named = {key: value for key, value in self.named.items() if key not in FACTORY}
-                results = dict(zip(outs, into, strict=True))
-                return functools.partial(kind, *self.given, **named, **results)
-        return self._copied
+            return functools.partial(aten.copy_.default, outputs[0], self.args[0])
+        if variant := _out_variant(self.op):
+            op, out_names = variant
+            if len(out_names) == len(outputs):
+                kwargs = {key: value for key, value in self.kwargs.items() if key not in FACTORY}
+                out_kwargs = dict(zip(out_names, outputs, strict=True))
+                return functools.partial(op, *self.args, **kwargs, **out_kwargs)
+        return self._compute_and_copy
 
-    def _copied(self) -> None:
-        found = leaves(self.kind(*self.given, **self.named), Tensor)
-        for old, new in zip(self.made, found, strict=True):
-            old.copy_(new)
+    def _compute_and_copy(self) -> None:
+        results = leaves(self.op(*self.args, **self.kwargs), Tensor)
+        for output, result in zip(self.outputs, results, strict=True):
+            output.copy_(result)
 
 
 def leaves(tree: Any, kind: type[T]) -> list[T]:
-    """All of a kind in nested tuples, lists and dictionaries."""
+    """Return all instances of a type in nested tuples, lists and dictionaries."""
     if isinstance(tree, kind):
         return [tree]
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):
         return []
-    return [leaf for one in tree for leaf in leaves(one, kind)]
+    return [leaf for subtree in tree for leaf in leaves(subtree, kind)]
 
 
-def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """The same nesting with all of a kind changed."""
+def map_leaves(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """Return the same tree with the function applied to all instances of a type."""
     if isinstance(tree, kind):
-        return change(tree)
+        return function(tree)
     if isinstance(tree, dict):
-        return {key: mapped(one, kind, change) for key, one in tree.items()}
+        return {key: map_leaves(value, kind, function) for key, value in tree.items()}
     if isinstance(tree, tuple | list):
-        made = [mapped(one, kind, change) for one in tree]
-        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+        items = [map_leaves(item, kind, function) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     return tree
 
 
-def _arguments(kind: OpOverload) -> list[Any]:
-    return kind._schema.arguments
+@functools.cache
+def returns_views(op: OpOverload) -> bool:
+    """Whether every result is a view of an argument, so that no memory is read or written."""
+    returns = op._schema.returns
+    return bool(returns) and all(value.alias_info for value in returns) and not _mutates(op)
+
+
+def _arguments(op: OpOverload) -> list[Any]:
+    return op._schema.arguments
 
 
 @functools.cache
-def _name(kind: OpOverload) -> str:
-    return kind._schema.name.removeprefix("aten::")
+def _name(op: OpOverload) -> str:
+    return op._schema.name.removeprefix("aten::")
 
 
 @functools.cache
-def looks(kind: OpOverload) -> bool:
-    """Whether all that it returns are views of what it is given: no memory is read or written."""
-    returns = kind._schema.returns
-    return bool(returns) and all(one.alias_info for one in returns) and not _writes(kind)
+def _mutates(op: OpOverload) -> bool:
+    """Whether the operation writes to an argument."""
+    return any(arg.alias_info and arg.alias_info.is_write for arg in _arguments(op))
 
 
 @functools.cache
-def _writes(kind: OpOverload) -> bool:
-    """Whether it writes to what it is given."""
-    return any(one.alias_info and one.alias_info.is_write for one in _arguments(kind))
-
-
-@functools.cache
-def _into(kind: OpOverload) -> tuple[OpOverload, list[str]] | None:
-    """The same operation into given memory, and what that is called; None if there is none."""
-    asked = [(one.name, str(one.type)) for one in _arguments(kind) if one.name not in FACTORY]
-    for name in kind.overloadpacket.overloads():
-        other = getattr(kind.overloadpacket, name)
-        outs = [one.name for one in _arguments(other) if one.is_out]
-        rest = [one for one in _arguments(other) if not one.is_out]
-        known = [(one.name, str(one.type)) for one in rest]
-        spare = [one for one in rest if (one.name, str(one.type)) not in asked]
+def _out_variant(op: OpOverload) -> tuple[OpOverload, list[str]] | None:
+    """Return the overload that writes to given tensors, and the names of these arguments."""
+    required = [(arg.name, str(arg.type)) for arg in _arguments(op) if arg.name not in FACTORY]
+    for overload in op.overloadpacket.overloads():
+        variant = getattr(op.overloadpacket, overload)
+        out_names = [arg.name for arg in _arguments(variant) if arg.is_out]
+        inputs = [arg for arg in _arguments(variant) if not arg.is_out]
+        accepted = [(arg.name, str(arg.type)) for arg in inputs]
+        extra = [arg for arg in inputs if (arg.name, str(arg.type)) not in required]
         if (
-            outs
-            and all(one in known for one in asked)
-            and all(o.has_default_value() for o in spare)
+            out_names
+            and all(arg in accepted for arg in required)
+            and all(arg.has_default_value() for arg in extra)
         ):
-            return other, outs
+            return variant, out_names
     return None

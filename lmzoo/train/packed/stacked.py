@@ -1,12 +1,12 @@
-"""One row of numbers per member: weights, gradients and the optimiser's state.
+"""Stacked parameters: weights, gradients and optimiser state of all pack members.
 
-    row p = [ θ_1 of member p | θ_2 | ... ]       all of P members: (P, N)
+    row p of a (P, N) matrix = [ θ_1 of member p | θ_2 of member p | ... ]
 
-A parameter of all members is a slice of the columns, so the gradient's norm, clipping
-and the optimiser work on whole rows, with torch's own optimiser and one parameter group
-per member, or with its state (`adam.py`). A parameter that a member lacks (a cut path) is
-a zero whose gradient is kept at zero. Rows are made from trainings and written back to
-them: what lies on disk is the same as if nothing had been fused.
+One parameter of all members is a slice of columns. The gradient norm, clipping and the optimiser
+work on whole rows: torch's optimiser with one parameter group per member, or `adam.py`, which uses
+its state. A parameter that a member lacks (a cut path) is zero, and its gradient is kept at zero.
+The rows are read from the trainings and written back to them, so checkpoints do not show that a
+training was packed.
 """
 
 import math
@@ -23,24 +23,24 @@ from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.trainer import Training
 
 ALIGN = 16
-"""Every parameter starts at a multiple of so many numbers, that is, of a cache line."""
+"""Every parameter starts at a multiple of this number of elements: a cache line."""
 
 
 class Layout:
-    """Where each parameter of the host stands in a row."""
+    """The columns of each parameter of the template model."""
 
-    def __init__(self, host: nn.Module) -> None:
-        self.shapes = {name: p.shape for name, p in host.named_parameters()}
+    def __init__(self, template: nn.Module) -> None:
+        self.shapes = {name: p.shape for name, p in template.named_parameters()}
         self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
 
     @property
     def length(self) -> int:
-        """N."""
+        """N, the number of columns."""
         return sum(self.widths)
 
-    def stacked(self, rows: Float[Tensor, "P N"]) -> dict[str, Tensor]:
-        """Every parameter of all members, member first, where it stands in the rows."""
-        columns = rows.split(self.widths, dim=1)
+    def views(self, matrix: Float[Tensor, "P N"]) -> dict[str, Tensor]:
+        """Return a view (P, *shape) of the matrix for each parameter, by its name."""
+        columns = matrix.split(self.widths, dim=1)
         return {
             name: column[:, : math.prod(shape)].view(-1, *shape)
             for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
@@ -48,28 +48,30 @@ class Layout:
 
 
 class StackedParameters:
-    """The numbers of P trainings, and the optimiser that moves them."""
+    """The parameters of P trainings in one matrix, with their gradients and their optimiser."""
 
-    def __init__(self, trainings: Sequence[Training], host: nn.Module) -> None:
-        # Not kept alive: a training may hold what these rows belong to.
+    def __init__(self, trainings: Sequence[Training], template: nn.Module) -> None:
+        """Copy the state of the trainings, whose models have the template's parameters or fewer."""
+        # Weak references, because a training may own the `PackedTrainer` that owns this object.
         self._trainings = [weakref.ref(training) for training in trainings]
-        self.layout = Layout(host)
+        self.layout = Layout(template)
         self.values = torch.zeros(len(trainings), self.layout.length)
         self.gradients = torch.zeros_like(self.values)
-        self.weights = self.layout.stacked(self.values)
-        """Every parameter of all members; a loss is made of these."""
+        self.weights = self.layout.views(self.values)
+        """Every parameter, (P, *shape), by name; the loss is a function of these."""
         for weight in self.weights.values():
             weight.requires_grad_()
-        self._slopes = list(self.layout.stacked(self.gradients).values())
-        each = [dict(training.model.named_parameters()) for training in trainings]
-        self._there = [
-            (name, p, parameters[name])
+        self._gradient_views = list(self.layout.views(self.gradients).values())
+        parameters = [dict(training.model.named_parameters()) for training in trainings]
+        self._entries = [
+            (name, p, own[name])
             for name in self.layout.shapes
-            for p, parameters in enumerate(each)
-            if name in parameters
+            for p, own in enumerate(parameters)
+            if name in own
         ]
-        self.moved = self._moved()
-        """One where a member has a parameter, zero where it lacks it; None if none lacks any."""
+        """(name, member, parameter) of every parameter that a member has."""
+        self.mask = self._make_mask()
+        """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
         for row, gradient in zip(self._rows, self.gradients, strict=True):
             row.grad = gradient
@@ -78,95 +80,100 @@ class StackedParameters:
             for row, t in zip(self._rows, trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
-        compiled = StackedAdam.moves(self.optimiser, self.values)
-        self.adam = StackedAdam(self.optimiser, self.values) if compiled else None
+        supported = StackedAdam.supports(self.optimiser, self.values)
+        self.adam = StackedAdam(self.optimiser, self.values) if supported else None
         self.read()
 
     @property
     def trainings(self) -> list[Training]:
-        """Whose numbers these are; somebody else has to keep them."""
-        found = [training for one in self._trainings if (training := one()) is not None]
-        assert len(found) == len(self._trainings), "members of this company are gone"
-        return found
+        """The trainings, which the caller must keep alive."""
+        trainings = [training for ref in self._trainings if (training := ref()) is not None]
+        assert len(trainings) == len(self._trainings), "a pack member was deleted"
+        return trainings
 
     def belong_to(self, trainings: Sequence[Training]) -> bool:
-        """Whether these are theirs, in this order."""
-        held = [one() for one in self._trainings]
-        return len(held) == len(trainings) and all(map(operator.is_, held, trainings))
+        """Whether the rows are those of these trainings, in this order."""
+        own = [ref() for ref in self._trainings]
+        return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
 
-    def differentiate(self, loss: Float[Tensor, ""], *, pile: bool) -> None:
-        """Put the loss's gradients in place of those that are there, or `pile` them on these."""
-        found = torch.autograd.grad(loss, list(self.weights.values()), materialize_grads=True)
-        (_add if pile else _copy)(self._slopes, list(found))
-        if self.moved is not None:
-            self.gradients *= self.moved
+    def differentiate(self, loss: Float[Tensor, ""], *, accumulate: bool) -> None:
+        """Compute the gradients of the loss; add them to the present ones if `accumulate`."""
+        gradients = torch.autograd.grad(loss, list(self.weights.values()), materialize_grads=True)
+        (_add if accumulate else _copy)(self._gradient_views, list(gradients))
+        if self.mask is not None:
+            self.gradients *= self.mask
 
     @torch.no_grad()
     def read(self) -> None:
-        """Take in weights and optimiser state of the trainings, into the same memory."""
-        _copy(self._parts(self.values), [parameter for *_, parameter in self._there])
-        # All parameters of a training have made the same steps; one that is fresh stays fresh.
+        """Copy weights and optimiser state from the trainings, without new allocations."""
+        _copy(self._parts(self.values), [parameter for *_, parameter in self._entries])
+        # All parameters of a training have made the same number of steps, or none has state yet.
         states = self._states()
-        going = {p: state for (_, p, _), state in zip(self._there, states, strict=True) if state}
-        for key in next(iter(going.values()), {}):
-            found = torch.zeros_like(self.values)
+        started = {
+            p: state for (_, p, _), state in zip(self._entries, states, strict=True) if state
+        }
+        for key in next(iter(started.values()), {}):
+            matrix = torch.zeros_like(self.values)
             if key != "step":
-                pairs = list(zip(self._parts(found), states, strict=True))
-                _copy([part for part, one in pairs if one], [one[key] for _, one in pairs if one])
-            for p, state in going.items():
-                held = self.optimiser.state[self._rows[p]]
-                value = state[key] if key == "step" else found[p]
-                held[key] = held[key].copy_(value) if key in held else value.clone()
-        for p in set(range(len(self._rows))) - going.keys():
+                pairs = list(zip(self._parts(matrix), states, strict=True))
+                _copy([part for part, s in pairs if s], [s[key] for _, s in pairs if s])
+            for p, state in started.items():
+                row_state = self.optimiser.state[self._rows[p]]
+                value = state[key] if key == "step" else matrix[p]
+                if key in row_state:
+                    row_state[key].copy_(value)
+                else:
+                    row_state[key] = value.clone()
+        for p in set(range(len(self._rows))) - started.keys():
             for value in self.optimiser.state.get(self._rows[p], {}).values():
-                value.zero_()  # of rows that had gone on before their training began again
+                value.zero_()  # the training was reset to its start
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """Hand weights and optimiser state back to the trainings, each its own copy."""
+        """Copy weights and optimiser state to the trainings."""
         for group, training in zip(self.optimiser.param_groups, self.trainings, strict=True):
             assert training.optimiser is not None
             training.optimiser.param_groups[0]["lr"] = group["lr"]
-        given = self._parts(self.values)
-        into: list[Tensor] = [parameter for *_, parameter in self._there]
-        held = [self.optimiser.state[row] for row in self._rows]
+        sources = self._parts(self.values)
+        targets: list[Tensor] = [parameter for *_, parameter in self._entries]
+        row_states = [self.optimiser.state[row] for row in self._rows]
         states = self._states()
-        for key in held[0]:
-            values = [state[key] for state in held]
+        for key in row_states[0]:
+            values = [state[key] for state in row_states]
             if key == "step":
-                parts = [values[p] for _, p, _ in self._there]
+                parts = [values[p] for _, p, _ in self._entries]
             else:
                 parts = self._parts(torch.stack(values))
             for state, part in zip(states, parts, strict=True):
                 if key not in state:
                     state[key] = torch.empty_like(part)
-                into.append(state[key])
-            given += parts
-        _copy(into, given)
+                targets.append(state[key])
+            sources += parts
+        _copy(targets, sources)
 
-    def _moved(self) -> Float[Tensor, "P N"] | None:
-        if len(self._there) == len(self.trainings) * len(self.layout.shapes):
+    def _make_mask(self) -> Float[Tensor, "P N"] | None:
+        if len(self._entries) == len(self.trainings) * len(self.layout.shapes):
             return None
-        moved = torch.zeros_like(self.values)
-        for part in self._parts(moved):
+        mask = torch.zeros_like(self.values)
+        for part in self._parts(mask):
             part.fill_(1)
-        return moved
+        return mask
 
-    def _parts(self, rows: Float[Tensor, "P N"]) -> list[Tensor]:
-        """The parts of rows that are the trainings' parameters, in the order of these."""
-        columns = {name: column.unbind() for name, column in self.layout.stacked(rows).items()}
-        return [columns[name][p] for name, p, _ in self._there]
+    def _parts(self, matrix: Float[Tensor, "P N"]) -> list[Tensor]:
+        """Return the view of the matrix for each parameter in `_entries`."""
+        columns = {name: view.unbind() for name, view in self.layout.views(matrix).items()}
+        return [columns[name][p] for name, p, _ in self._entries]
 
     def _states(self) -> list[dict[str, Tensor]]:
-        """What the trainings' optimisers hold of each parameter; of a fresh one nothing yet."""
+        """Return the optimiser state of each parameter in `_entries`; empty before a first step."""
         states = [training.optimiser.state for training in self.trainings if training.optimiser]
-        return [states[p][parameter] for _, p, parameter in self._there]
+        return [states[p][parameter] for _, p, parameter in self._entries]
 
 
-def _copy(into: list[Tensor], given: list[Tensor]) -> None:
-    """All in one call: a call for each would take several times as long as the copies."""
-    torch._foreach_copy_(into, given)  # pyright: ignore[reportPrivateImportUsage]
+def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy all tensors in one call; separate calls would take several times as long."""
+    torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def _add(into: list[Tensor], given: list[Tensor]) -> None:
-    torch._foreach_add_(into, given)  # pyright: ignore[reportPrivateImportUsage]
+def _add(targets: list[Tensor], sources: list[Tensor]) -> None:
+    torch._foreach_add_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]

@@ -1,11 +1,11 @@
-"""An epoch for P members as one program, and the same checkpoint for each as alone.
+"""Train P pack members as one program; each gets the same checkpoint as if trained alone.
 
     L_p = loss of member p on its own batch        Σ_p L_p is differentiated once
-    g_p = ∂L_p / ∂θ_p                              as no other L depends on θ_p
+    g_p = ∂L_p / ∂θ_p                              because no other L depends on θ_p
 
-Each member sees its own order of the data, a function of its (seed, epoch) alone; a
-batch is as wide as the longest of the members' sequences, and padding changes nothing.
-What one member's numbers do, a NaN too, no other member's rows can see.
+Each member has its own order of the data, a function of its (seed, epoch) alone. A batch is as
+wide as the longest sequence of any member; padding does not change results. The numbers of one
+member, a NaN included, never reach the rows of another.
 
 Horizontal fusion: Wang et al. 2021 (arXiv:2102.02344).
 """
@@ -25,171 +25,179 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
-from lmzoo.train.evaluate import Losses, losses
-from lmzoo.train.packed.allocator import keep_freed
+from lmzoo.train.evaluate import Losses, compute_losses
+from lmzoo.train.packed.allocator import retain_freed_memory
+from lmzoo.train.packed.compatibility import make_functional, pack_key, template_model
 from lmzoo.train.packed.recorder import OperationRecorder
-from lmzoo.train.packed.shapes import as_function, host_of, shape
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate
-from lmzoo.train.trainer import Training, epoch_record, loss_of
+from lmzoo.train.trainer import Training, compute_loss, epoch_record
 
-EVALUATED = 2000
-"""Sequences of all members scored at a time: many more would leave the cache."""
-LEAST = 100
-"""Sequences of each member at a time, however many members there are."""
+EVALUATION_BATCH = 2000
+"""Sequences of all members evaluated at a time; many more would exceed the cache."""
+MIN_EVALUATION_BATCH = 100
+"""Minimum number of sequences per member evaluated at a time."""
 
 
 def fit_packed(
     trainings: Sequence[Training], corpus: Corpus, epochs: int
 ) -> Iterator[list[Training]]:
-    """Train all up to `epochs` epochs each, yielding after each epoch those that went on.
+    """Train all members until each has done `epochs` epochs in total, or its loss is not finite.
 
-    Each one's new record is its `record`; members may have begun at different epochs.
+    Members may start at different epochs. After each epoch, the function yields the trainings that
+    took part; each has a new `record`.
     """
-    while going := [t for t in trainings if t.epoch < epochs and not t.diverged]:
-        train_packed_epoch(going, corpus)
-        yield going
+    while active := [t for t in trainings if t.epoch < epochs and not t.diverged]:
+        train_packed_epoch(active, corpus)
+        yield active
 
 
 def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Record]:
-    """One epoch of each member, and its record; all are of one shape and none has diverged."""
-    shapes = {shape(t.model.config, t.recipe) for t in trainings}
-    assert len(shapes) == 1, f"members of {len(shapes)} shapes"
-    keep_freed()
+    """Train members of equal pack keys, none of them diverged, for one epoch; return records."""
+    keys = {pack_key(t.model.config, t.recipe) for t in trainings}
+    assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
+    retain_freed_memory()
     start = time.perf_counter()
     with device_scope(trainings[0].model):
-        company = PackedTrainer.of(trainings)
-        means = company.train(corpus.train)
-        company.rows.write_back()
+        trainer = PackedTrainer.for_trainings(trainings)
+        means = trainer.train_epoch(corpus.train)
+        trainer.stacked.write_back()
         seconds = (time.perf_counter() - start) / len(trainings)
-        valid = _evaluate(company.rows, company.host, corpus.valid.to(company.device))
-    for training, mean, one in zip(trainings, means, valid, strict=True):
+        valid = _evaluate(trainer.stacked, trainer.template, corpus.valid.to(trainer.device))
+    for training, mean, losses in zip(trainings, means, valid, strict=True):
         training.epoch += 1
-        kept = one if math.isfinite(mean) else None
-        training.take(epoch_record(training, mean, kept, seconds, corpus.train.scored))
+        finite = losses if math.isfinite(mean) else None
+        record = epoch_record(training, mean, finite, seconds, corpus.train.num_scored)
+        training.add_record(record)
     return [t.record for t in trainings]
 
 
 class PackedTrainer:
-    """Members that are trained as one program, and the step that moves them all."""
+    """The stacked parameters of a pack, and the step that trains all its members."""
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self.device = device_of(trainings[0].model)
-        self.host = host_of(trainings[0].model)
-        self.rows = StackedParameters(trainings, self.host)
+        self.template = template_model(trainings[0].model)
+        self.stacked = StackedParameters(trainings, self.template)
         self.recipe = trainings[0].recipe
         self.total = torch.zeros(len(trainings), dtype=torch.float64)
+        """The objective of each member, summed over all tokens of the epoch so far."""
         self._clips = torch.tensor([t.recipe.clip or math.inf for t in trainings])
-        self._objective = vmap(as_function(self.host))
-        what = f"{len(trainings)} members of {self.host.name}"
-        compiled = self.rows.adam is not None and self.recipe.accumulate is Accumulate.STEP
-        tapes = OperationRecorder() if compiled else None
-        self.stepper = Stepper(self.rows.optimiser, self.device, what, otherwise=tapes)
+        self._objective = vmap(make_functional(self.template))
+        self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
+        # Other optimisers count their steps in Python, so a replay would not count them.
+        self._adam = None if self._accumulates else self.stacked.adam
+        name = f"{len(trainings)} members of {self.template.name}"
+        recorder = OperationRecorder() if self._adam else None
+        self.stepper = Stepper(self.stacked.optimiser, self.device, name, fallback=recorder)
 
     @staticmethod
-    def of(trainings: Sequence[Training]) -> "Company":
-        """The company that they were in before, where steps are replayed; else a new one."""
-        known = trainings[0].packed_trainer
-        if isinstance(known, PackedTrainer) and known.rows.belong_to(trainings):
-            known.rows.read()
-            return known
-        found = PackedTrainer(list(trainings))
-        for training in trainings:
-            training.packed_trainer = None  # one that they were in before holds its memory
-        if found.stepper.replays:
-            trainings[0].packed_trainer = found
-        return found
+    def for_trainings(trainings: Sequence[Training]) -> "PackedTrainer":
+        """Return the trainer that these members had before, or a new one.
 
-    def train(self, data: Sequences) -> list[float]:
-        """One pass over the data; each member's mean loss per token while it went."""
-        self.host.train()
+        A trainer is kept only if it replays steps; its first member owns it.
+        """
+        known = trainings[0].packed_trainer
+        if isinstance(known, PackedTrainer) and known.stacked.belong_to(trainings):
+            known.stacked.read()
+            return known
+        trainer = PackedTrainer(list(trainings))
+        for training in trainings:
+            training.packed_trainer = None  # frees the memory of the previous trainer
+        if trainer.stepper.replays:
+            trainings[0].packed_trainer = trainer
+        return trainer
+
+    def train_epoch(self, data: Sequences) -> list[float]:
+        """Train for one epoch; return each member's mean negative objective per token."""
+        self.template.train()
         self.total.zero_()
-        self.rows.gradients.zero_()
-        trainings = self.rows.trainings
+        self.stacked.gradients.zero_()
+        trainings = self.stacked.trainings
         orders = [
             epoch_batches(data.lengths, self.recipe.batch, seed=t.seed, epoch=t.epoch)
             for t in trainings
         ]
-        sides = [_of_one_size(chosen) for chosen in zip(*orders, strict=True)]
-        rates = [[t.rate_at(t.steps + i + 1) for t in trainings] for i in range(len(sides))]
-        self.stepper.epoch(self.step, rates, self._batches(data, sides))
+        batches = [_stack_rows(rows) for rows in zip(*orders, strict=True)]
+        rates = [[t.learning_rate(t.steps + i + 1) for t in trainings] for i in range(len(batches))]
+        self.stepper.run_epoch(self.step, rates, self._columns(data, batches))
         for training, group, rate in zip(
-            trainings, self.rows.optimiser.param_groups, rates[-1], strict=True
+            trainings, self.stacked.optimiser.param_groups, rates[-1], strict=True
         ):
-            training.steps += len(sides)
+            training.steps += len(batches)
             group["lr"] = rate
-        return (-self.total / data.scored).tolist()
+        return (-self.total / data.num_scored).tolist()
 
-    def _batches(
-        self, data: Sequences, sides: Sequence[tuple[Tensor, Tensor | None]]
+    def _columns(
+        self, data: Sequences, batches: Sequence[tuple[Tensor, Tensor | None]]
     ) -> Iterator[tuple[Tensor | None, ...]]:
-        trim, multiple = not self.host.leaks, self.stepper.multiple
-        kept = [None if one is None else one.to(self.device) for _, one in sides]
-        order = [filled.flatten() for filled, _ in sides]
-        batches = iter_batches(data, order, self.device, trim=trim, multiple=multiple)
-        for batch, (filled, _), one in zip(batches, sides, kept, strict=True):
-            columns = (batch.tokens, batch.lengths, *batch.given)
-            yield one, *(column.unflatten(0, filled.shape) for column in columns)
+        """Yield the arguments of `step` after the learning rates."""
+        trim, multiple = not self.template.leaks, self.stepper.length_multiple
+        masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
+        order = [rows.flatten() for rows, _ in batches]
+        gathered = iter_batches(data, order, self.device, trim=trim, multiple=multiple)
+        for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
+            columns = (batch.tokens, batch.lengths, *batch.sources)
+            yield mask, *(column.unflatten(0, rows.shape) for column in columns)
 
     def step(
         self,
         rates: Sequence[float] | Float[Tensor, "P"],
-        kept: Bool[Tensor, "P B"] | None,
+        mask: Bool[Tensor, "P B"] | None,
         tokens: Int[Tensor, "P B T"],
         lengths: Int[Tensor, "P B"],
-        *given: Tensor,
+        *sources: Tensor,
     ) -> None:
-        """Move every member, each by its own batch; what is not `kept` fills a batch up."""
-        with device_scope(self.host):
-            raised = self._objective(self.rows.weights, tokens, lengths, *given)
-        if kept is not None:
-            raised, lengths = raised.where(kept[..., None], 0.0), lengths.where(kept, 1)
-        self.rows.differentiate(
-            loss_of(raised, lengths, self.recipe.loss).sum(),
-            pile=self.recipe.accumulate is Accumulate.EPOCH,
-        )
-        self.total += raised.detach().double().sum((1, 2))
-        self._move(rates)
+        """Train each member on its own batch; sequences where `mask` is False do not count."""
+        with device_scope(self.template):
+            objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
+        if mask is not None:
+            objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
+        loss = compute_loss(objective, lengths, self.recipe.loss).sum()
+        self.stacked.differentiate(loss, accumulate=self._accumulates)
+        self.total += objective.detach().double().sum((1, 2))
+        self._update(rates)
 
-    def _move(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
-        """Clip and move every member."""
-        rows = self.rows
-        if rows.adam is not None and self.recipe.accumulate is Accumulate.STEP:
-            rows.adam.step(rates, self._clips, rows.gradients)
+    def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
+        """Clip the gradients and update all members."""
+        stacked = self.stacked
+        if self._adam is not None:
+            self._adam.step(rates, self._clips, stacked.gradients)
             return
-        norms = torch.linalg.vector_norm(rows.gradients, dim=1)
-        rows.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
-        for rate, group in zip(rates, rows.optimiser.param_groups, strict=True):
+        norms = torch.linalg.vector_norm(stacked.gradients, dim=1)
+        stacked.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        for rate, group in zip(rates, stacked.optimiser.param_groups, strict=True):
             group["lr"] = rate
-        rows.optimiser.step()
+        stacked.optimiser.step()
 
 
-def _of_one_size(
-    chosen: Sequence[Int[Tensor, "_"]],
+def _stack_rows(
+    batches: Sequence[Int[Tensor, "_"]],
 ) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
-    """The members' batches side by side: at other epochs the one short batch comes at other times.
+    """Stack the row indices of the members' batches; return a mask of the valid ones.
 
-    It is filled up with its own first sequence, and what is kept says what is no filling;
-    None where there is none.
+    At different epochs, the last and smaller batch of each member comes at a different step. It
+    is padded with its own first sequence. The mask is None if no batch is padded.
     """
-    sizes = [len(one) for one in chosen]
+    sizes = [len(rows) for rows in batches]
     if min(sizes) == max(sizes):
-        return torch.stack(list(chosen)), None
-    filled = [torch.cat([one, one[:1].expand(max(sizes) - len(one))]) for one in chosen]
+        return torch.stack(list(batches)), None
+    padded = [torch.cat([rows, rows[:1].expand(max(sizes) - len(rows))]) for rows in batches]
     ends = torch.tensor(sizes, device="cpu")[:, None]
-    return torch.stack(filled), torch.arange(max(sizes), device="cpu") < ends
+    return torch.stack(padded), torch.arange(max(sizes), device="cpu") < ends
 
 
 @torch.no_grad()
-def _evaluate(rows: StackedParameters, host: LanguageModel, part: Sequences) -> list[Losses]:
-    """Every member's losses on the same sequences."""
+def _evaluate(stacked: StackedParameters, template: LanguageModel, part: Sequences) -> list[Losses]:
+    """Return the losses of every member on the same sequences."""
     score = vmap(
-        as_function(host.eval(), "log_prob"), in_dims=(0, None, None, *[None] * len(part.given))
+        make_functional(template.eval(), "log_prob"),
+        in_dims=(0, None, None, *[None] * len(part.sources)),
     )
-    nll = torch.empty(len(rows.values), len(part), dtype=torch.float64, device="cpu")
-    each = max(LEAST, EVALUATED // len(nll))
-    for chosen in part.lengths.argsort(stable=True).split(each):
-        some = gather_batch(part, chosen, trim=not host.leaks)
-        scores = score(rows.weights, some.tokens, some.lengths, *some.given)
-        nll[:, chosen.cpu()] = -scores.double().sum(2).cpu()
-    return [losses(one, part.lengths) for one in nll]
+    nll = torch.empty(len(stacked.values), len(part), dtype=torch.float64, device="cpu")
+    size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(nll))
+    for rows in part.lengths.argsort(stable=True).split(size):
+        batch = gather_batch(part, rows, trim=not template.leaks)
+        scores = score(stacked.weights, batch.tokens, batch.lengths, *batch.sources)
+        nll[:, rows.cpu()] = -scores.double().sum(2).cpu()
+    return [compute_losses(member_nll, part.lengths) for member_nll in nll]

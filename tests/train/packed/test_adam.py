@@ -1,4 +1,4 @@
-"""Adam for all rows at once takes the steps that torch's takes of each."""
+"""One Adam step for all members equals torch's step of each member."""
 
 import math
 
@@ -13,9 +13,9 @@ P, N = 5, 37
 RATES = [1e-3, 1e-2, 0.1, 3e-2, 1e-2]
 CLIPS = [1.0, math.inf, 0.125, 1e9, 2.0]
 DECAYS = [0.0, 0.1, 0.01, 0.0, 0.3]
-BEFORE = [0, 0, 4, 0, 2]
-"""Steps that each row made before they came together."""
-CLOSE = {torch.float32: 1e-6, torch.float64: 1e-13}
+STEPS_BEFORE = [0, 0, 4, 0, 2]
+"""Steps that each row made alone before it was stacked."""
+TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 
 def _groups(rows):
@@ -31,39 +31,40 @@ def _step(row, optimiser, gradient, clip):
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
-@pytest.mark.parametrize("numbers", CLOSE, ids=str)
-def test_rows_move_as_torch_moves_them(kind, numbers):
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_every_row_makes_the_steps_of_torch(kind, dtype):
     recipe = Recipe(optimiser=kind)
     torch.manual_seed(0)
-    alone = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=numbers)]
-    optimisers = [make_optimiser(recipe, [group]) for group in _groups(alone)]
-    each = list(zip(alone, optimisers, CLIPS, strict=True))
-    for (row, optimiser, clip), count in zip(each, BEFORE, strict=True):
+    single_rows = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=dtype)]
+    optimisers = [make_optimiser(recipe, [group]) for group in _groups(single_rows)]
+    singles = list(zip(single_rows, optimisers, CLIPS, strict=True))
+    for (row, optimiser, clip), count in zip(singles, STEPS_BEFORE, strict=True):
         for _ in range(count):
-            _step(row, optimiser, torch.randn(N, dtype=numbers), clip)
+            _step(row, optimiser, torch.randn(N, dtype=dtype), clip)
 
-    values = torch.stack([row.detach() for row in alone])
+    values = torch.stack([row.detach() for row in single_rows])
     rows = [torch.nn.Parameter(row) for row in values.unbind()]
     optimiser = make_optimiser(recipe, _groups(rows))
-    assert StackedAdam.moves(optimiser, values)
+    assert StackedAdam.supports(optimiser, values)
     adam = StackedAdam(optimiser, values)
-    states = [optimisers[p].state[alone[p]] for p in range(P)]
+    states = [optimisers[p].state[single_rows[p]] for p in range(P)]
     for row, state in zip(rows, states, strict=True):
         for key, value in state.items():
             optimiser.state[row][key].copy_(value)
 
-    for gradients in torch.randn(6, P, N, dtype=numbers):
-        for (row, one, clip), gradient in zip(each, gradients, strict=True):
-            _step(row, one, gradient, clip)
+    for gradients in torch.randn(6, P, N, dtype=dtype):
+        for (row, single, clip), gradient in zip(singles, gradients, strict=True):
+            _step(row, single, gradient, clip)
         adam.step(RATES, torch.tensor(CLIPS), gradients)
+    tolerance = TOLERANCES[dtype]
     for p, state in enumerate(states):
-        found = {**optimiser.state[rows[p]], "row": rows[p].detach()}
-        assert found.keys() == {*state, "row"}
-        for key, value in {**state, "row": alone[p].detach()}.items():
-            torch.testing.assert_close(found[key], value, rtol=CLOSE[numbers], atol=CLOSE[numbers])
+        actual = {**optimiser.state[rows[p]], "row": rows[p].detach()}
+        assert actual.keys() == {*state, "row"}
+        for key, value in {**state, "row": single_rows[p].detach()}.items():
+            torch.testing.assert_close(actual[key], value, rtol=tolerance, atol=tolerance)
 
 
-def test_what_is_not_a_number_stays_in_its_row():
+def test_a_nan_stays_in_its_row():
     values, gradients = torch.ones(2, 16), torch.ones(2, 16)
     gradients[0, 3] = math.nan
     optimiser = make_optimiser(Recipe(), [{"params": [torch.nn.Parameter(r)]} for r in values])
@@ -72,9 +73,9 @@ def test_what_is_not_a_number_stays_in_its_row():
     assert values[1].isfinite().all()
 
 
-def test_other_optimisers_and_devices_go_on_by_themselves():
+def test_other_optimisers_and_devices_are_not_supported():
     weight = torch.nn.Parameter(torch.ones(4))
-    assert not StackedAdam.moves(
-        make_optimiser(Recipe(optimiser="rmsprop"), [weight]), weight[None]
-    )
-    assert not StackedAdam.moves(make_optimiser(Recipe(), [weight]), weight[None].to("meta"))
+    rmsprop = make_optimiser(Recipe(optimiser="rmsprop"), [weight])
+    assert not StackedAdam.supports(rmsprop, weight[None])
+    adam = make_optimiser(Recipe(), [weight])
+    assert not StackedAdam.supports(adam, weight[None].to("meta"))

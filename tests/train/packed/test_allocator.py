@@ -1,4 +1,4 @@
-"""What is freed and asked for again is not given anew by the system."""
+"""Memory that is freed and allocated again causes no new page faults."""
 
 import ctypes
 import subprocess
@@ -6,27 +6,27 @@ import sys
 
 import pytest
 
-CYCLE = """
+SCRIPT = """
 import resource
-from lmzoo.train.packed.allocator import keep_freed
-assert not {keep} or keep_freed()
-def cycle():
+from lmzoo.train.packed.allocator import retain_freed_memory
+assert not {retain} or retain_freed_memory()
+def allocate():
     blocks = [bytearray(b'x') * (4 << 20) for _ in range(8)]
-cycle(); cycle()
+allocate(); allocate()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(5):
-    cycle()
+    allocate()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def _faults(*, keep: bool) -> int:
-    code = [sys.executable, "-c", CYCLE.format(keep=keep)]
-    done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
-    return int(done.stdout)
+def _page_faults(*, retain: bool) -> int:
+    command = [sys.executable, "-c", SCRIPT.format(retain=retain)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return int(process.stdout)
 
 
-def test_blocks_are_used_again() -> None:
+def test_freed_blocks_are_reused() -> None:
     if not hasattr(ctypes.CDLL(None), "mallopt"):
         pytest.skip("this C library has no mallopt")
-    assert _faults(keep=True) * 10 < _faults(keep=False)
+    assert _page_faults(retain=True) * 10 < _page_faults(retain=False)

@@ -1,4 +1,4 @@
-"""Pieces that are needed at a time never share memory; what was moved is what it was."""
+"""Allocations that are live at the same time never share memory; relocated buffers keep shape."""
 
 import numpy as np
 import pytest
@@ -6,87 +6,87 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.train.packed.memory_plan import ALIGN, MemoryBlock, MemoryTrace, laid
+from lmzoo.train.packed.memory_plan import ALIGN, MemoryBlock, MemoryTrace, plan_offsets
 
-LIVES = st.lists(
+LIFETIMES = st.lists(
     st.tuples(st.integers(1, 500), st.integers(0, 30), st.integers(0, 30)).map(
-        lambda one: (one[0], one[1], one[1] + one[2])
+        lambda drawn: (drawn[0], drawn[1], drawn[1] + drawn[2])
     ),
     max_size=25,
 )
 
 
-@given(LIVES)
-def test_what_is_needed_at_a_time_does_not_overlap(lives):
-    offsets, size = laid(lives)
-    placed = list(zip(offsets, lives, strict=True))
+@given(LIFETIMES)
+def test_live_allocations_do_not_overlap(lifetimes):
+    offsets, size = plan_offsets(lifetimes)
+    planned = list(zip(offsets, lifetimes, strict=True))
     assert all(offset % ALIGN == 0 for offset in offsets)
-    assert all(offset + length <= size for offset, (length, *_) in placed)
-    for i, (one, (length, made, last)) in enumerate(placed):
-        for other, (width, begin, end) in placed[:i]:
-            apart = one + length <= other or other + width <= one
-            assert apart or last < begin or end < made
+    assert all(offset + length <= size for offset, (length, *_) in planned)
+    for i, (offset, (length, first, last)) in enumerate(planned):
+        for other, (other_length, other_first, other_last) in planned[:i]:
+            disjoint = offset + length <= other or other + other_length <= offset
+            assert disjoint or last < other_first or other_last < first
 
 
-def test_what_is_not_needed_any_more_makes_room():
-    offsets, size = laid([(100, 0, 1), (64, 0, 4), (60, 2, 3), (120, 3, 4), (64, 3, 5)])
+def test_memory_is_reused_after_the_last_use():
+    offsets, size = plan_offsets([(100, 0, 1), (64, 0, 4), (60, 2, 3), (120, 3, 4), (64, 3, 5)])
     assert offsets == [0, 128, 0, 192, 64]
     assert size == 192 + 128
 
 
-def _pieces(*tensors):
-    pieces = MemoryTrace()
+def _trace(*tensors):
+    trace = MemoryTrace()
     for i, tensor in enumerate(tensors):
-        pieces.made(tensor, i)
-    return pieces
+        trace.add_result(tensor, i)
+    return trace
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
-def test_views_and_arrays_are_moved_with_their_memory(dtype):
+def test_views_and_arrays_are_relocated_with_their_storage(dtype):
     first, second = torch.ones(7).double(), torch.arange(24).reshape(2, 3, 4).to(dtype)
-    pieces = _pieces(first, second)
-    offsets, size = pieces.laid()
-    arena = MemoryBlock(size)
+    trace = _trace(first, second)
+    offsets, size = trace.plan()
+    block = MemoryBlock(size)
     views = [second, second[1], second.mT, second[:, 1:, 2], second[:, :, :0]]
-    moved = [arena.move(view, pieces, offsets) for view in views]
-    moved[0].copy_(second)
-    for view, other in zip(views, moved, strict=True):
+    relocated = [block.relocate(view, trace, offsets) for view in views]
+    relocated[0].copy_(second)
+    for view, other in zip(views, relocated, strict=True):
         assert torch.equal(view, other)
         assert view.stride() == other.stride()
         assert other.numel() == 0 or other.data_ptr() != view.data_ptr()
     array = second.numpy()[1:, ::2]
-    again = arena.move(array, pieces, offsets)
-    assert np.array_equal(again, array)
-    again[...] = 0
-    assert not moved[0][1, ::2].any()
+    relocated_array = block.relocate(array, trace, offsets)
+    assert np.array_equal(relocated_array, array)
+    relocated_array[...] = 0
+    assert not relocated[0][1, ::2].any()
     assert second[1, 2].any()
 
 
-def test_what_the_step_found_is_not_moved():
-    pieces, weight, made = MemoryTrace(), torch.ones(3), torch.ones(3)
-    pieces.used(weight, 0)
-    pieces.made(weight[1:], 0)
-    pieces.made(made, 1)
-    offsets, size = pieces.laid()
-    arena = MemoryBlock(size)
+def test_external_tensors_are_not_relocated():
+    trace, weight, result = MemoryTrace(), torch.ones(3), torch.ones(3)
+    trace.add_use(weight, 0)
+    trace.add_result(weight[1:], 0)
+    trace.add_result(result, 1)
+    offsets, size = trace.plan()
+    block = MemoryBlock(size)
     assert size == ALIGN
-    assert arena.move(weight, pieces, offsets) is weight
+    assert block.relocate(weight, trace, offsets) is weight
     array = weight.numpy()
-    assert arena.move(array, pieces, offsets) is array
-    assert arena.move(made, pieces, offsets) is not made
+    assert block.relocate(array, trace, offsets) is array
+    assert block.relocate(result, trace, offsets) is not result
 
 
-def test_a_view_without_numbers_is_of_its_piece():
-    made = torch.ones(2, 3)
-    pieces = _pieces(made, made[:, :0], made[:, :0])
-    pieces.used(made, 7)
-    (piece,) = pieces._found.values()
-    assert (piece.made, piece.last) == (0, 7)
+def test_an_empty_view_belongs_to_its_allocation():
+    result = torch.ones(2, 3)
+    trace = _trace(result, result[:, :0], result[:, :0])
+    trace.add_use(result, 7)
+    (allocation,) = trace._allocations.values()
+    assert (allocation.first, allocation.last) == (0, 7)
 
 
-def test_what_somebody_keeps_is_told():
-    made = torch.ones(3)
-    pieces = _pieces(made, torch.ones(2))
-    assert pieces.kept()
-    del made
-    assert not pieces.kept()
+def test_any_alive_reports_allocations_that_are_still_referenced():
+    result = torch.ones(3)
+    trace = _trace(result, torch.ones(2))
+    assert trace.any_alive()
+    del result
+    assert not trace.any_alive()

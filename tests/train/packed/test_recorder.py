@@ -1,4 +1,4 @@
-"""What a tape does again, and what is not the same at every step."""
+"""A replay repeats the recorded operations; work that differs from step to step is rejected."""
 
 import subprocess
 import sys
@@ -12,11 +12,11 @@ from lmzoo.train.capture.recorder import Recorder, RecordingError
 from lmzoo.train.packed.recorder import OperationRecorder
 
 X = torch.arange(12.0).reshape(3, 4) - 5
-UNTIL = torch.tensor([2, 0, 1])
+INDICES = torch.tensor([2, 0, 1])
 
 
-def _again(work, column=X):
-    """What `work` makes of the column, when it is replayed on another than it was recorded on."""
+def _replay_on_new_input(work, column=X):
+    """Replay a recording on another column; return the result and the expected result."""
     buffer, out = column.clone(), work(column).clone()
 
     def step():
@@ -30,100 +30,100 @@ def _again(work, column=X):
 
 
 WORK = {
-    "an operation into given memory": lambda x: (x * 2).exp(),
+    "an operation with an out variant": lambda x: (x * 2).exp(),
     "views of views": lambda x: (x + 1).mT[1:].flatten().view(3, 3).sum(0),
     "in place": lambda x: (x + 1).mul_(3).clamp_(min=0),
-    "filled, then added to": lambda x: torch.zeros_like(x).add_(x).add_(torch.ones_like(x)),
+    "filled, then changed": lambda x: torch.zeros_like(x).add_(x).add_(torch.ones_like(x)),
     "two results": lambda x: x.max(dim=0).values * x.max(dim=0).indices,
     "a list of results": lambda x: torch.stack(list(torch.split_copy(x, 1, dim=0))).sum(0),
-    "what is there without a tensor": lambda x: x + torch.arange(4) * torch.full((), 3.0),
-    "numbered places": lambda x: x[UNTIL, :2],
-    "another type": lambda x: x.long().double(),
-    "a copy in another order": lambda x: x.mT.contiguous().cumsum(1),
+    "factory functions": lambda x: x + torch.arange(4) * torch.full((), 3.0),
+    "integer indices": lambda x: x[INDICES, :2],
+    "another dtype": lambda x: x.long().double(),
+    "a copy in another memory order": lambda x: x.mT.contiguous().cumsum(1),
     "a layer norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
-    "a list in": lambda x: torch.cat([x, x[:1] * 2]),
+    "a list of arguments": lambda x: torch.cat([x, x[:1] * 2]),
     "a constant": lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]),
 }
 
 
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK)
-def test_it_does_again_what_was_done(work):
-    found, expected = _again(work)
-    assert torch.equal(found, expected)
+def test_a_replay_repeats_the_operations(work):
+    actual, expected = _replay_on_new_input(work)
+    assert torch.equal(actual, expected)
 
 
 def _double(x, y):
-    """A loop, as far as a tape can tell."""
+    """A stand-in for a kernel, which returns False for an invalid token."""
     y[...] = 2 * x
     return bool((x < 100).all())
 
 
-def _looped(x):
+def _run_double(x):
     y = x.new_empty(x.shape)
     run_kernel(_double, *as_arrays(x.mT.contiguous().mT, y))
     return y + 1
 
 
-def test_loops_are_run_again_on_what_was_moved():
-    found, expected = _again(_looped)
-    assert torch.equal(found, expected)
+def test_kernels_are_replayed_on_relocated_memory():
+    actual, expected = _replay_on_new_input(_run_double)
+    assert torch.equal(actual, expected)
 
 
-def test_a_loop_that_stops_is_an_error_when_it_is_replayed_too():
+def test_a_kernel_that_fails_in_a_replay_is_an_error():
     buffer = X.clone()
-    replay = OperationRecorder().record(lambda: (_looped(buffer), None)[1])
+    replay = OperationRecorder().record(lambda: (_run_double(buffer), None)[1])
     replay()
     buffer += 100
-    with pytest.raises(IndexError, match="a word of this batch has no row"):
+    with pytest.raises(IndexError, match="a token id of this batch is outside"):
         replay()
 
 
-def test_gradients_are_done_again():
-    weight, slope = torch.ones(4, 2, requires_grad=True), torch.zeros(4, 2)
+def test_gradients_are_replayed():
+    weight, gradient = torch.ones(4, 2, requires_grad=True), torch.zeros(4, 2)
     buffer = X.clone()
 
     def step():
         loss = (buffer @ weight).tanh().square().sum()
-        slope.copy_(torch.autograd.grad(loss, weight)[0])
+        gradient.copy_(torch.autograd.grad(loss, weight)[0])
         with torch.no_grad():
-            weight.sub_(slope, alpha=0.1)
+            weight.sub_(gradient, alpha=0.1)
 
     replay, before = OperationRecorder().record(step), weight.detach().clone()
     buffer.copy_(X.flip(0))
     replay()
-    found = weight.detach().clone(), slope.clone()
+    replayed = weight.detach().clone(), gradient.clone()
     with torch.no_grad():
         weight.copy_(before)
     step()
-    assert torch.equal(found[0], weight)
-    assert torch.equal(found[1], slope)
+    assert torch.equal(replayed[0], weight)
+    assert torch.equal(replayed[1], gradient)
 
 
-def test_another_thread_is_not_on_the_tape():
-    buffer, theirs = X.clone(), torch.zeros(3, 4)
+def test_other_threads_are_not_recorded():
+    buffer, other_buffer = X.clone(), torch.zeros(3, 4)
 
     def step():
-        other = threading.Thread(target=lambda: run_kernel(_double, *as_arrays(X, theirs)))
+        other = threading.Thread(target=lambda: run_kernel(_double, *as_arrays(X, other_buffer)))
         other.start()
         other.join()
         buffer.add_(1)
 
     replay = OperationRecorder().record(step)
-    assert torch.equal(theirs, 2 * X)
-    theirs.zero_()
+    assert torch.equal(other_buffer, 2 * X)
+    other_buffer.zero_()
     replay()
     assert torch.equal(buffer, X + 2)
-    assert not theirs.any()
+    assert not other_buffer.any()
 
 
-def test_recordings_share_one_arena():
-    tapes, outs = OperationRecorder(), [torch.empty(3, 4), torch.empty(3, 4), torch.empty(1200)]
+def test_recordings_share_one_memory_block():
+    recorder, outs = OperationRecorder(), [torch.empty(3, 4), torch.empty(3, 4), torch.empty(1200)]
     works = [lambda: outs[0].copy_((X + 1) * 2), lambda: outs[1].copy_((X - 1) * 3)]
     works.append(lambda: outs[2].copy_((X.expand(100, 3, 4) + 7).flatten()))
     replays, sizes = [], []
     for work in works:
-        replays.append(tapes.record(work))
-        sizes.append(tapes._arena.size)
+        replays.append(recorder.record(work))
+        sizes.append(recorder._block.size)
     assert sizes[0] == sizes[1] < sizes[2]
     for out, replay in zip(outs, replays, strict=True):
         out.zero_()
@@ -143,44 +143,44 @@ def test_recordings_share_one_arena():
         (lambda: torch.rand(2), "aten.rand.default draws"),
     ],
 )
-def test_what_is_another_at_every_step_is_told(work, reason):
-    with pytest.raises(RecordingError) as said:
+def test_work_that_differs_from_step_to_step_is_rejected_with_the_reason(work, reason):
+    with pytest.raises(RecordingError) as caught:
         OperationRecorder().record(work)
-    assert str(said.value) == reason
+    assert str(caught.value) == reason
 
 
-def test_a_step_that_keeps_what_it_made_is_refused():
+def test_a_step_that_keeps_a_result_is_rejected():
     kept = []
     with pytest.raises(RecordingError, match="it keeps what it made"):
         OperationRecorder().record(lambda: kept.append(X + 1))
     assert torch.equal(kept[0], X + 1)
 
 
-def test_an_error_of_the_work_is_its_own():
+def test_an_error_of_the_work_is_raised_unchanged():
     with pytest.raises(RuntimeError, match="size"):
         OperationRecorder().record(lambda: torch.ones(2) @ torch.ones(3))
 
 
-def test_it_is_a_recorder():
+def test_the_operation_recorder_is_a_recorder():
     assert isinstance(OperationRecorder(), Recorder)
 
 
 IMPORTS = """
 import sys
-from lmzoo.train.packed.trainer import fit_together
+from lmzoo.train.packed.trainer import fit_packed
 from lmzoo.train.trainer import Training
 from lmzoo.train.recipe import Recipe
-from tests.laws.fusing import random_corpus
+from tests.laws.packing import random_corpus
 from tests.tiny import tiny
 members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
-list(fit_together(members, random_corpus(members[0].model), 3))
-assert members[0].company.stepper.replays
+list(fit_packed(members, random_corpus(members[0].model), 3))
+assert members[0].packed_trainer.stepper.replays
 print(*sys.modules)
 """
 
 
-def test_torchs_compiler_is_not_imported_to_record():
-    done = subprocess.run(
+def test_recording_does_not_import_the_compiler():
+    process = subprocess.run(
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
     )
-    assert not {"torch._dynamo", "torch._inductor"} & set(done.stdout.split())
+    assert not {"torch._dynamo", "torch._inductor"} & set(process.stdout.split())

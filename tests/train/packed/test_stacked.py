@@ -1,4 +1,4 @@
-"""Members whose common step is recorded and replayed end where each would have ended alone."""
+"""Pack members whose steps are recorded and replayed end as if trained alone."""
 
 import copy
 import dataclasses
@@ -10,145 +10,152 @@ import pytest
 from lmzoo import zoo
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import RecordingError
-from lmzoo.train.packed import trainer as together
+from lmzoo.train.packed import stacked, trainer
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.laws.fusing import agree
+from tests.laws.packing import assert_trainings_equal
 
 FIRST = Recipe(batch=16, lr=0.05, clip=0.1, warmup=9)
-KINDS = [
+RECIPE_KINDS = [
     FIRST,
     Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
     dataclasses.replace(RECIPES["published"], batch=16),
 ]
 
 
+def _set_foreach(optimiser):
+    """Make RMSprop process lists of tensors, as it does on CUDA."""
+    for group in optimiser.param_groups:
+        group["foreach"] = True
+
+
 def _members(corpus, recipe=FIRST):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0), recipe]
-    found = []
-    for seed, (one, cuts) in enumerate(zip(recipes, ([], [4], [1]), strict=True)):
+    members = []
+    for seed, (own, cuts) in enumerate(zip(recipes, ([], [4], [1]), strict=True)):
         fields = {"width": 4, "emission": {"components": 3}, "cell": {"name": "mgu", "cuts": cuts}}
         model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
-        found.append(Training(model, one, seed))
-        for group in found[-1].optimiser.param_groups if recipe.optimiser == "rmsprop" else ():
-            group["foreach"] = True
-    return found
+        members.append(Training(model, own, seed))
+        if recipe.optimiser == "rmsprop":
+            _set_foreach(members[-1].optimiser)
+    return members
 
 
-def _alone(monkeypatch, corpus, epochs, recipe=FIRST):
-    with monkeypatch.context() as other:
-        other.setattr(stepper, "recorder", lambda device: None)
-        found = _members(corpus, recipe)
-    for training, count in zip(found, epochs, strict=True):
+def _train_alone(monkeypatch, corpus, epochs, recipe=FIRST):
+    with monkeypatch.context() as patch:
+        patch.setattr(stepper, "device_recorder", lambda device: None)
+        members = _members(corpus, recipe)
+    for training, count in zip(members, epochs, strict=True):
         assert list(fit(training, corpus, count))
-    return found
+    return members
 
 
-@pytest.mark.parametrize("recipe", KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
-def test_replayed_together_as_alone(monkeypatch, corpus, taping, recipe):
-    expected = _alone(monkeypatch, corpus, [4, 4, 4], recipe)
-    fused = _members(corpus, recipe)
-    _like_cuda(monkeypatch)
-    list(fit_packed(fused, corpus, 4))
-    for one, other in zip(expected, fused, strict=True):
-        agree(one, other)
-        rates = [t.optimiser.param_groups[0]["lr"] for t in (one, other)]
-        assert rates[0] == rates[1]
-        assert type(rates[1]) is float
-    assert taping.replays > 4
+def _assert_all_equal(actual, expected):
+    for training, single in zip(actual, expected, strict=True):
+        assert_trainings_equal(training, single)
 
 
-def test_recordings_outlast_an_epoch_and_a_member_that_trains_alone_between(
-    monkeypatch, corpus, taping
+@pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
+def test_replayed_members_equal_runs_alone(monkeypatch, corpus, fake_recorder, recipe):
+    expected = _train_alone(monkeypatch, corpus, [4, 4, 4], recipe)
+    packed = _members(corpus, recipe)
+    _use_foreach_in_packs(monkeypatch)
+    list(fit_packed(packed, corpus, 4))
+    _assert_all_equal(packed, expected)
+    for training, single in zip(packed, expected, strict=True):
+        rate = training.optimiser.param_groups[0]["lr"]
+        assert rate == single.optimiser.param_groups[0]["lr"]
+        assert type(rate) is float
+    assert fake_recorder.replays > 4
+
+
+def test_recordings_survive_epochs_and_a_member_that_trains_alone_in_between(
+    monkeypatch, corpus, fake_recorder
 ):
-    expected = _alone(monkeypatch, corpus, [7, 8, 7])
-    fused = _members(corpus)
+    expected = _train_alone(monkeypatch, corpus, [7, 8, 7])
+    packed = _members(corpus)
     for _ in range(4):
-        train_packed_epoch(fused, corpus)
-    before = taping.recordings
+        train_packed_epoch(packed, corpus)
+    before = fake_recorder.recordings
     assert before > 0
-    next(fit(fused[1], corpus, 5))
+    next(fit(packed[1], corpus, 5))
     for _ in range(3):
-        train_packed_epoch(fused, corpus)
-    # Its own steps alone are too few to be recorded, and the company's are known.
-    assert taping.recordings <= before + 1
-    for one, other in zip(expected, fused, strict=True):
-        agree(one, other)
+        train_packed_epoch(packed, corpus)
+    # The member's own steps are too few to be recorded, and those of the pack are recorded.
+    assert fake_recorder.recordings <= before + 1
+    _assert_all_equal(packed, expected)
 
 
-def test_a_member_leaves_and_the_others_are_recorded_anew(monkeypatch, corpus, taping):
-    expected = _alone(monkeypatch, corpus, [6, 3, 6])
-    fused = _members(corpus)
-    list(fit_packed(fused, corpus, 3))
-    before = taping.recordings
-    list(fit_packed([fused[0], fused[2]], corpus, 6))
-    assert taping.recordings > before
-    for one, other in zip(expected, fused, strict=True):
-        agree(one, other)
+def test_a_smaller_pack_is_recorded_again(monkeypatch, corpus, fake_recorder):
+    expected = _train_alone(monkeypatch, corpus, [6, 3, 6])
+    packed = _members(corpus)
+    list(fit_packed(packed, corpus, 3))
+    before = fake_recorder.recordings
+    list(fit_packed([packed[0], packed[2]], corpus, 6))
+    assert fake_recorder.recordings > before
+    _assert_all_equal(packed, expected)
 
 
-def test_on_a_processor_a_company_is_replayed_and_left_behind_with_its_memory(corpus):
-    fused = _members(corpus)
-    list(fit_packed(fused, corpus, 2))
-    company = fused[0].packed_trainer
-    assert company.stepper.replays
-    assert company.stepper.multiple == 1
-    train_packed_epoch(fused, corpus)
-    assert fused[0].packed_trainer is company
-    train_packed_epoch([fused[1], fused[0]], corpus)
-    assert fused[1].packed_trainer.rows.trainings == [fused[1], fused[0]]
-    assert fused[0].packed_trainer is None
+def test_a_packed_trainer_is_kept_until_its_members_change(corpus):
+    packed = _members(corpus)
+    list(fit_packed(packed, corpus, 2))
+    packed_trainer = packed[0].packed_trainer
+    assert packed_trainer.stepper.replays
+    assert packed_trainer.stepper.length_multiple == 1
+    train_packed_epoch(packed, corpus)
+    assert packed[0].packed_trainer is packed_trainer
+    train_packed_epoch([packed[1], packed[0]], corpus)
+    assert packed[1].packed_trainer.stacked.trainings == [packed[1], packed[0]]
+    assert packed[0].packed_trainer is None
 
 
-def test_a_step_that_is_refused_was_done_once(monkeypatch, corpus, caplog):
-    class Refusing(OperationRecorder):
+def test_a_step_whose_recording_fails_is_performed_once(monkeypatch, corpus, caplog):
+    class FailingRecorder(OperationRecorder):
         def record(self, work):
             super().record(work)
             raise RecordingError("it may not be")
 
-    expected = _alone(monkeypatch, corpus, [3, 3, 3])
-    monkeypatch.setattr(together, "Tapes", Refusing)
-    fused = _members(corpus)
-    list(fit_packed(fused, corpus, 3))
-    for one, other in zip(expected, fused, strict=True):
-        agree(one, other)
+    expected = _train_alone(monkeypatch, corpus, [3, 3, 3])
+    monkeypatch.setattr(trainer, "OperationRecorder", FailingRecorder)
+    packed = _members(corpus)
+    list(fit_packed(packed, corpus, 3))
+    _assert_all_equal(packed, expected)
     assert "the steps of 3 members of recurrent_lm are not replayed: it may not be" in caplog.text
 
 
-def test_a_member_that_begins_again_is_as_fresh_as_it_was(monkeypatch, corpus):
-    expected = _alone(monkeypatch, corpus, [2, 4, 4])
-    fused = _members(corpus)
-    begin = copy.deepcopy(fused[0].dump())
-    list(fit_packed(fused, corpus, 2))
-    company = fused[0].packed_trainer
-    fused[0].load(begin)
+def test_a_member_that_is_reset_starts_with_empty_optimiser_state(monkeypatch, corpus):
+    expected = _train_alone(monkeypatch, corpus, [2, 4, 4])
+    packed = _members(corpus)
+    start = copy.deepcopy(packed[0].dump())
+    list(fit_packed(packed, corpus, 2))
+    packed_trainer = packed[0].packed_trainer
+    packed[0].load(start)
     for _ in range(2):
-        train_packed_epoch(fused, corpus)
-    assert fused[0].packed_trainer is company
-    for one, other in zip(expected, fused, strict=True):
-        agree(one, other)
+        train_packed_epoch(packed, corpus)
+    assert packed[0].packed_trainer is packed_trainer
+    _assert_all_equal(packed, expected)
 
 
-def test_a_member_that_is_gone_is_not_taken_for_trained(monkeypatch, corpus):
-    fused = _members(corpus)
-    [expected, *_] = _alone(monkeypatch, corpus, [5, 1, 1])
-    list(fit_packed(fused, corpus, 2))
-    del fused[1:]
-    list(fit_packed(fused, corpus, 5))
-    agree(expected, fused[0])
+def test_a_pack_whose_other_members_are_deleted_goes_on(monkeypatch, corpus):
+    packed = _members(corpus)
+    [expected, *_] = _train_alone(monkeypatch, corpus, [5, 1, 1])
+    list(fit_packed(packed, corpus, 2))
+    del packed[1:]
+    list(fit_packed(packed, corpus, 5))
+    assert_trainings_equal(packed[0], expected)
 
 
-def test_what_a_company_held_is_freed_with_its_members_and_at_once(corpus):
-    fused = _members(corpus)
-    list(fit_packed(fused, corpus, 3))
-    arena = weakref.ref(fused[0].packed_trainer.stepper._recorder._arena)
-    assert arena() is not None
+def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(corpus):
+    packed = _members(corpus)
+    list(fit_packed(packed, corpus, 3))
+    block = weakref.ref(packed[0].packed_trainer.stepper._recorder._block)
+    assert block() is not None
     gc.disable()
     try:
-        fused.clear()
-        assert arena() is None
+        packed.clear()
+        assert block() is None
     finally:
         gc.enable()
 
@@ -158,25 +165,22 @@ def test_what_a_company_held_is_freed_with_its_members_and_at_once(corpus):
     [
         Recipe(batch=16, optimiser="rmsprop"),
         Recipe(batch=16, accumulate="epoch"),
-        KINDS[-1],
+        RECIPE_KINDS[-1],
     ],
 )
-def test_what_torch_moves_on_the_host_is_not_replayed_there(corpus, recipe):
-    fused = _members(corpus, recipe)
-    list(fit_packed(fused, corpus, 2))
-    assert all(training.packed_trainer is None for training in fused)
+def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(corpus, recipe):
+    packed = _members(corpus, recipe)
+    list(fit_packed(packed, corpus, 2))
+    assert all(training.packed_trainer is None for training in packed)
 
 
-def _like_cuda(monkeypatch):
-    """Optimisers of rows walk over lists of tensors, as they do on CUDA."""
-    from lmzoo.train.packed import stacked as rows
-
-    made = rows.make_optimiser
+def _use_foreach_in_packs(monkeypatch):
+    original = stacked.make_optimiser
 
     def make(recipe, groups):
-        optimiser = made(recipe, groups)
-        for group in optimiser.param_groups if recipe.optimiser == "rmsprop" else ():
-            group["foreach"] = True
+        optimiser = original(recipe, groups)
+        if recipe.optimiser == "rmsprop":
+            _set_foreach(optimiser)
         return optimiser
 
-    monkeypatch.setattr(rows, "make_optimiser", make)
+    monkeypatch.setattr(stacked, "make_optimiser", make)

@@ -1,4 +1,4 @@
-"""Members join, leave, diverge and change places; each ends where it would have ended alone."""
+"""Pack members may join, leave, diverge and change packs; each ends as if trained alone."""
 
 import dataclasses
 import math
@@ -7,25 +7,13 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.train.packed import trainer as together
+from lmzoo.train.packed import trainer
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.laws.fusing import agree
+from tests.laws.packing import assert_trainings_equal
 
 SMALL = Recipe(batch=16)
-
-
-def _member(corpus, seed=0, recipe=SMALL, **fields):
-    config = zoo.config("DLM46", width=4, emission={"components": 3}, **fields)
-    return Training(zoo.build(config, corpus.task, seed), recipe, seed)
-
-
-def _alone(training, corpus, epochs):
-    assert list(fit(training, corpus, epochs))
-    return training
-
-
 RECIPE_KINDS = [
     Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
     Recipe(batch=16, optimiser="rmsprop"),
@@ -34,105 +22,117 @@ RECIPE_KINDS = [
 ]
 
 
+def _member(corpus, seed=0, recipe=SMALL, **fields):
+    config = zoo.config("DLM46", width=4, emission={"components": 3}, **fields)
+    return Training(zoo.build(config, corpus.task, seed), recipe, seed)
+
+
+def _train_alone(training, corpus, epochs):
+    assert list(fit(training, corpus, epochs))
+    return training
+
+
 @pytest.mark.parametrize(
     "recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}-{r.loss}"
 )
-def test_every_recipe_is_fused_as_it_is(corpus, recipe):
+def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=0.1), recipe]
-    alone, fused = ([_member(corpus, i, r) for i, r in enumerate(recipes)] for _ in range(2))
-    list(fit_packed(fused, corpus, 2))
-    for one, other in zip(alone, fused, strict=True):
-        agree(_alone(one, corpus, 2), other)
+    alone, packed = ([_member(corpus, i, r) for i, r in enumerate(recipes)] for _ in range(2))
+    list(fit_packed(packed, corpus, 2))
+    for single, member in zip(alone, packed, strict=True):
+        assert_trainings_equal(member, _train_alone(single, corpus, 2))
 
 
-def test_members_join_at_other_epochs_and_leave(corpus):
-    late, early, gone = (_member(corpus, seed) for seed in range(3))
-    list(fit_packed([early, gone], corpus, 1))
+def test_members_may_join_at_other_epochs_and_leave(corpus):
+    late, early, leaving = (_member(corpus, seed) for seed in range(3))
+    list(fit_packed([early, leaving], corpus, 1))
     list(fit_packed([early, late], corpus, 3))
-    assert [t.epoch for t in (late, early, gone)] == [3, 3, 1]
-    for seed, training in enumerate((late, early, gone)):
-        agree(_alone(_member(corpus, seed), corpus, training.epoch), training)
+    assert [t.epoch for t in (late, early, leaving)] == [3, 3, 1]
+    for seed, training in enumerate((late, early, leaving)):
+        expected = _train_alone(_member(corpus, seed), corpus, training.epoch)
+        assert_trainings_equal(training, expected)
 
 
-def test_a_run_changes_between_fused_and_alone_at_any_epoch(corpus, tmp_path):
-    whole = _alone(_member(corpus, 1), corpus, 5)
+def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
+    expected = _train_alone(_member(corpus, 1), corpus, 5)
     state = None
     for epoch in range(1, 6):
-        now = _member(corpus, 1)
+        training = _member(corpus, 1)
         if state is not None:
-            now.load(torch.load(tmp_path / "state.pt", weights_only=True))
+            training.load(torch.load(tmp_path / "state.pt", weights_only=True))
         if epoch % 2:
-            train_packed_epoch([_member(corpus, 7), now], corpus)
+            train_packed_epoch([_member(corpus, 7), training], corpus)
         else:
-            _alone(now, corpus, epoch)
-        state = now.dump()
+            _train_alone(training, corpus, epoch)
+        state = training.dump()
         torch.save(state, tmp_path / "state.pt")
-    agree(whole, now)
-    assert now.best_epoch == whole.best_epoch
-    expected = whole.dump()
-    assert set(state) == set(expected)
-    assert state["optimiser"]["param_groups"] == expected["optimiser"]["param_groups"]
-    assert state["optimiser"]["state"].keys() == expected["optimiser"]["state"].keys()
+    assert_trainings_equal(training, expected)
+    assert training.best_epoch == expected.best_epoch
+    expected_state = expected.dump()
+    assert set(state) == set(expected_state)
+    optimiser, expected_optimiser = state["optimiser"], expected_state["optimiser"]
+    assert optimiser["param_groups"] == expected_optimiser["param_groups"]
+    assert optimiser["state"].keys() == expected_optimiser["state"].keys()
 
 
-def test_a_checkpoint_holds_its_own_member_only(corpus, tmp_path):
-    fused = [_member(corpus, seed) for seed in range(3)]
-    train_packed_epoch(fused, corpus)
-    torch.save(fused[0].dump(), tmp_path / "fused.pt")
-    torch.save(_alone(_member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
-    sizes = [(tmp_path / name).stat().st_size for name in ("fused.pt", "alone.pt")]
+def test_a_checkpoint_contains_its_own_member_only(corpus, tmp_path):
+    packed = [_member(corpus, seed) for seed in range(3)]
+    train_packed_epoch(packed, corpus)
+    torch.save(packed[0].dump(), tmp_path / "packed.pt")
+    torch.save(_train_alone(_member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
+    sizes = [(tmp_path / name).stat().st_size for name in ("packed.pt", "alone.pt")]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
-def test_a_diverging_member_touches_nobody(corpus):
-    ill, well = _member(corpus, 0), _member(corpus, 1)
+def test_a_diverging_member_does_not_affect_the_others(corpus):
+    diverging, healthy = _member(corpus, 0), _member(corpus, 1)
     with torch.no_grad():
-        ill.model.embedding.weight[5, 0] = math.nan
-    seen = [[t.seed for t in going] for going in fit_packed([ill, well], corpus, 3)]
-    assert seen == [[0, 1], [1], [1]]
-    assert ill.diverged
-    assert ill.record["train_token"] is ill.record["valid_token"] is None
-    agree(_alone(_member(corpus, 1), corpus, 3), well)
+        diverging.model.embedding.weight[5, 0] = math.nan
+    active = [[t.seed for t in pack] for pack in fit_packed([diverging, healthy], corpus, 3)]
+    assert active == [[0, 1], [1], [1]]
+    assert diverging.diverged
+    assert diverging.record["train_token"] is diverging.record["valid_token"] is None
+    assert_trainings_equal(healthy, _train_alone(_member(corpus, 1), corpus, 3))
 
 
 @pytest.mark.parametrize("cuts", [[0], [1], [2], [3], [4], [5], [7], [3, 2, 4, 5], [0, 2, 4, 5]])
-def test_cuts_are_numbers(corpus, cuts):
-    alone, fused = (_member(corpus, 1, cell={"name": "mgu", "cuts": cuts}) for _ in range(2))
-    list(fit_packed([_member(corpus), fused, _member(corpus, 2)], corpus, 2))
-    agree(_alone(alone, corpus, 2), fused)
-    assert {n: p.shape for n, p in fused.model.named_parameters()} == {
+def test_members_with_cuts_equal_runs_alone(corpus, cuts):
+    alone, member = (_member(corpus, 1, cell={"name": "mgu", "cuts": cuts}) for _ in range(2))
+    list(fit_packed([_member(corpus), member, _member(corpus, 2)], corpus, 2))
+    assert_trainings_equal(member, _train_alone(alone, corpus, 2))
+    assert {n: p.shape for n, p in member.model.named_parameters()} == {
         n: p.shape for n, p in alone.model.named_parameters()
     }
 
 
 @pytest.mark.parametrize("mutations", [[0], [1], [3], [0, 1], [0, 4]])
-def test_cuts_of_the_mgru_are_numbers(corpus, mutations):
+def test_mgru_members_with_cuts_equal_runs_alone(corpus, mutations):
     cell = {"name": "mgru", "mutations": mutations}
-    wild = {"name": "mgru", "mutations": [4] if 4 in mutations else []}
-    alone, fused = (_member(corpus, 1, cell=cell) for _ in range(2))
-    list(fit_packed([_member(corpus, 0, cell=wild), fused], corpus, 2))
-    agree(_alone(alone, corpus, 2), fused)
+    wild_type = {"name": "mgru", "mutations": [4] if 4 in mutations else []}
+    alone, member = (_member(corpus, 1, cell=cell) for _ in range(2))
+    list(fit_packed([_member(corpus, 0, cell=wild_type), member], corpus, 2))
+    assert_trainings_equal(member, _train_alone(alone, corpus, 2))
 
 
-def test_another_shape_is_our_own_mistake(corpus):
+def test_members_of_different_structure_are_an_assertion_error(corpus):
     carry = _member(corpus, cell={"name": "mgu", "cuts": [6]})
-    with pytest.raises(AssertionError, match="2 shapes"):
+    with pytest.raises(AssertionError, match="2 different pack keys"):
         train_packed_epoch([_member(corpus), carry], corpus)
 
 
-def test_the_global_generator_is_left_alone(corpus):
-    fused = [_member(corpus, seed) for seed in range(2)]
+def test_packed_training_does_not_change_the_global_generator(corpus):
+    packed = [_member(corpus, seed) for seed in range(2)]
     before = torch.random.get_rng_state()
-    list(fit_packed(fused, corpus, 1))
+    list(fit_packed(packed, corpus, 1))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("evaluated", [1, 7, 40])
-def test_validation_in_parts_is_that_of_each_member_alone(corpus, monkeypatch, evaluated):
-    monkeypatch.setattr(together, "LEAST", 1)
-    monkeypatch.setattr(together, "EVALUATED", evaluated)
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
+    monkeypatch.setattr(trainer, "MIN_EVALUATION_BATCH", 1)
+    monkeypatch.setattr(trainer, "EVALUATION_BATCH", size)
     members = [_member(corpus, seed) for seed in range(2)]
     for record, seed in zip(train_packed_epoch(members, corpus), range(2), strict=True):
-        alone = _alone(_member(corpus, seed), corpus, 1).record
+        alone = _train_alone(_member(corpus, seed), corpus, 1).record
         for key in ("valid_token", "valid_sentence"):
             assert record[key] == pytest.approx(alone[key], abs=1e-5)

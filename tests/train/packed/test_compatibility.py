@@ -1,4 +1,4 @@
-"""Who fits with whom, and who may not be fused."""
+"""Which runs may share a pack, and which models cannot be packed."""
 
 import dataclasses
 
@@ -8,7 +8,12 @@ from torch import nn
 
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.train.packed.shapes import packing_pays, reason_not_packable, shape, whole
+from lmzoo.train.packed.compatibility import (
+    pack_key,
+    packing_pays,
+    reason_not_packable,
+    uncut_config,
+)
 from lmzoo.train.recipe import Recipe
 from tests.tiny import tiny
 
@@ -20,17 +25,17 @@ def _mgu(cuts, **fields):
 
 
 @pytest.mark.parametrize("cuts", [[0], [1, 2], [3, 4, 5], [7], [3, 2, 4, 5]])
-def test_a_path_that_equals_a_zero_weight_is_no_other_shape(cuts):
-    assert shape(_mgu(cuts), RECIPE) == shape(_mgu([]), RECIPE)
+def test_a_cut_that_equals_a_zero_weight_does_not_change_the_pack_key(cuts):
+    assert pack_key(_mgu(cuts), RECIPE) == pack_key(_mgu([]), RECIPE)
 
 
 @pytest.mark.parametrize("other", [_mgu([6]), _mgu([], width=8), _mgu([], starts=2)])
-def test_what_is_not_a_number_is_another_shape(other):
-    assert shape(other, RECIPE) != shape(_mgu([]), RECIPE)
+def test_a_structural_difference_changes_the_pack_key(other):
+    assert pack_key(other, RECIPE) != pack_key(_mgu([]), RECIPE)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "fits"),
+    ("field", "value", "compatible"),
     [
         ("lr", 0.5, True),
         ("clip", None, True),
@@ -42,45 +47,45 @@ def test_what_is_not_a_number_is_another_shape(other):
         ("loss", "sentence", False),
     ],
 )
-def test_which_fields_of_a_recipe_may_differ(field, value, fits):
+def test_which_recipe_fields_may_differ(field, value, compatible):
     other = dataclasses.replace(RECIPE, **{field: value})
-    assert (shape(_mgu([]), other) == shape(_mgu([]), RECIPE)) == fits
+    assert (pack_key(_mgu([]), other) == pack_key(_mgu([]), RECIPE)) == compatible
 
 
-def test_whole_reaches_into_parts_and_leaves_the_rest():
+def test_uncut_config_changes_nested_configs_and_nothing_else():
     config = zoo.config("backward_lm", reader={"name": "recurrent_lm", "cell": "mgu", "width": 7})
     cut = zoo.config(
         "backward_lm",
         reader={"name": "recurrent_lm", "cell": {"name": "mgu", "cuts": [0, 6]}, "width": 7},
     )
-    assert whole(config) == config
-    assert whole(cut).reader.cell.cuts == {"carry"}
-    assert dataclasses.replace(whole(cut).reader, cell=config.reader.cell) == config.reader
+    assert uncut_config(config) == config
+    assert uncut_config(cut).reader.cell.cuts == {"carry"}
+    assert dataclasses.replace(uncut_config(cut).reader, cell=config.reader.cell) == config.reader
 
 
-def test_a_count_model_and_a_noisy_one_say_why():
+def test_count_models_and_noisy_models_cannot_be_packed():
     assert "closed form" in reason_not_packable(tiny("ngram_count"))
     assert "noise" in reason_not_packable(tiny("gpt"))
     assert reason_not_packable(tiny("gpt", dropout=0.0)) == ""
 
 
 class _Toy(LanguageModel):
-    """Scores that come from one table, and a wrong turn that a test may take."""
+    """A unigram model with one of two faults, or none."""
 
     name = "toy"
 
-    def __init__(self, wrong: str) -> None:
-        super().__init__(wrong, Task(vocab=3, length=4))
+    def __init__(self, fault: str) -> None:
+        super().__init__(fault, Task(vocab=3, length=4))
         self.table = nn.Parameter(torch.zeros(3))
-        self.seen: torch.Tensor
-        self.register_buffer("seen", torch.zeros(()))
+        self.count: torch.Tensor
+        self.register_buffer("count", torch.zeros(()))
 
     def score_tokens(self, tokens, lengths):
         scores = torch.log_softmax(self.table, 0)[tokens[:, 1:]]
         if self.config == "branch" and scores.sum().item() > 0:
             return scores * 2
         if self.config == "statistics":
-            self.seen = self.seen + 1
+            self.count = self.count + 1
         return scores
 
     def next_log_prob(self, prefix):
@@ -88,24 +93,24 @@ class _Toy(LanguageModel):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("fault", "reason"),
     [("branch", "vmap cannot run it"), ("statistics", "running statistics"), ("", "")],
 )
-def test_a_model_that_cannot_be_fused_is_found_by_trying(monkeypatch, wrong, said):
-    monkeypatch.setattr("lmzoo.train.packed.shapes.host_of", lambda model: model)
-    toy = _Toy(wrong)
-    assert said in reason_not_packable(toy)
-    assert bool(said) == bool(reason_not_packable(toy))
+def test_a_model_that_vmap_cannot_run_is_detected(monkeypatch, fault, reason):
+    monkeypatch.setattr("lmzoo.train.packed.compatibility.template_model", lambda model: model)
+    toy = _Toy(fault)
+    assert reason in reason_not_packable(toy)
+    assert bool(reason) == bool(reason_not_packable(toy))
 
 
-def test_frozen_parameters_are_refused():
+def test_a_model_with_frozen_parameters_cannot_be_packed():
     model = tiny("DLM46")
     model.embedding.weight.requires_grad = False
     assert "frozen" in reason_not_packable(model)
 
 
 @pytest.mark.parametrize(
-    ("vocab", "width", "batch", "length", "together"),
+    ("vocab", "width", "batch", "length", "pays"),
     [
         (251, 32, 100, 20, True),  # the main sweep
         (2000, 32, 100, 20, True),
@@ -114,11 +119,11 @@ def test_frozen_parameters_are_refused():
         (82, 128, 64, 100, True),  # characters
         (4000, 32, 100, 20, True),
         (14450, 16, 100, 20, True),
-        (200, 256, 100, 100, False),  # the rest of a step is too large
-        (14450, 48, 280, 20, False),  # Multi30k's words: the table is
+        (200, 256, 100, 100, False),  # activations are too large
+        (14450, 48, 280, 20, False),  # words of Multi30k: the embedding table is too large
     ],
 )
-def test_sides_that_were_measured_as_the_faster(vocab, width, batch, length, together):
-    """docs/performance.md, the tables of `--fuse auto`."""
+def test_packing_pays_where_it_was_measured_to_be_faster(vocab, width, batch, length, pays):
+    """The measurements are in docs/performance.md."""
     task = Task(vocab=vocab, length=length)
-    assert packing_pays(_mgu([], width=width), Recipe(batch=batch), task) is together
+    assert packing_pays(_mgu([], width=width), Recipe(batch=batch), task) is pays

@@ -1,4 +1,4 @@
-"""How large the largest tensor is that a computation makes."""
+"""Measure the largest tensor that a computation creates."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Largest(TorchDispatchMode):
-    """Remembers the most numbers any operation, forward or backward, put into one tensor."""
+class LargestTensorMode(TorchDispatchMode):
+    """Records the size of the largest result of any operation, forward or backward."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.numbers = 0
+        self.max_numel = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.numbers = max([self.numbers, *(tensor.numel() for tensor in tensors)])
+        self.max_numel = max([self.max_numel, *(tensor.numel() for tensor in tensors)])
         return result

@@ -1,8 +1,9 @@
-"""What stands for a CUDA graph where there is none: operations on a tape, on the CPU.
+"""A stand-in for CUDA graphs on the CPU.
 
-As with a graph, no Python runs when a tape is replayed: every operation is done again on the
-very tensors it met, so that a number read while recording, a buffer forgotten or a tensor
-replaced shows. Recording leaves all memory as it was, and what would wait for a GPU raises.
+As with a CUDA graph, a replay runs no Python: it performs every recorded operation on the tensors
+that it was recorded with. Tests therefore notice a value that was read during the recording, a
+forgotten buffer or a replaced tensor. Recording leaves all memory unchanged, and operations that
+would synchronise with a GPU raise.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,14 @@ from torch.utils._pytree import tree_leaves
 from lmzoo.train.capture.recorder import RecordingError
 
 aten = torch.ops.aten
-WAITING = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "masked_select"}
+SYNCS = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "masked_select"}
 
 
-class Taping:
-    """A recorder (`lmzoo.train.capture`) that counts what it does."""
+class FakeRecorder:
+    """A `Recorder` that counts runs, recordings and replays."""
 
-    warm, multiple, rates, does = 2, 4, torch.float32, False
+    warmup_steps, length_multiple = 2, 4
+    rate_dtype, runs_while_recording = torch.float32, False
 
     def __init__(self) -> None:
         self.runs = self.recordings = self.replays = 0
@@ -32,23 +34,23 @@ class Taping:
         return ""
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        tape, drawn = _Tape(), torch.get_rng_state()
+        recording, generator_state = _Recording(), torch.get_rng_state()
         try:
-            with tape:
+            with recording:
                 work()
         finally:
-            tape.rewind()
-            torch.set_rng_state(drawn)
+            recording.undo()
+            torch.set_rng_state(generator_state)
         self.recordings += 1
 
         def replay() -> None:
             self.replays += 1
-            tape.play()
+            recording.replay()
 
         return replay
 
 
-class _Tape(TorchDispatchMode):
+class _Recording(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, ...]] = []
@@ -56,7 +58,8 @@ class _Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func._schema.name.removeprefix("aten::") in WAITING or _masked(func, args):
+        name = func._schema.name.removeprefix("aten::")
+        if name in SYNCS or _indexes_by_mask(func, args):
             raise RecordingError(f"operation not permitted when stream is capturing: {func}")
         for tensor in _written(func, args, kwargs):
             key = (tensor.data_ptr(), tensor.shape, tensor.stride())
@@ -67,30 +70,31 @@ class _Tape(TorchDispatchMode):
         return out
 
     @torch.no_grad()
-    def rewind(self) -> None:
+    def undo(self) -> None:
         for tensor, value in reversed(self.before.values()):
             tensor.copy_(value)
 
     @torch.no_grad()
-    def play(self) -> None:
+    def replay(self) -> None:
         for func, args, kwargs, out in self.calls:
-            again = func(*args, **kwargs)
-            for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
+            repeated = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(out), tree_leaves(repeated), strict=True):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 
 
-def _masked(func: Any, args: Any) -> bool:
+def _indexes_by_mask(func: Any, args: Any) -> bool:
     if func not in (aten.index.Tensor, aten.index_put_.default, aten._index_put_impl_.default):
         return False
     return any(i is not None and i.dtype == torch.bool for i in args[1])
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    found = []
+    """Return the arguments that the operation writes to."""
+    tensors = []
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = args[i] if i < len(args) else kwargs.get(argument.name)
-        found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return found
+        tensors += [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return tensors

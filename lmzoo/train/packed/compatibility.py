@@ -1,0 +1,145 @@
+"""Which runs may share a pack, and which models can be packed.
+
+Runs may share a pack if they differ only in numbers: seed, weights, order of the data, learning
+rate, weight decay, clip, warm-up, initialisation, epoch. A cut path of a cell is a number too if
+the cut equals a weight of zero: `uncut_config` returns the config without such cuts.
+"""
+
+import dataclasses
+import functools
+import json
+import warnings
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import Parameter
+
+from lmzoo.config import to_dict
+from lmzoo.contract import START, LanguageModel, Task
+from lmzoo.seeding import initialise
+from lmzoo.train.recipe import Recipe
+
+MEMBER_FIELDS = ("lr", "clip", "weight_decay", "warmup", "init")
+"""Fields of a recipe in which pack members may differ."""
+
+MAX_ACTIVATIONS = 2**20
+"""Largest size of a member's (B, T, E) tensor for which packing is faster (`benchmarks/fuse.py`).
+Above it one member alone uses the whole CPU, and several exceed its cache."""
+MAX_TABLE = 2**18
+"""The same limit for the embedding table (V, E)."""
+
+
+def uncut_config(config: Any) -> Any:
+    """Return the config without the cuts that equal a weight of zero.
+
+    The config of a part defines these cuts by a method `uncut`.
+    """
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    parts = {k: uncut_config(v) for k, v in fields.items() if dataclasses.is_dataclass(v)}
+    if any(parts[k] != fields[k] for k in parts):
+        config = dataclasses.replace(config, **parts)
+    return config.uncut() if hasattr(config, "uncut") else config
+
+
+def template_model(model: LanguageModel) -> LanguageModel:
+    """Return a model with every parameter that a pack member can have; its values are not used."""
+    with torch.random.fork_rng(devices=[]):
+        return type(model)(uncut_config(model.config), model.task)
+
+
+@functools.lru_cache(maxsize=1024)
+def pack_key(model: Any, recipe: Recipe) -> str:
+    """Return a key of a model config and a recipe; runs with equal keys may share a pack.
+
+    Cached, because every epoch of a pack computes the keys of all members, 0.1 ms each.
+    """
+    structure = {k: v for k, v in to_dict(recipe).items() if k not in MEMBER_FIELDS}
+    uncut = uncut_config(model)
+    kind = f"{type(uncut).__module__}.{type(uncut).__qualname__}"
+    return json.dumps([kind, to_dict(uncut), structure], sort_keys=True)
+
+
+def packing_pays(model: Any, recipe: Recipe, task: Task) -> bool:
+    """Whether runs of this size are faster in a pack; a fixed rule, equal on every machine."""
+    width = getattr(model, "width", 1)
+    activations = recipe.batch * task.length * width
+    return activations <= MAX_ACTIVATIONS and task.vocab * width <= MAX_TABLE
+
+
+def reason_not_packable(model: LanguageModel) -> str:
+    """Return why this model cannot be packed, or '' if it can.
+
+    The function tries it: a pack of two members scores a tiny batch.
+    """
+    if model.closed_form:
+        return "it is fitted in closed form, so there are no steps to share"
+    if not all(parameter.requires_grad for parameter in model.parameters()):
+        return "some of its parameters are frozen"
+    with torch.random.fork_rng(devices=[]):
+        template = template_model(model)
+        initialise(template, 0)
+        batch = _tiny_batch(model.task, conditional=template.conditional)
+        torch.manual_seed(0)
+        before = torch.get_rng_state()
+        template.train().objective(*batch)
+        if not before.equal(torch.get_rng_state()):
+            return "it draws noise while it trains, and each member's noise is its own"
+        return _vmap_failure(template, batch)
+
+
+def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
+    """Return why `vmap` cannot run the model, or ''."""
+    buffers = {name: value.clone() for name, value in template.named_buffers()}
+    parameters = {name: p.detach().expand(2, *p.shape) for name, p in template.named_parameters()}
+    stacked = [column.expand(2, *column.shape) for column in batch]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a missing batching rule would loop over members
+            vmap(make_functional(template))(parameters, *stacked)
+    except (RuntimeError, ValueError, NotImplementedError, UserWarning) as error:
+        message = str(error).strip().splitlines()[0]
+        return f"torch.func.vmap cannot run it: {message}"
+    if any(not buffers[name].equal(value) for name, value in template.named_buffers()):
+        return "it keeps running statistics"
+    return ""
+
+
+def make_functional(template: LanguageModel, method: str = "objective") -> Any:
+    """Return a function (parameters by name, *batch) that calls a method of the template.
+
+    Faster than `torch.func.functional_call`, which searches all submodules at every call; here the
+    owner of each parameter is found once.
+    """
+    names = {parameter: name for name, parameter in template.named_parameters()}
+    slots = [
+        (module._parameters, key, parameter)
+        for module in template.modules()
+        for key, parameter in module._parameters.items()
+        if parameter is not None
+    ]
+
+    def call(parameters: Mapping[str, Tensor], *batch: Tensor) -> Tensor:
+        for owner, key, original in slots:
+            owner[key] = cast("Parameter", parameters[names[original]])
+        try:
+            return getattr(template, method)(*batch)
+        finally:
+            for owner, key, original in slots:
+                owner[key] = original
+
+    return call
+
+
+def _tiny_batch(task: Task, *, conditional: bool) -> tuple[Tensor, ...]:
+    """Return a batch of two sequences, the second one shorter, with sources if conditional."""
+    length = min(task.length, 4)
+    tokens = torch.full((2, length), min(START, task.vocab - 1))
+    tokens[:, 1:] = task.vocab - 1
+    columns = (tokens, torch.tensor([length, 2]))
+    if conditional:
+        source = torch.full((2, max(1, task.source_length)), task.source_vocab - 1)
+        columns = (*columns, source, torch.full((2,), source.shape[1]))
+    return columns

@@ -1,0 +1,70 @@
+"""The config of a run: everything that decides its result, and known facts about it."""
+
+import functools
+import json
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lmzoo import zoo
+from lmzoo.audit.causality import audit_verdict
+from lmzoo.config import to_dict
+from lmzoo.contract import MODELS, Task
+from lmzoo.data.corpus import Corpus
+from lmzoo.store.records import SCHEMA, run_identity
+from lmzoo.train.recipe import Recipe
+
+
+def run_config(
+    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """Return the content of `config.json`, the run's identity and the model's facts included.
+
+    `model` and `corpus_config` are configs. The seed decides initial weights, data order and noise.
+    """
+    return add_model_facts(identity_config(model, recipe, corpus, corpus_config, seed), corpus.task)
+
+
+def identity_config(
+    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """Return the part of the run's config that needs no model to be built."""
+    floor = corpus.floor
+    config = {
+        "schema": SCHEMA,
+        "model": MODELS.dump(model),
+        "recipe": to_dict(recipe),
+        "corpus": dict(corpus_config),
+        "fingerprint": corpus.fingerprint,
+        "vocab": corpus.task.vocab,
+        "length": corpus.task.length,
+        "seed": seed,
+        "unit": corpus.unit,
+        "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
+    }
+    environment = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+    }
+    return {"run": run_identity(config), **config, "environment": environment}
+
+
+def add_model_facts(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Return the config with the facts about its model that hold before training."""
+    return {**config, **_model_facts(json.dumps(config["model"], sort_keys=True), task)}
+
+
+@functools.cache
+def _model_facts(model: str, task: Task) -> dict[str, Any]:
+    """Build and audit a model, given as JSON; cached, because the audit is slow."""
+    config = MODELS.parse(json.loads(model))
+    built = zoo.build(config, task)
+    return {
+        "parameters": sum(p.numel() for p in built.parameters()),
+        "score": built.score.value,
+        "leaks": built.leaks or audit_verdict(config),
+        "state_size": built.state_size,
+    }

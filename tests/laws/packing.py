@@ -1,0 +1,105 @@
+"""A pack member ends training in the same state as a run that is trained alone."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from lmzoo.contract import LanguageModel
+from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
+from tests.laws.support import assert_close, new_model, training_loss
+from tests.tiny import CLOSE, FINE, batch, sources
+
+RECIPES = (
+    Recipe(batch=4, lr=1e-2),
+    Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
+    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5),
+)
+
+
+def law_packed_equals_alone(model: LanguageModel) -> None:
+    """An epoch in a pack gives the same weights and losses, or the model cannot be packed.
+
+    Members have different seeds, recipes and epochs, so long batches of one come with short ones of
+    another. In float64, because Adam's step is of full size even if a gradient is only rounding.
+    """
+    if reason := reason_not_packable(model):
+        allowed = model.closed_form or "vmap" in reason or _is_noisy(model)
+        assert allowed, f"the model cannot be packed: {reason}"
+        return
+    with _float64():
+        corpus = random_corpus(model)
+        alone, packed = (
+            [new_training(model, i, r) for i, r in enumerate(RECIPES)] for _ in range(2)
+        )
+        for epoch, (single, member) in enumerate(zip(alone, packed, strict=True)):
+            single.epoch = member.epoch = epoch
+            assert list(fit(single, corpus, epoch + 1))
+        assert train_packed_epoch(packed, corpus)
+    for single, member in zip(alone, packed, strict=True):
+        assert_trainings_equal(member, single, FINE)
+
+
+def assert_trainings_equal(actual: Training, expected: Training, tolerance: float = CLOSE) -> None:
+    """Assert that epoch, losses, weights and optimiser state of both trainings agree."""
+    assert (actual.epoch, actual.steps) == (expected.epoch, expected.steps)
+    for key in ("train_token", "valid_token", "valid_sentence"):
+        losses = (torch.tensor(t.record[key]) for t in (actual, expected))
+        assert_close(*losses, tolerance, key)
+    weights = actual.model.state_dict()
+    for name, weight in expected.model.state_dict().items():
+        assert_close(weights[name], weight, tolerance, name)
+    assert actual.optimiser is not None
+    assert expected.optimiser is not None
+    state, expected_state = actual.optimiser.state_dict(), expected.optimiser.state_dict()
+    assert state["param_groups"] == expected_state["param_groups"]
+    assert state["state"].keys() == expected_state["state"].keys()
+    for i, values in expected_state["state"].items():
+        assert state["state"][i].keys() == values.keys()
+        for key, value in values.items():
+            assert_close(state["state"][i][key], value, tolerance, f"{key} of parameter {i}")
+
+
+def new_training(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
+    """Return a training of a model of the same config, in the default dtype."""
+    return Training(new_model(model, seed).to(torch.get_default_dtype()), recipe, seed)
+
+
+def random_corpus(model: LanguageModel) -> Corpus:
+    """Return a corpus of ten random training sequences; with batches of four, one is smaller."""
+    parts = [_sequences(model, count, seed) for seed, count in enumerate((10, 6, 2))]
+    return Corpus("random", Vocabulary(SPECIALS), *parts, unit="word", source="random")
+
+
+def _sequences(model: LanguageModel, count: int, seed: int) -> Sequences:
+    part = Sequences(*batch(model.task, count, seed))
+    if not model.conditional:
+        return part
+    return dataclasses.replace(part, sources=sources(model.task, count, seed))
+
+
+@contextlib.contextmanager
+def _float64() -> Iterator[None]:
+    """Set the default dtype to float64 inside the context."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _is_noisy(model: LanguageModel) -> bool:
+    """Whether the training loss is random."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        losses = []
+        for seed in range(5):
+            torch.manual_seed(seed)
+            losses.append(training_loss(model.train(), *batch(model.task)))
+    return len(set(map(float, losses))) > 1
