@@ -1,6 +1,8 @@
-"""Corpora, one per file, and the way from text to batches.
+"""Corpora, one per file, and the code that turns text into batches.
 
-corpus.open_corpus("captions")      importing this package finds every corpus
+Importing this package registers every corpus:
+
+    lmzoo.data.open.open_corpus("captions")
 """
 
 from lmzoo.registry import discover

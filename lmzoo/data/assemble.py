@@ -1,24 +1,59 @@
-"""Token sequences of three splits, and a vocabulary, become a corpus."""
+"""Turn the token sequences of three splits and a vocabulary into a corpus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.encode import encode
+import torch
+
+from lmzoo.contract import END, PAD, START
+from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.errors import UserError
 
 Sentences = Sequence[Sequence[str]]
+"""Sequences of token strings."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Token sequences, not yet encoded."""
+    """The token strings of the three splits, not yet encoded."""
 
     train: Sentences
     valid: Sentences
     test: Sentences
+
+
+def encode(
+    sentences: Sentences,
+    vocabulary: Vocabulary,
+    *,
+    length: int,
+    end: bool,
+    end_after_cut: bool = True,
+) -> Sequences:
+    """Encode sentences as `<start>`, tokens, optionally `<end>`, and padding.
+
+    Args:
+        sentences: The token strings.
+        vocabulary: Maps token strings to ids.
+        length: Padded length T. Longer sentences are cut so that the special tokens fit.
+        end: Append `<end>`.
+        end_after_cut: Append `<end>` to cut sentences too, as S0 does. With False, only complete
+            sentences end with `<end>`.
+    """
+    rows = []
+    for sentence in sentences:
+        has_end = end and (end_after_cut or len(sentence) <= length - 2)
+        ids = vocabulary.encode(sentence[: length - 1 - has_end])
+        rows.append([START, *ids, END] if has_end else [START, *ids])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    tokens = torch.full((len(rows), length), PAD, dtype=torch.int64)
+    # One flat assignment in row-major order is much faster than one tensor per row.
+    filled = torch.arange(length) < lengths[:, None]
+    tokens[filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
+    return Sequences(tokens, lengths)
 
 
 def assemble(
@@ -28,14 +63,14 @@ def assemble(
     *,
     length: int,
     end: bool,
-    cut_ends: bool = False,
+    end_after_cut: bool = False,
     unit: str,
     source: str,
 ) -> Corpus:
-    """Encode the splits; `length`, `end` and `cut_ends` are those of `encode`.
+    """Encode the splits; `length`, `end` and `end_after_cut` are passed to `encode`.
 
     Raises:
-        UserError: a split holds no sequence, or the vocabulary no token.
+        UserError: A split has no sequence, or the vocabulary has no token.
     """
     for part, sentences in vars(split).items():
         if not sentences:
@@ -46,13 +81,15 @@ def assemble(
             )
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
-    ids = partial(encode, vocabulary=vocabulary, length=length, end=end, cut_ends=cut_ends)
+    encoded = partial(
+        encode, vocabulary=vocabulary, length=length, end=end, end_after_cut=end_after_cut
+    )
     return Corpus(
         name=name,
         vocabulary=vocabulary,
-        train=ids(split.train),
-        valid=ids(split.valid),
-        test=ids(split.test),
+        train=encoded(split.train),
+        valid=encoded(split.valid),
+        test=encoded(split.test),
         unit=unit,
         source=source,
     )

@@ -1,13 +1,13 @@
-"""The order of a training epoch: which sequences make up each batch.
+"""Split a training epoch into batches of sequences of similar length.
 
-The order is a function of (seed, epoch) alone, so a run cut off between epochs goes on
-as if nothing had happened. Batches hold sequences of like length: sequences are
-shuffled, sorted by length within pools of several batches, cut into batches, and the
-batches shuffled. Padding then costs little, and no metric depends on it.
+The batches are a function of (seed, epoch) alone, so a run that is interrupted between epochs
+continues exactly as if it had not been. Sequences are shuffled, sorted by length within pools of
+`POOL` batches, cut into batches, and the batches are shuffled. Batches then need little padding.
+No metric depends on padding.
 
-Which sequences stand together is the seed's; when batches of long ones come is the epoch's
-alone. So members that are trained together come to them at the same step, and none pads its
-short ones to another's long ones.
+The seed decides which sequences share a batch. The order of the batches depends on the epoch
+alone, so pack members with different seeds train on long batches at the same steps, and no member
+pads short sequences to the length of another member's long ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,26 +16,26 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lmzoo.contract import stream
 from lmzoo.data.corpus import Sequences
 from lmzoo.device import CPU
+from lmzoo.seeding import derive_seed
 
 POOL = 16
-"""Batches per pool: enough to cut padding, few enough to keep batches varied."""
+"""Batches per pool. A larger pool pads less, a smaller pool mixes lengths more."""
 
 
 def epoch_batches(
     lengths: Int[Tensor, "N"], batch: int, *, seed: int, epoch: int
 ) -> list[Int[Tensor, "b"]]:
-    """Row indices of every batch of one epoch, each row once."""
-    generator = torch.Generator().manual_seed(stream(seed, "order", epoch))
-    lengths = lengths.cpu()  # the order is drawn and sorted alike wherever the data lie
+    """Return the row indices of every batch of one epoch; every row occurs once."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+    lengths = lengths.cpu()  # the order must not depend on the device of the data
     order = torch.randperm(len(lengths), generator=generator, device="cpu")
     pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
     batches = [rows for pool in pools for rows in pool.split(batch)]
-    of_all = torch.Generator().manual_seed(stream(0, "lengths", epoch))
-    turns = torch.randperm(len(batches), generator=of_all, device="cpu")
-    return [batches[i] for i in turns.tolist()]
+    shared_generator = torch.Generator().manual_seed(derive_seed(0, "lengths", epoch))
+    batch_order = torch.randperm(len(batches), generator=shared_generator, device="cpu")
+    return [batches[i] for i in batch_order.tolist()]
 
 
 def iter_batches(
@@ -46,29 +46,37 @@ def iter_batches(
     trim: bool = True,
     multiple: int = 1,
 ) -> Iterator[Sequences]:
-    """The batches of this order on the device, each as long as its longest sequence needs.
+    """Yield the batches of `order` on `device`, each trimmed to its longest sequence.
 
-    That is, up to the next `multiple`. How long they are is read off beforehand, on the
-    CPU, so that no batch waits for the device.
+    All widths are computed on the CPU beforehand, so no batch waits for the device.
+
+    Args:
+        part: The sequences of a split.
+        order: Row indices of each batch, as `epoch_batches` returns them.
+        device: Where the batches are used.
+        trim: Remove columns that are padding in the whole batch.
+        multiple: Round the width of a trimmed batch up to a multiple of this number.
     """
-    here, rows = part.to(device), torch.cat(list(order)).to(device)
+    moved, rows = part.to(device), torch.cat(list(order)).to(device)
     widths = [
-        [_width(column, one, least, trim=trim, multiple=multiple) for one in order]
+        [_width(column, batch, least, trim=trim, multiple=multiple) for batch in order]
         for column, least in zip(_columns(part, CPU), (2, 0), strict=False)
     ]
-    for chosen, *width in zip(rows.split([len(one) for one in order]), *widths, strict=True):
-        columns = zip(_columns(here, device), width, strict=True)
-        kept, *given = (
-            (tokens[:, :w][chosen], lengths[chosen]) for (tokens, lengths), w in columns
+    for batch_rows, *width in zip(
+        rows.split([len(batch) for batch in order]), *widths, strict=True
+    ):
+        columns = zip(_columns(moved, device), width, strict=True)
+        targets, *sources = (
+            (tokens[:, :w][batch_rows], lengths[batch_rows]) for (tokens, lengths), w in columns
         )
-        yield Sequences(*kept, *given)
+        yield Sequences(*targets, *sources)
 
 
 def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """What is padded and the lengths of it: the sequences, and their sources if there are."""
+    """Return (tokens, lengths) of the sequences and, if present, of their sources."""
     pairs = [(part.tokens, part.lengths)]
-    if part.given:
-        source, lengths = part.given
+    if part.sources:
+        source, lengths = part.sources
         pairs.append((source, lengths))
     return [(tokens, lengths.to(device)) for tokens, lengths in pairs]
 
@@ -84,15 +92,14 @@ def _width(
 
 
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
-    """These rows; without `trim` they keep their full padded length."""
+    """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
     lengths = part.lengths[rows]
     longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]
-    return Sequences(part.tokens[rows, :longest], lengths, _sources(part, rows, trim=trim))
+    return Sequences(part.tokens[rows, :longest], lengths, _gather_sources(part, rows, trim=trim))
 
 
-def _sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:
-    """The rows' sources, cut to the longest of them, and their lengths."""
-    if not part.given:
+def _gather_sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:
+    if not part.sources:
         return ()
-    source, lengths = (column[rows] for column in part.given)
+    source, lengths = (column[rows] for column in part.sources)
     return (source[:, : int(lengths.max())] if trim else source), lengths

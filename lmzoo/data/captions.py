@@ -1,11 +1,12 @@
-"""Captions: sentences sampled from a known grammar, so the least possible loss is known.
+"""Captions: sentences sampled from a known grammar, so the entropy floor is known exactly.
 
-    captions        words:       <start> ≤18 words <end>              T = 20
-    captions_char   characters:  <start> the same sentences <end>     T from the grammar
+    captions        by word:       <start> ≤18 words <end>              T = 20
+    captions_char   by character:  <start> the same sentences <end>     T from the grammar
 
-No sentence has two derivations (`captions_rules`), so −log P(sentence) is the surprise of
-its derivation, and both floors are exact expectations under the grammar. The three
-splits are independent streams of the seed; both forms hold the same sentences.
+No sentence has two derivations (`captions_rules`), so −log P(sentence) is that of its derivation
+and both entropy floors are exact expectations under the grammar. Each split is sampled from its
+own random stream. Both corpora have the same sentences. The grammar was written for this project
+and has its licence, MIT.
 """
 
 from collections.abc import Sequence
@@ -16,52 +17,46 @@ from typing import ClassVar
 from pydantic import Field
 
 from lmzoo.config import config
-from lmzoo.contract import stream
+from lmzoo.data.assemble import encode
 from lmzoo.data.captions_rules import caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
-from lmzoo.data.encode import encode
-from lmzoo.data.grammar import Grammar, LengthTable
+from lmzoo.data.grammar import LengthTable
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.seeding import derive_seed
 
-LONGEST = 18
-"""Words in a sentence at most: with `<start>` and `<end>`, T = 20 as in S0."""
-
-
-@cache
-def captions() -> Grammar:
-    """The grammar, compiled once per process."""
-    return caption_grammar()
+MAX_WORDS = 18
+"""With `<start>` and `<end>`, T = 20 as in S0."""
 
 
 @cache
-def scored_words() -> LengthTable:
-    """The scored tokens of a sentence of words: they and `<end>`."""
-    table = captions().lengths(lambda _: 1)
-    assert table.longest <= LONGEST, "a template of the grammar spends too many words"
+def word_lengths() -> LengthTable:
+    """Return the length table of sentences by word: the scored tokens are the words and `<end>`."""
+    table = caption_grammar().lengths(lambda _: 1)
+    assert table.longest <= MAX_WORDS, "a template of the grammar has too many words"
     return table.shifted(1)
 
 
 @cache
-def scored_letters() -> LengthTable:
-    """The same of letters: each word's, and the blank or `<end>` after it."""
-    return captions().lengths(lambda word: len(word) + 1)
+def character_lengths() -> LengthTable:
+    """Return the length table by character: the characters of each word, and a blank or `<end>`."""
+    return caption_grammar().lengths(lambda word: len(word) + 1)
 
 
-def draw(seed: int, split: str, count: int) -> list[list[str]]:
-    """The first `count` sentences of this split, as words."""
-    random = Random(stream(seed, "captions", split))
-    return [captions().sample(random)[0] for _ in range(count)]
+def sample_captions(seed: int, split: str, count: int) -> list[list[str]]:
+    """Return the first `count` sentences of this split, as words."""
+    random = Random(derive_seed(seed, "captions", split))
+    return [caption_grammar().sample(random)[0] for _ in range(count)]
 
 
 @CORPORA("captions")
 class Captions(CorpusSource):
-    """Caption-like sentences as words."""
+    """Caption-like sentences by word."""
 
     unit: ClassVar[str] = "word"
 
     @config
     class Config:
-        """How many sentences, of which seed."""
+        """Sentences per split, and the random seed."""
 
         train: int = Field(4000, ge=1)
         valid: int = Field(500, ge=1)
@@ -70,12 +65,12 @@ class Captions(CorpusSource):
 
     def load(self) -> Corpus:
         vocabulary = self.vocabulary()
-        scored = self.scored()
+        lengths = self.scored_lengths()
 
         def part(split: str) -> Sequences:
-            sentences = draw(self.config.seed, split, getattr(self.config, split))
+            sentences = sample_captions(self.config.seed, split, getattr(self.config, split))
             tokens = [self.tokens(sentence) for sentence in sentences]
-            return encode(tokens, vocabulary, length=scored.longest + 1, end=True)
+            return encode(tokens, vocabulary, length=lengths.longest + 1, end=True)
 
         return Corpus(
             name=self.name,
@@ -86,39 +81,39 @@ class Captions(CorpusSource):
             unit=self.unit,
             source="sampled from the grammar of lmzoo.data.captions_rules; MIT",
             floor=EntropyFloor(
-                token=scored.entropy / scored.mean, sentence=scored.entropy_per_unit
+                token=lengths.entropy / lengths.mean, sentence=lengths.entropy_per_unit
             ),
         )
 
     def vocabulary(self) -> Vocabulary:
-        """All the grammar can say, whatever was sampled."""
-        return Vocabulary((*SPECIALS, *captions().words))
+        """Return all words of the grammar, which do not depend on the sample."""
+        return Vocabulary((*SPECIALS, *caption_grammar().words))
 
     def tokens(self, sentence: Sequence[str]) -> Sequence[str]:
-        """The sentence in this corpus's units."""
+        """Return the tokens of a sentence."""
         return sentence
 
-    def scored(self) -> LengthTable:
-        """Lengths and surprise of the scored tokens of a sentence."""
-        return scored_words()
+    def scored_lengths(self) -> LengthTable:
+        """Return the distribution of the number of scored tokens, with their surprise."""
+        return word_lengths()
 
 
 @CORPORA("captions_char")
 class CaptionCharacters(Captions):
-    """The same sentences as characters, the blank among them."""
+    """The same sentences by character; the blank is a token."""
 
     unit: ClassVar[str] = "character"
 
     @config
     class Config(Captions.Config):
-        """How many sentences, of which seed."""
+        """Sentences per split, and the random seed."""
 
     def vocabulary(self) -> Vocabulary:
-        letters = sorted({letter for word in captions().words for letter in word})
-        return Vocabulary((*SPECIALS, " ", *letters), joiner="")
+        characters = sorted({character for word in caption_grammar().words for character in word})
+        return Vocabulary((*SPECIALS, " ", *characters), joiner="")
 
     def tokens(self, sentence: Sequence[str]) -> Sequence[str]:
         return " ".join(sentence)
 
-    def scored(self) -> LengthTable:
-        return scored_letters()
+    def scored_lengths(self) -> LengthTable:
+        return character_lengths()

@@ -1,103 +1,112 @@
-"""The rules of the captions, instantiated over scene, person and number.
+"""The rules of the caption grammar, instantiated for each scene, person and number.
 
     plain    a tall man in a red shirt with two dogs is washing a pot in the kitchen
     fronted  in the kitchen a man who two girls are watching is washing his pot
     tail     a boy is running in the park while two other boys in blue hats watch
     pair     a boy and a girl are running in the park while another boy and another girl rest
 
-Number and possessive agree over any distance, the nouns after `while` are those of the
-subject, and the scene weighs every choice. No string has two derivations: `with`, `who`,
-`that`, `and` and `while` each attach in one place, and a place belongs to one scene.
-No sentence has more than 18 words: that is what each template may spend.
+Number and possessive agree over any distance, the nouns after `while` repeat those of the subject,
+and the scene determines the weights of every choice. No string has two derivations: `with`,
+`who`, `that`, `and` and `while` each attach at one position only, and a place belongs to one
+scene only. A sentence has at most 18 words; the docstrings state the maximum for each part.
 
-This project's own, after the captions of Multi30k (Elliott et al. 2016, arXiv:1605.00459).
+Written for this project, modelled on the captions of Multi30k (Elliott et al. 2016,
+arXiv:1605.00459).
 """
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import permutations
 
 from lmzoo.data import captions_words as words
-from lmzoo.data.captions_words import Forms, Scene, forms
+from lmzoo.data.captions_words import Forms, Scene, parse_forms
 from lmzoo.data.grammar import Grammar, Weights, is_nonterminal
 
 Choices = dict[str, Weights]
+"""Nonterminal -> weighted right-hand sides, as `Grammar` reads them."""
 
 NUMBERS = {"One": 2, "Many": 1}
 BE = {"One": "is", "Many": "are"}
 HIM = {"his": "him", "her": "her", "their": "them"}
 
 
+@cache
 def caption_grammar() -> Grammar:
-    """The grammar of all scenes."""
-    choices: Choices = {"Start": falling(f"Sentence.{name}" for name in words.SCENES)}
-    for turn, (name, scene) in enumerate(words.SCENES.items()):
-        choices |= within(name, scene_rules(scene, turn))
+    """Return the grammar of all scenes. It is built once per process."""
+    choices: Choices = {"Start": falling_weights(f"Sentence.{name}" for name in words.SCENES)}
+    for offset, (name, scene) in enumerate(words.SCENES.items()):
+        choices |= add_scene_suffix(name, scene_rules(scene, offset))
     return Grammar("Start", choices)
 
 
-def within(name: str, choices: Choices) -> Choices:
-    """The same rules, of nonterminals that belong to the scene of this name."""
+def add_scene_suffix(name: str, choices: Choices) -> Choices:
+    """Return the rules with nonterminals that belong to the scene of this name."""
 
-    def own(text: str) -> str:
+    def rename(text: str) -> str:
         return " ".join(f"{s}.{name}" if is_nonterminal(s) else s for s in text.split())
 
-    return {own(head): {own(t): w for t, w in texts.items()} for head, texts in choices.items()}
-
-
-def falling(texts: Iterable[str], turn: int = 0) -> Weights:
-    """Weights 1, 1/√2, 1/√3 ... from the text at `turn` on, round to the one before it."""
-    listed = tuple(texts)
-    return {text: (1 + (i - turn) % len(listed)) ** -0.5 for i, text in enumerate(listed)}
-
-
-def numbered(head: str, listed: str, turn: int = 0) -> Choices:
-    """`Head.One` and `Head.Many`: the two forms of the words."""
-    columns = zip(*forms(listed), strict=True)
-    return {f"{head}.{n}": falling(column, turn) for n, column in zip(BE, columns, strict=True)}
-
-
-def scene_rules(scene: Scene, turn: int) -> Choices:
-    """All rules of one scene; `turn` says which words its lists begin with."""
     return {
-        **sentences(scene),
-        **subjects(scene, turn),
-        **clothes(turn),
-        **modifiers(turn),
-        **acts(scene, turn),
-        **others(),
-        "Place": places(scene),
+        rename(head): {rename(t): w for t, w in texts.items()} for head, texts in choices.items()
     }
 
 
-def sentences(scene: Scene) -> Choices:
-    """Who it is about, and then one of the templates."""
-    people = forms(scene.people)
+def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
+    """Return the weights 1, 1/√2, 1/√3 ... of the texts, in cyclic order from index `offset`."""
+    choices = tuple(texts)
+    return {text: (1 + (i - offset) % len(choices)) ** -0.5 for i, text in enumerate(choices)}
+
+
+def number_rules(head: str, word_list: str, offset: int = 0) -> Choices:
+    """Return the rules `head.One` and `head.Many` for the singular and plural of the words."""
+    columns = zip(*parse_forms(word_list), strict=True)
+    return {
+        f"{head}.{n}": falling_weights(column, offset)
+        for n, column in zip(BE, columns, strict=True)
+    }
+
+
+def scene_rules(scene: Scene, offset: int) -> Choices:
+    """Return all rules of one scene; its word lists begin at index `offset`."""
+    return {
+        **sentence_rules(scene),
+        **subject_rules(scene, offset),
+        **clothing_rules(offset),
+        **modifier_rules(offset),
+        **action_rules(scene, offset),
+        **tail_rules(),
+        "Place": place_weights(scene),
+    }
+
+
+def sentence_rules(scene: Scene) -> Choices:
+    """Choose the people of the sentence, then one of the templates."""
+    people = parse_forms(scene.people)
     share = {person: 1 / (1 + rank) for rank, person in enumerate(people)}
     single: dict[str, float] = {}
     pair: dict[str, float] = {}
     choices: Choices = {"Sentence": {"Single": 6, "Two": 1}, "Single": single, "Two": pair}
     for person in people:
         for n, weight in NUMBERS.items():
-            head = f"About.{person.one}.{n}"
-            choices[head] = about(person, n)
+            head = f"About.{person.singular}.{n}"
+            choices[head] = single_subject_templates(person, n)
             single[head] = share[person] * weight
     for p, q in permutations(people, 2):
-        head = f"Both.{p.one}.{q.one}"
-        choices[head] = both(p.one, q.one)
+        head = f"Both.{p.singular}.{q.singular}"
+        choices[head] = pair_templates(p.singular, q.singular)
         pair[head] = share[p] * share[q]
     return choices
 
 
-def about(person: Forms, n: str) -> Weights:
-    """`plain`, `fronted` and three kinds of `tail`."""
-    his = words.POSSESSIVE.get(person.one, "their") if n == "One" else "their"
-    subject = f"Open.{n} {person.one if n == 'One' else person.many}"
+def single_subject_templates(person: Forms, n: str) -> Weights:
+    """Return the templates `plain`, `fronted` and three kinds of `tail`."""
+    his = words.POSSESSIVE.get(person.singular, "their") if n == "One" else "their"
+    subject = f"Open.{n} {person.singular if n == 'One' else person.plural}"
     choices = {
         f"{subject} Mod.{n} {BE[n]} Act.{his} Place": 8,
         f"Place {subject} Mod.{n} {BE[n]} Act.{his}": 4,
     }
     for m, weight in NUMBERS.items():
-        same = f"another {person.one}" if m == "One" else f"Other {person.many}"
+        same = f"another {person.singular}" if m == "One" else f"Other {person.plural}"
         choices |= {
             f"{subject} {BE[n]} Act.{his} Place while {same} React.{m}.{HIM[his]}": weight,
             f"{subject} Wear.{n} {BE[n]} Alone Place while {same} React.{m}.{HIM[his]}": weight,
@@ -106,8 +115,8 @@ def about(person: Forms, n: str) -> Weights:
     return choices
 
 
-def both(p: str, q: str) -> Weights:
-    """`pair`, without and with a tail."""
+def pair_templates(p: str, q: str) -> Weights:
+    """Return the template `pair`, without and with a tail."""
     return {
         f"Open.One {p} and Open.One {q} are Act.their Place": 2,
         f"Article {p} and Article {q} are Alone Place"
@@ -115,39 +124,39 @@ def both(p: str, q: str) -> Weights:
     }
 
 
-def subjects(scene: Scene, turn: int) -> Choices:
-    """What stands before a person's noun: one or two words."""
+def subject_rules(scene: Scene, offset: int) -> Choices:
+    """Words before the noun of a person: one or two."""
     return {
         "Article": {"a": 3, "the": 2},
-        "Count": falling(words.COUNTS.split(), turn),
-        "Look": falling(words.LOOKS.split(), turn),
+        "Count": falling_weights(words.COUNTS.split(), offset),
+        "Look": falling_weights(words.LOOKS.split(), offset),
         "Open.One": {"Article": 2, "Article Look": 3},
         "Open.Many": {"Count": 2, "Count Look": 3},
-        **numbered("Person", scene.people),
+        **number_rules("Person", scene.people),
     }
 
 
-def clothes(turn: int) -> Choices:
-    """What people wear: at most four words for one, three for many."""
+def clothing_rules(offset: int) -> Choices:
+    """Clothes: at most four words for one person, three for several."""
     return {
-        "Colour": falling(words.COLOURS.split(), turn),
-        "Legwear": falling(words.LEGWEAR.split(), turn),
-        **numbered("Garment", words.GARMENTS, turn),
+        "Colour": falling_weights(words.COLOURS.split(), offset),
+        "Legwear": falling_weights(words.LEGWEAR.split(), offset),
+        **number_rules("Garment", words.GARMENTS, offset),
         "In": {"in": 3, "wearing": 1},
         "Wear.One": {"In a Colour Garment.One": 3, "In a Garment.One": 1, "In Colour Legwear": 1},
         "Wear.Many": {"In Colour Garment.Many": 3, "In Garment.Many": 1, "In Colour Legwear": 1},
     }
 
 
-def modifiers(turn: int) -> Choices:
-    """What follows a subject: at most seven words, itself perhaps with a subject and verb."""
+def modifier_rules(offset: int) -> Choices:
+    """Modifiers after a subject: at most seven words, including relative clauses."""
     choices: Choices = {
-        "Thing": falling(words.THINGS.split(), 2 * turn),
-        "Size": falling(words.SIZES.split(), turn),
-        "Noise": falling(words.NOISES.split(), turn),
-        "Regard": falling(words.REGARDS.split(), turn),
+        "Thing": falling_weights(words.THINGS.split(), 2 * offset),
+        "Size": falling_weights(words.SIZES.split(), offset),
+        "Noise": falling_weights(words.NOISES.split(), offset),
+        "Regard": falling_weights(words.REGARDS.split(), offset),
         "With": {"with a Thing": 2, "with a Pet.One": 1, "with two Pet.Many": 1},
-        **numbered("Pet", words.PETS, turn),
+        **number_rules("Pet", words.PETS, offset),
     }
     for n, be in BE.items():
         choices[f"Mod.{n}"] = {
@@ -163,14 +172,14 @@ def modifiers(turn: int) -> Choices:
     return choices
 
 
-def acts(scene: Scene, turn: int) -> Choices:
-    """What people do: `Short` at most three words, `Act` at most four."""
+def action_rules(scene: Scene, offset: int) -> Choices:
+    """Actions: `Short` has at most three words, `Act` at most four."""
     choices: Choices = {
-        "Alone": falling(scene.alone.split()),
-        "Own.Do": falling(scene.verbs.split()),
-        "Own.Thing": falling(scene.things.split()),
-        "Do": falling(words.HANDLES.split(), turn),
-        "Manner": falling(words.MANNERS.split(), turn),
+        "Alone": falling_weights(scene.alone.split()),
+        "Own.Do": falling_weights(scene.verbs.split()),
+        "Own.Thing": falling_weights(scene.things.split()),
+        "Do": falling_weights(words.HANDLES.split(), offset),
+        "Manner": falling_weights(words.MANNERS.split(), offset),
     }
     for his in HIM:
         the = f"The.{his}"
@@ -187,12 +196,12 @@ def acts(scene: Scene, turn: int) -> Choices:
     return choices
 
 
-def others() -> Choices:
-    """What they do who are like the subject: at most two words, `Stay` at most one."""
+def tail_rules() -> Choices:
+    """Actions of the people after `while`: at most two words, `Stay` at most one."""
     choices: Choices = {
-        "Other": falling(["other", "two other", "several other"]),
-        **numbered("Wait", words.WAIT),
-        **numbered("Watch", words.WATCH),
+        "Other": falling_weights(["other", "two other", "several other"]),
+        **number_rules("Wait", words.WAIT),
+        **number_rules("Watch", words.WATCH),
     }
     for m, be in BE.items():
         choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}
@@ -205,11 +214,11 @@ def others() -> Choices:
     return choices
 
 
-def places(scene: Scene) -> Weights:
-    """Where it happens, in three words that name the scene."""
+def place_weights(scene: Scene) -> Weights:
+    """Return the places: three words that identify the scene."""
     choices: dict[str, float] = {}
     for preposition, spots in scene.places.items():
-        for spot, weight in falling(spots.split()).items():
+        for spot, weight in falling_weights(spots.split()).items():
             for article, share in {"the": 2, "a": 1}.items():
                 choices |= {
                     f"{preposition} {article} {spot}": share * weight,

@@ -1,14 +1,15 @@
-"""The words of the captions: people, clothes, things, and six scenes.
+"""The words of the captions: people, clothes, things and six scenes.
 
-Lists run from frequent to rare. `one/many` gives both numbers of a word; a plain noun
-takes an s. Nouns and adjectives begin with a consonant, so that the article is "a".
+Every list is sorted from frequent to rare. `singular/plural` gives both forms of a word; without
+a slash, the plural is the singular and s. Nouns and adjectives begin with a consonant, so the
+article is always "a".
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 POSSESSIVE = {"man": "his", "boy": "his", "woman": "her", "girl": "her"}
-"""Whose the thing is that one person holds; everyone else's is `their`."""
+"""Possessive pronoun of one person. All others, and groups, have `their`."""
 
 LOOKS = "young little tall smiling bearded happy tired shirtless blond friendly"
 COUNTS = "two three some the several many"
@@ -20,29 +21,29 @@ NOISES = "barking sleeping jumping waiting"
 SIZES = "small big large dirty new broken wooden heavy cheap"
 MANNERS = "slowly quietly happily carefully quickly calmly"
 REGARDS = "watching following helping filming teaching calling"
-"""What people of a relative clause do to the subject."""
+"""What the people of a relative clause do to the subject."""
 
 HANDLES = "holding carrying cleaning dropping"
 THINGS = "camera bag ball basket flower bottle bucket flag rope phone box book"
-"""What is found, and done with it, in every scene."""
+"""Things, and what is done with them, of every scene."""
 
 WATCH = "watches/watch helps/help follows/follow joins/join"
 WAIT = "waits/wait smiles/smile laughs/laugh listens/listen"
-"""What the others do: to the subject, or by themselves."""
+"""What other people do: to the subject (WATCH) or on their own (WAIT)."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A latent topic: it couples who is there, what they do, with what, and where."""
+    """A latent topic, which couples people, actions, things and places."""
 
     people: str
     alone: str
-    """What people do without an object."""
+    """Verbs without an object."""
     verbs: str
-    """What people do to the scene's own things."""
+    """Verbs for the things of the scene."""
     things: str
     places: dict[str, str]
-    """Preposition -> places; a place belongs to one scene only and so names it."""
+    """Preposition -> places. A place belongs to one scene only and so identifies it."""
 
 
 SCENES = {
@@ -92,13 +93,13 @@ SCENES = {
 
 
 class Forms(NamedTuple):
-    """A noun or a verb in both numbers."""
+    """The singular and plural of a noun or verb."""
 
-    one: str
-    many: str
+    singular: str
+    plural: str
 
 
-def forms(listed: str) -> tuple[Forms, ...]:
-    """Both numbers of each word in the list."""
-    parted = (item.partition("/") for item in listed.split())
-    return tuple(Forms(one, many or f"{one}s") for one, _, many in parted)
+def parse_forms(words: str) -> tuple[Forms, ...]:
+    """Return both forms of each word of a list."""
+    items = (item.partition("/") for item in words.split())
+    return tuple(Forms(singular, plural or f"{singular}s") for singular, _, plural in items)

@@ -1,7 +1,7 @@
-"""What a corpus is: encoded sequences in three splits, and the facts known of them.
+"""A corpus: encoded sequences in three splits, one vocabulary, and known facts about them.
 
-A corpus is a file in this folder: a class with a `Config` and a `load`. Its token ids
-follow `contract.PAD, START, END, UNKNOWN`; every sequence begins with `<start>`.
+To add a corpus, add a file to this folder with a `CorpusSource` that has a `Config` and a `load`.
+Token ids follow `contract.PAD, START, END, UNKNOWN`, and every sequence begins with `<start>`.
 """
 
 import dataclasses
@@ -22,16 +22,17 @@ from lmzoo.registry import Registry
 
 @dataclass(frozen=True)
 class Sequences:
-    """Encoded sequences: tokens (N, T) int64, padded; lengths (N,), `<start>` counted."""
+    """Encoded sequences: padded tokens (N, T) int64, and lengths (N,) that count `<start>`."""
 
     tokens: Tensor
     lengths: Tensor
-    given: tuple[Tensor, ...] = ()
-    """A source beside each sequence: tokens (N, S) without `<start>`, lengths (N,); or nothing."""
+    sources: tuple[Tensor, ...] = ()
+    """In a corpus of pairs, the source of each sequence: tokens (N, S) without `<start>` and
+    lengths (N,). Otherwise empty."""
 
     def __post_init__(self) -> None:
-        columns = (self.tokens, self.lengths, *self.given)
-        assert len(self.given) in (0, 2)
+        columns = (self.tokens, self.lengths, *self.sources)
+        assert len(self.sources) in (0, 2)
         assert all(column.dtype == torch.int64 for column in columns)
         assert all(len(column) == len(self.tokens) for column in columns)
 
@@ -39,21 +40,21 @@ class Sequences:
         return len(self.tokens)
 
     @property
-    def scored(self) -> int:
-        """Number of tokens that have a score."""
+    def num_scored(self) -> int:
+        """Number of scored tokens: all real tokens except `<start>`."""
         return int((self.lengths - 1).sum())
 
     def to(self, device: torch.device) -> "Sequences":
-        """The same on a device; itself if it is there."""
+        """Return the sequences on `device`, or self if they are there already."""
         if self.tokens.device == device:
             return self
-        given = tuple(column.to(device) for column in self.given)
-        return Sequences(self.tokens.to(device), self.lengths.to(device), given)
+        sources = tuple(column.to(device) for column in self.sources)
+        return Sequences(self.tokens.to(device), self.lengths.to(device), sources)
 
 
 @dataclass(frozen=True)
 class EntropyFloor:
-    """The least loss any model can have, in nats per scored token, in expectation."""
+    """The least expected loss that any model can reach, in nats per scored token."""
 
     token: float
     """Token-weighted: H(sequence) / E[scored tokens]."""
@@ -63,7 +64,7 @@ class EntropyFloor:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Three splits under one vocabulary."""
+    """Three splits with one vocabulary."""
 
     name: str
     vocabulary: Vocabulary
@@ -71,21 +72,22 @@ class Corpus:
     valid: Sequences
     test: Sequences
     unit: str
-    """What a token is: word, character or residue."""
+    """The unit of a token: word, character, residue or symbol."""
     source: str
-    """Where it comes from, and its licence."""
+    """Origin and licence of the data."""
     floor: EntropyFloor | None = None
+    """None where the entropy of the data is unknown."""
     source_vocabulary: Vocabulary | None = None
-    """Of the sources, in a corpus of pairs."""
+    """Vocabulary of the source sequences, in a corpus of pairs."""
     ends: bool | None = None
-    """Whether a sequence that is whole has `<end>` as its last token; None looks for one, once."""
+    """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
     def __post_init__(self) -> None:
         if self.ends is None:
             object.__setattr__(self, "ends", bool((self.train.tokens == END).any()))
 
     def to(self, device: torch.device) -> "Corpus":
-        """The same with its sequences on a device."""
+        """Return the corpus with its sequences on `device`."""
         parts = {name: getattr(self, name).to(device) for name in ("train", "valid", "test")}
         return dataclasses.replace(self, **parts)
 
@@ -96,7 +98,7 @@ class Corpus:
         ends = bool(self.ends)
         if self.source_vocabulary is None:
             return Task(vocab=vocab, length=length, ends=ends)
-        source_length = self.train.given[0].shape[1]
+        source_length = self.train.sources[0].shape[1]
         return Task(
             vocab=vocab,
             length=length,
@@ -107,18 +109,18 @@ class Corpus:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of vocabulary and all tokens: two corpora of one name are not one corpus."""
+        """A hash of the vocabulary and of all tokens, which identifies the data of a run."""
         digest = hashlib.sha256("\n".join(self.vocabulary.tokens).encode())
         if self.source_vocabulary is not None:
             digest.update("\n".join(self.source_vocabulary.tokens).encode())
         for part in (self.train, self.valid, self.test):
-            for column in (part.tokens, part.lengths, *part.given):
+            for column in (part.tokens, part.lengths, *part.sources):
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
 class CorpusSource(ABC):
-    """How a corpus is found and read."""
+    """Loads a corpus: finds its files or samples it, splits it and encodes it."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
@@ -129,10 +131,10 @@ class CorpusSource(ABC):
 
     @abstractmethod
     def load(self) -> Corpus:
-        """Read, split and encode it.
+        """Read or sample the sequences, split them and encode them.
 
         Raises:
-            UserError: the data is missing or unreadable; one line says what to do.
+            UserError: The data is missing or unreadable; the message says what to do.
         """
 
 

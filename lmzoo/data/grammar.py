@@ -1,4 +1,4 @@
-"""A finite weighted grammar: sampling, and its lengths and entropy in closed form.
+"""A finite weighted grammar: sampling, and the exact distribution of lengths and entropy.
 
     P(derivation) = Π P(rule used)        = P(string) where no string has two derivations
     p_A[n] = P(A derives something of length n)
@@ -6,8 +6,10 @@
     A → B C            p = p_B ∗ p_C,     h = h_B ∗ p_C + p_B ∗ h_C     (∗ convolves over n)
     A → w₁ α₁ | ...    p_A = Σ_i w_i p_i, h_A = Σ_i w_i (h_i − log w_i · p_i)
 
-Nonterminals begin with a capital, words do not. No nonterminal may derive itself, so
-every string is finite. Soule 1974, "Entropies of probabilistic grammars".
+A symbol that begins with a capital letter is a nonterminal, every other symbol is a word. No
+nonterminal may derive itself, so every string is finite.
+
+Source: Soule 1974, "Entropies of probabilistic grammars".
 """
 
 from bisect import bisect
@@ -23,12 +25,12 @@ import numpy as np
 from jaxtyping import Float
 
 Weights = Mapping[str, int | float]
-"""Right-hand side, symbols separated by blanks -> how often it is chosen."""
+"""Right-hand side, as symbols separated by blanks -> weight of this choice."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One choice of a nonterminal: how likely it is, and what it is replaced by."""
+    """One choice of a nonterminal: its probability and the symbols that replace the nonterminal."""
 
     probability: float
     symbols: tuple[str, ...]
@@ -36,7 +38,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class LengthTable:
-    """What is known of strings by their length n = 0, 1, ..."""
+    """Probability and surprise of strings by their length n = 0, 1, ..."""
 
     mass: Float[np.ndarray, "N"]
     """P(length = n)."""
@@ -45,7 +47,7 @@ class LengthTable:
 
     @property
     def longest(self) -> int:
-        """The greatest length that occurs."""
+        """The greatest length with positive probability."""
         return int(np.flatnonzero(self.mass)[-1])
 
     @property
@@ -60,47 +62,50 @@ class LengthTable:
 
     @property
     def entropy_per_unit(self) -> float:
-        """E[ −log P / length ], where every length is positive."""
+        """E[ −log P / length ], for tables without length 0."""
         assert self.mass[0] == 0, "an empty string has no surprise per unit"
         return float((self.surprise[1:] / np.arange(1, len(self.mass))).sum())
 
     def followed_by(self, other: "LengthTable") -> "LengthTable":
-        """The table of this string and then an independent other one."""
+        """Return the table of this string followed by an independent string of the other table."""
         return LengthTable(
             np.convolve(self.mass, other.mass),
             np.convolve(self.surprise, other.mass) + np.convolve(self.mass, other.surprise),
         )
 
     def shifted(self, length: int) -> "LengthTable":
-        """The table of this string and a certain one of that length."""
-        still = np.zeros(length)
+        """Return the table of this string followed by a fixed string of that length."""
+        zeros = np.zeros(length)
         return LengthTable(
-            np.concatenate([still, self.mass]), np.concatenate([still, self.surprise])
+            np.concatenate([zeros, self.mass]), np.concatenate([zeros, self.surprise])
         )
 
 
-NOTHING = LengthTable(np.ones(1), np.zeros(1))
+EMPTY_STRING = LengthTable(np.ones(1), np.zeros(1))
 
 
 def is_nonterminal(symbol: str) -> bool:
-    """Whether the symbol stands for something else."""
+    """Return whether the symbol is a nonterminal."""
     return symbol[0].isupper()
 
 
 class Grammar:
-    """Nonterminal -> weighted choices; weights need not sum to one.
+    """A weighted grammar without recursion.
 
-    `choices` maps each nonterminal to {"a Colour Thing": weight}; "" is the empty string.
+    Args:
+        start: The start symbol.
+        choices: Maps each nonterminal to its right-hand sides and their weights, such as
+            {"a Colour Thing": 2.0}. Weights need not sum to one. "" is the empty string.
     """
 
     def __init__(self, start: str, choices: Mapping[str, Weights]) -> None:
         self.start = start
-        self.rules = {head: _normalised(texts) for head, texts in choices.items()}
+        self.rules = {head: _normalise(texts) for head, texts in choices.items()}
         used = {head: {s for r in rules for s in r.symbols} for head, rules in self.rules.items()}
         inner = {head: {s for s in body if is_nonterminal(s)} for head, body in used.items()}
         missing = {start, *(s for body in inner.values() for s in body)} - set(self.rules)
         assert not missing, f"nonterminals without a rule: {sorted(missing)}"
-        self._upward = tuple(TopologicalSorter(inner).static_order())  # raises on a cycle
+        self._bottom_up = tuple(TopologicalSorter(inner).static_order())  # raises on a cycle
         self._cumulative = {
             head: (*accumulate(r.probability for r in rules[:-1]), 1.0)
             for head, rules in self.rules.items()
@@ -108,12 +113,12 @@ class Grammar:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Every terminal once, in the order in which the rules mention them."""
+        """Every word once, in the order of its first use in the rules."""
         symbols = (s for rules in self.rules.values() for r in rules for s in r.symbols)
         return tuple(dict.fromkeys(s for s in symbols if not is_nonterminal(s)))
 
     def sample(self, random: Random) -> tuple[list[str], float]:
-        """A string, and the log-probability of the derivation that gave it."""
+        """Return a random string and the log-probability of its derivation."""
         words, log_prob, stack = [], 0.0, [self.start]
         while stack:
             symbol = stack.pop()
@@ -126,10 +131,10 @@ class Grammar:
         return words, log_prob
 
     def lengths(self, cost: Callable[[str], int]) -> LengthTable:
-        """The table of the whole language, where a word is `cost(word)` long."""
+        """Return the length table of the language; the length of a word is `cost(word)`."""
         tables: dict[str, LengthTable] = {}
-        for head in self._upward:
-            choices = [(r.probability, _sequence(r, tables, cost)) for r in self.rules[head]]
+        for head in self._bottom_up:
+            choices = [(r.probability, _rule_lengths(r, tables, cost)) for r in self.rules[head]]
             mass = np.zeros(max(len(table.mass) for _, table in choices))
             surprise = np.zeros_like(mass)
             for weight, table in choices:
@@ -140,18 +145,18 @@ class Grammar:
         return tables[self.start]
 
 
-def _sequence(
+def _rule_lengths(
     rule: Rule, tables: Mapping[str, LengthTable], cost: Callable[[str], int]
 ) -> LengthTable:
-    """The table of the rule's symbols one after the other."""
-    whole = NOTHING
+    """Return the length table of the right-hand side of a rule."""
+    table = EMPTY_STRING
     for symbol in rule.symbols:
         if symbol in tables:
-            whole = whole.followed_by(tables[symbol])
-    return whole.shifted(sum(cost(s) for s in rule.symbols if s not in tables))
+            table = table.followed_by(tables[symbol])
+    return table.shifted(sum(cost(s) for s in rule.symbols if s not in tables))
 
 
-def _normalised(texts: Weights) -> tuple[Rule, ...]:
+def _normalise(texts: Weights) -> tuple[Rule, ...]:
     assert texts, "a nonterminal has no choices"
     assert min(texts.values()) > 0, f"a weight is not positive: {dict(texts)}"
     total = fsum(texts.values())

@@ -1,11 +1,10 @@
-"""Independent, uniform tokens: the past says nothing, so no causal model can beat the floor.
+"""Independent uniform tokens, on which no causal model can beat the entropy floor.
 
     P(s_t = v | s_<t) = 1 / symbols        −log P = log symbols, at every t ≥ 1
 
-Whoever scores below log(symbols) on held-out sequences has seen the answer. There is no
-`<end>`: all sequences have the same length, and both floors coincide.
-
-zoo.md 1.7, contract C3.
+A model that scores below log(symbols) on held-out sequences reads the tokens that it predicts.
+All sequences have the same length and no `<end>`, so both entropy floors are equal. The data are
+pseudo-random, so there is no licence.
 """
 
 from math import log
@@ -14,21 +13,23 @@ import torch
 from pydantic import Field
 
 from lmzoo.config import config
-from lmzoo.contract import START, stream
+from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.seeding import derive_seed
 
 
 @CORPORA("iid")
 class UniformTokens(CorpusSource):
-    """Uniform noise of known entropy."""
+    """Independent uniform symbols."""
 
     @config
     class Config:
-        """How many symbols, how long (`<start>` counted), how many sequences, which seed."""
+        """Number of symbols, padded length, sequences per split, and the random seed."""
 
         symbols: int = Field(20, ge=2)
         length: int = Field(20, ge=2)
+        """Padded length T, `<start>` included."""
         train: int = Field(4000, ge=1)
         valid: int = Field(500, ge=1)
         test: int = Field(1000, ge=1)
@@ -48,9 +49,9 @@ class UniformTokens(CorpusSource):
         )
 
     def _draw(self, split: str) -> Sequences:
-        """`<start>` and then symbols, from the split's own stream of the seed."""
+        """Draw `<start>` and symbols from the random stream of (seed, split)."""
         count, length = getattr(self.config, split), self.config.length
-        generator = torch.Generator().manual_seed(stream(self.config.seed, "iid", split))
+        generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "iid", split))
         first = len(SPECIALS)
         tokens = torch.randint(
             first, first + self.config.symbols, (count, length), generator=generator

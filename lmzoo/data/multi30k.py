@@ -1,13 +1,18 @@
-"""Multi30k: 31,014 image captions, by word (`multi30k_en`) and by character.
+"""Multi30k: English image captions, by word (`multi30k_en`) and character (`multi30k_en_char`).
 
-words        <start> a man in a blue shirt ... <end>     V = 14,450 from all 29,000 captions
-characters   <start> A   m a n   i n ...                 V = 84
+    words        <start> a man in a blue shirt ... <end>     V = 14,450 from all 29,000 captions
+    characters   <start> A   m a n   i n ...                 V = 84
 
-`split="official"` takes the published files and a vocabulary from the training file.
-`split="seed"` takes S0's cut of the training file, and its vocabulary, which saw the
-held-out captions; the official test file, which S0 never read, stays the test.
+`split="official"` uses the published files, 29,000 + 1,014 + 1,000 captions, and the vocabulary of
+the training file.
+`split="seed"` uses the split of S0: part of the training file is held out for validation, and the
+vocabulary includes the words of these held-out captions. The test split is the published test
+file, which S0 did not use.
 
-Elliott et al. 2016 (arXiv:1605.00459); S0's preprocessing: zoo.md 1.9.
+The captions describe images of Flickr30k and are for non-commercial research. The files are
+downloaded from github.com/multi30k/dataset and checked, or read from `--data-dir`.
+
+Source: Elliott et al. 2016 (arXiv:1605.00459); preprocessing of `split="seed"`: S0.
 """
 
 import re
@@ -19,16 +24,16 @@ from lmzoo.config import config
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
-from lmzoo.data.lines import read_lines
+from lmzoo.data.files import read_lines
 from lmzoo.data.splits import interleave, shuffled_cut
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary, by_frequency
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 SOURCE = (
     "Multi30k task 1 (Elliott et al. 2016, arXiv:1605.00459), github.com/multi30k/dataset; "
     "captions of Flickr30k, for non-commercial research"
 )
-# Taken from local copies of the files; upstream publishes no checksums.
+# Computed from local copies of the files; the publisher gives no checksums.
 SHA256 = {
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
@@ -37,69 +42,71 @@ SHA256 = {
     "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
     "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
 }
-SEED = 29
-"""S0's random seed."""
+SPLIT_SEED = 29
+"""Random seed of the split in S0."""
 
 Splits = Literal["official", "seed"]
 
 
-class Captions(CorpusSource):
-    """Any of the published files, by name."""
+class Multi30kFiles(CorpusSource):
+    """Base class that reads the published files."""
 
     def all_lines(self, name: str) -> list[str]:
-        """The lines of this file, so that a line number finds the same caption in any language."""
+        """Return all lines; a line number is the same caption in every language."""
         file = RemoteFile("multi30k", f"{URL}{name}.gz", SHA256[name])
         return read_lines(locate(file, self.data_dir, self.name))
 
     def lines(self, name: str) -> list[str]:
-        """The lines of this file, blank ones dropped."""
+        """Return the lines of a file without blank lines."""
         return [line for line in self.all_lines(name) if line.strip()]
 
 
 @config
 class WordConfig:
-    """How captions become words, and which captions train."""
+    """The split, and how captions are split into words."""
 
     split: Splits = "official"
     punctuation: Literal["glued", "split"] = "glued"
-    """Whether `shirt.` is one word, as in S0, or two."""
+    """Whether `shirt.` is one token, as in S0, or two."""
     min_count: PositiveInt = 1
-    """With 1, no `<unk>` is ever trained on; 2 % of validation words are unknown."""
+    """Rarer words become `<unk>`. With 1, the training split has no `<unk>`; 2 % of the validation
+    words are unknown."""
     max_words: PositiveInt = 18
-    """Words kept; T is two more."""
+    """Words kept of each caption; T is two more."""
     joint_vocab: bool = False
-    """S0's softmax over |V_de| + |V_en| classes, the German ones never targets."""
+    """Add the German vocabulary, as the softmax of S0 does; German tokens are never targets."""
 
 
 @CORPORA("multi30k_en")
-class Multi30kWords(Captions):
-    """English captions, lower-case, by word; `<end>` also after a cut."""
+class Multi30kWords(Multi30kFiles):
+    """English captions in lower case, by word; `<end>` follows cut captions too."""
 
     Config = WordConfig
 
     def load(self) -> Corpus:
         train, valid, test = map(self.sentences, ("train.en", "val.en", "test_2016_flickr.en"))
-        counted = train
+        vocabulary_part = train
         if self.config.split == "seed":
-            train, valid = shuffled_cut(train, 0.8, SEED)
-        vocabulary = by_frequency(counted, min_count=self.config.min_count)
+            train, valid = shuffled_cut(train, 0.8, SPLIT_SEED)
+        vocabulary = build_vocabulary(vocabulary_part, min_count=self.config.min_count)
         if self.config.joint_vocab:
-            german = by_frequency(self.sentences("train.de"), min_count=self.config.min_count)
-            vocabulary = joint(german, vocabulary)
+            german = build_vocabulary(self.sentences("train.de"), min_count=self.config.min_count)
+            vocabulary = join_vocabularies(german, vocabulary)
         return assemble(
             self.name, Split(train, valid, test), vocabulary,
-            length=self.config.max_words + 2, end=True, cut_ends=True, unit="word", source=SOURCE,
+            length=self.config.max_words + 2, end=True, end_after_cut=True, unit="word",
+            source=SOURCE,
         )  # fmt: skip
 
     def sentences(self, name: str) -> list[list[str]]:
-        """The words of every caption."""
+        """Return the words of every caption of a file."""
         split = self.config.punctuation == "split"
-        return [words(line, split_punctuation=split) for line in self.lines(name)]
+        return [split_words(line, split_punctuation=split) for line in self.lines(name)]
 
 
 @config
 class CharConfig:
-    """Which captions train, and how many characters of each are kept."""
+    """The split, and the number of characters kept of each caption."""
 
     split: Splits = "official"
     length: int = Field(100, ge=3)
@@ -107,37 +114,42 @@ class CharConfig:
 
 
 @CORPORA("multi30k_en_char")
-class Multi30kCharacters(Captions):
-    """English captions, case kept, by character; `<end>` where the caption is whole.
+class Multi30kCharacters(Multi30kFiles):
+    """English captions by character, case kept; `<end>` follows captions that are not cut.
 
-    S0 dropped the first line, wrote no `<end>` and held out every 5th caption.
+    With `split="seed"`, the first line is dropped, every 5th caption is held out, and no caption
+    has `<end>`, as in S0.
     """
 
     Config = CharConfig
 
     def load(self) -> Corpus:
-        room, seed = self.config.length - 1, self.config.split == "seed"
+        max_characters, as_published = self.config.length - 1, self.config.split == "seed"
         train = self.lines("train.en")
         test = self.lines("test_2016_flickr.en")
-        if seed:
-            counted = [line[:room] for line in train[1:]]
-            train, valid = interleave(counted, (4, 1))
+        if as_published:
+            vocabulary_part = [line[:max_characters] for line in train[1:]]
+            train, valid = interleave(vocabulary_part, (4, 1))
         else:
-            counted, valid = train, self.lines("val.en")
+            vocabulary_part, valid = train, self.lines("val.en")
         return assemble(
-            self.name, Split(train, valid, test), by_frequency(counted, joiner=""),
-            length=self.config.length, end=not seed, unit="character", source=SOURCE,
+            self.name, Split(train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
+            length=self.config.length, end=not as_published, unit="character", source=SOURCE,
         )  # fmt: skip
 
 
-def words(line: str, *, split_punctuation: bool) -> list[str]:
-    """Lower-case words; split, `x-ray's` stays whole and other punctuation stands alone."""
+def split_words(line: str, *, split_punctuation: bool) -> list[str]:
+    """Split a line into lower-case words.
+
+    With `split_punctuation`, punctuation marks are tokens of their own, except inside words such as
+    `x-ray's`. Without it, words are separated by blanks only.
+    """
     if not split_punctuation:
         return line.lower().split()
     return re.findall(r"\w+(?:[-'’.]\w+)*|[^\w\s]", line.lower())
 
 
-def joint(german: Vocabulary, english: Vocabulary) -> Vocabulary:
-    """Both vocabularies' tokens, |V_de| + |V_en|; German ones are marked, so none is a target."""
+def join_vocabularies(german: Vocabulary, english: Vocabulary) -> Vocabulary:
+    """Return the tokens of both, |V_de| + |V_en|; the prefix <de> keeps German tokens distinct."""
     marked = (f"<de>{token}" for token in german.tokens)
     return Vocabulary((*SPECIALS, *marked, *english.tokens[len(SPECIALS) :]), english.joiner)

@@ -1,11 +1,12 @@
-"""Multi30k as a translation task: German captions given, their English ones predicted.
+"""Multi30k as a translation task: English captions predicted from German ones (`multi30k_de_en`).
 
-given    ein mann in weiß. <end>           V = 24,333 from the 29,000 training captions
-scored   <start> a man in white. <end>     V = 14,450
+    source   ein mann in weiß. <end>           V = 24,333 from the 29,000 training captions
+    target   <start> a man in white. <end>     V = 14,450
 
-The published splits: 29,000 + 1,014 + 1,000 pairs. Pairs of which a side is blank are dropped.
+The splits are the published files: 29,000 + 1,014 + 1,000 pairs. Pairs with a blank side are
+dropped. Origin and licence of the files are those of `multi30k_en`.
 
-Elliott et al. 2016 (arXiv:1605.00459); S3; zoo.md 4.3.
+Source: Elliott et al. 2016 (arXiv:1605.00459); S3.
 """
 
 from typing import Literal
@@ -14,23 +15,23 @@ from pydantic import PositiveInt
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA, Corpus
-from lmzoo.data.multi30k import SOURCE, Captions, words
+from lmzoo.data.multi30k import SOURCE, Multi30kFiles, split_words
 from lmzoo.data.pairs import Pair, assemble_pairs
 from lmzoo.errors import UserError
 
 
 @CORPORA("multi30k_de_en")
-class Multi30kPairs(Captions):
-    """German and English captions of one picture, lower-case, by word."""
+class Multi30kPairs(Multi30kFiles):
+    """German and English captions of the same image, in lower case, by word."""
 
     @config
     class Config:
-        """How captions become words; as in `multi30k_en`."""
+        """How captions are split into words; as in `multi30k_en`."""
 
         punctuation: Literal["glued", "split"] = "glued"
-        """Whether `shirt.` is one word, or two."""
+        """Whether `shirt.` is one token or two."""
         min_count: PositiveInt = 1
-        """With 1, no `<unk>` is ever trained on."""
+        """Rarer words become `<unk>`. With 1, the training split has no `<unk>`."""
         max_words: PositiveInt = 18
         """Words kept on each side; T is two more."""
 
@@ -42,10 +43,10 @@ class Multi30kPairs(Captions):
         )  # fmt: skip
 
     def pairs(self, part: str) -> list[Pair]:
-        """The words of every caption in both languages.
+        """Return the German and English words of every caption of this part.
 
         Raises:
-            UserError: the two files do not belong together.
+            UserError: The two files differ in their number of lines.
         """
         german, english = (self.all_lines(f"{part}.{language}") for language in ("de", "en"))
         if len(german) != len(english):
@@ -54,8 +55,11 @@ class Multi30kPairs(Captions):
                 "they must be translations line by line: fetch both again"
             )
         split = self.config.punctuation == "split"
-        both = (
-            (words(de, split_punctuation=split), words(en, split_punctuation=split))
+        pairs = (
+            (
+                split_words(de, split_punctuation=split),
+                split_words(en, split_punctuation=split),
+            )
             for de, en in zip(german, english, strict=True)
         )
-        return [(de, en) for de, en in both if de and en]
+        return [(de, en) for de, en in pairs if de and en]

@@ -7,8 +7,8 @@ from typing import Any
 from lmzoo.data.corpus import CORPORA, Corpus
 
 
-def read_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
-    """`name`, `name:PATH` or a mapping, as a mapping with `name`."""
+def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Convert `NAME`, `NAME:PATH` or a mapping to a mapping that has `name`."""
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
@@ -18,7 +18,11 @@ def read_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
 def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:
     """Load the corpus that `spec` names.
 
+    Args:
+        spec: `NAME`, `NAME:PATH`, or a mapping of `name` and config fields.
+        data_dir: Folder of the corpus files. None downloads them if the corpus needs files.
+
     Raises:
-        UserError: no such corpus, a wrong option, or data that cannot be read.
+        UserError: The corpus is unknown, an option is invalid, or the data cannot be read.
     """
-    return CORPORA.build(CORPORA.read(read_spec(spec)), data_dir).load()
+    return CORPORA.build(CORPORA.parse(parse_spec(spec)), data_dir).load()

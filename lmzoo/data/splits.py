@@ -1,8 +1,8 @@
-"""Which sequences train, validate and test: functions of the order in the file alone.
+"""Split sequences into train, validation and test sets. Only their order in the file matters.
 
-interleave(items, (4, 1))     every 5th (index ≡ 4 mod 5) is held out, as in S0 (zoo.md 1.9)
-interleave(items, (8, 1, 1))  index ≡ 8 mod 10 validates, index ≡ 9 tests
-shuffled_cut(items, 0.8, 29)  the 80/20 cut of torchtext's `Dataset.split`, as in S0
+interleave(items, (4, 1))        hold out every 5th item (index ≡ 4 mod 5), as S0 does
+interleave(items, (8, 1, 1))     validate on index ≡ 8 mod 10, test on index ≡ 9 mod 10
+shuffled_cut(items, 0.8, 29)     the 80/20 cut of torchtext's `Dataset.split`, as S0 uses it
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def interleave(items: Sequence[T], shares: tuple[int, ...]) -> tuple[list[T], ...]:
-    """Deal `items` in rounds: the first `shares[0]` of each round, the next `shares[1]` ..."""
+    """Deal items in rounds: the first `shares[0]` of a round to part 0, the next to part 1 ..."""
     owner = [part for part, share in enumerate(shares) for _ in range(share)]
     parts: tuple[list[T], ...] = tuple([] for _ in shares)
     for i, item in enumerate(items):
@@ -22,10 +22,9 @@ def interleave(items: Sequence[T], shares: tuple[int, ...]) -> tuple[list[T], ..
 
 
 def shuffled_cut(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T]]:
-    """The first `fraction` of a random order, and the rest.
+    """Return the first `fraction` of the items in random order, and the rest.
 
-    The order is drawn by the standard library's generator in the way torchtext drew it
-    (`random.sample` of everything), so that a seed names the same split.
+    The order is `random.sample` of all items, as in torchtext, so a seed gives the same split.
     """
     order = Random(seed).sample(range(len(items)), len(items))
     cut = round(fraction * len(items))

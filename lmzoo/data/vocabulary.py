@@ -1,4 +1,4 @@
-"""Token strings and their ids. The first ids are fixed: `<pad> <start> <end> <unk>`."""
+"""Token strings and their ids. The first ids are always `<pad> <start> <end> <unk>`."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,11 @@ SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An injection from strings to ids 0..V-1."""
+    """A one-to-one map from token strings to ids 0..V-1."""
 
     tokens: tuple[str, ...]
     joiner: str = " "
-    """What stands between tokens in text: a blank for words, nothing for characters."""
+    """Separates tokens in decoded text: a blank for words, empty for characters."""
     ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -27,28 +27,32 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> list[int]:
-        """Ids of the tokens; unknown ones become `<unk>`."""
+        """Return the ids of the tokens; unknown tokens become `<unk>`."""
         return [self.ids.get(token, UNKNOWN) for token in tokens]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of the ids up to `<end>` or the first pad, without special tokens."""
-        words = []
+        """Return the text up to `<end>` or the first `<pad>`, without `<start>`."""
+        tokens = []
         for i in ids:
             if self.tokens[i] in ("<end>", "<pad>"):
                 break
             if self.tokens[i] != "<start>":
-                words.append(self.tokens[i])
-        return self.joiner.join(words)
+                tokens.append(self.tokens[i])
+        return self.joiner.join(tokens)
 
 
-def by_frequency(
+def build_vocabulary(
     sentences: Iterable[Sequence[str]],
     *,
     joiner: str = " ",
     limit: int = 40_000,
     min_count: int = 1,
 ) -> Vocabulary:
-    """The specials, then tokens by falling count; ties in order of the alphabet."""
+    """Build a vocabulary of at most `limit` tokens by falling count, ties in alphabetical order.
+
+    The special tokens come first and count towards `limit`. Tokens that occur fewer than
+    `min_count` times are left out.
+    """
     counts = Counter(token for sentence in sentences for token in sentence)
     ranked = sorted((t for t in counts if counts[t] >= min_count), key=lambda t: (-counts[t], t))
     kept = [t for t in ranked if t not in SPECIALS][: limit - len(SPECIALS)]

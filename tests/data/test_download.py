@@ -1,4 +1,4 @@
-"""Downloads, against a server of our own: good, damaged, missing, cut short, refused."""
+"""Downloads from a local server: complete, damaged, missing, truncated or refused files."""
 
 import gc
 import hashlib
@@ -12,14 +12,14 @@ from threading import Thread
 import pytest
 
 from lmzoo.data.download import RemoteFile, cache_dir, locate
-from tests.data.refused import refused
+from tests.user_errors import raises_user_error
 
 CONTENT = b"two men play in the snow .\n"
 
 
 class Handler(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.requests.append(self.path)  # type: ignore[attr-defined]
 
     def do_GET(self) -> None:
         if self.path != "/short.en":
@@ -37,13 +37,13 @@ def server(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
     (tmp_path / "www" / "train.en").write_bytes(CONTENT)
     handler = partial(Handler, directory=str(tmp_path / "www"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.asked = []  # type: ignore[attr-defined]
+        server.requests = []  # type: ignore[attr-defined]
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.shutdown()
         thread.join()
-    gc.collect()  # a socket left open by a failed download warns here, in its own test
+    gc.collect()  # a socket that a failed download leaves open warns here, in the right test
 
 
 @pytest.fixture(autouse=True)
@@ -58,75 +58,75 @@ def remote(port: int, name: str = "train.en", content: bytes = CONTENT) -> Remot
     return RemoteFile("toy", f"http://127.0.0.1:{port}/{name}", digest)
 
 
-def test_a_file_is_fetched_once(server, cache):
+def test_a_file_is_downloaded_once(server, cache):
     file = remote(server.server_port)
     path = locate(file, None, "toy")
     assert path == cache / "toy" / "train.en"
     assert path.read_bytes() == CONTENT
     assert locate(file, None, "toy") == path
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-def test_a_damaged_cache_is_fetched_again(server):
+def test_a_damaged_cached_file_is_downloaded_again(server):
     file = remote(server.server_port)
     locate(file, None, "toy").write_bytes(b"damaged")
     assert locate(file, None, "toy").read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_is_refused_and_not_kept(server, cache):
-    with refused("toy", "SHA-256", "--data-dir DIR with train.en"):
+def test_a_file_with_a_wrong_checksum_is_rejected_and_deleted(server, cache):
+    with raises_user_error("toy", "SHA-256", "--data-dir DIR with train.en"):
         locate(remote(server.server_port, content=b"other"), None, "toy")
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_a_missing_file_is_named(server):
-    with refused("toy", "/nowhere.en", "404", "--data-dir DIR with nowhere.en"):
+def test_a_missing_file_is_named_in_the_error(server):
+    with raises_user_error("toy", "/nowhere.en", "404", "--data-dir DIR with nowhere.en"):
         locate(remote(server.server_port, "nowhere.en"), None, "toy")
 
 
-def test_an_answer_cut_short_is_refused_and_not_kept(server, cache):
-    with refused("toy", "/short.en", "--data-dir"):
+def test_a_truncated_response_is_rejected_and_deleted(server, cache):
+    with raises_user_error("toy", "/short.en", "--data-dir"):
         locate(remote(server.server_port, "short.en"), None, "toy")
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_a_refused_connection_asks_after_the_network():
+def test_a_refused_connection_suggests_to_check_the_network():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with refused("toy", "no network?", "--data-dir DIR with train.en"):
+    with raises_user_error("toy", "check the network", "--data-dir DIR with train.en"):
         locate(remote(port), None, "toy")
 
 
-def test_a_cache_that_cannot_be_written_is_named(server, cache):
+def test_an_unwritable_cache_is_named_in_the_error(server, cache):
     cache.write_text("a file where the folder should be")
-    with refused("toy", cache, "LMZOO_CACHE"):
+    with raises_user_error("toy", cache, "LMZOO_CACHE"):
         locate(remote(server.server_port), None, "toy")
 
 
-def test_a_file_of_unknown_checksum_is_not_downloaded(server):
+def test_a_file_without_checksum_is_not_downloaded(server):
     file = RemoteFile("toy", f"http://127.0.0.1:{server.server_port}/train.en", None)
-    with refused("toy", "checksum of train.en", file.url, "--data-dir"):
+    with raises_user_error("toy", "checksum of train.en", file.url, "--data-dir"):
         locate(file, None, "toy")
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("where", [".", "toy"])
 @pytest.mark.parametrize("name", ["train.en", "train.en.gz"])
 @pytest.mark.parametrize("published", ["train.en", "train.en.gz"])
-def test_the_users_folder_may_hold_it_plain_or_zipped(tmp_path, where, name, published):
+def test_the_users_folder_may_have_the_file_plain_or_gzipped(tmp_path, where, name, published):
     path = tmp_path / where / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(CONTENT)
     assert locate(remote(1, published), tmp_path, "toy") == path
 
 
-def test_the_users_folder_is_never_left_for_the_network(server, tmp_path):
+def test_nothing_is_downloaded_if_there_is_a_users_folder(server, tmp_path):
     (tmp_path / "mine").mkdir()
-    with refused("toy", "train.en", tmp_path / "mine"):
+    with raises_user_error("toy", "train.en", tmp_path / "mine"):
         locate(remote(server.server_port), tmp_path / "mine", "toy")
-    with refused("toy", "no folder", tmp_path / "none"):
+    with raises_user_error("toy", "does not exist", tmp_path / "none"):
         locate(remote(server.server_port), tmp_path / "none", "toy")
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_the_cache_has_a_default(monkeypatch):

@@ -1,4 +1,4 @@
-"""The echo toys: the source says the target, and nothing else does."""
+"""The `copy` and `reverse` corpora: the source, and nothing else, determines the target."""
 
 from math import log
 
@@ -13,13 +13,13 @@ NAMES = ["copy", "reverse"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_target_is_the_source_in_its_order(name: str) -> None:
+def test_the_target_is_the_source_or_its_reverse(name: str) -> None:
     corpus = open_corpus({"name": name, "length": 7, "train": 50})
     assert list(map(len, (corpus.train, corpus.valid, corpus.test))) == [50, 500, 1000]
     for part in (corpus.train, corpus.valid, corpus.test):
-        source, n = part.given
-        said = part.tokens[:, 1:]
-        assert said.equal(source if name == "copy" else source.flip(1))
+        source, n = part.sources
+        target = part.tokens[:, 1:]
+        assert target.equal(source if name == "copy" else source.flip(1))
         assert part.tokens[:, 0].eq(START).all()
         assert n.eq(7).all()
         assert part.lengths.eq(8).all()
@@ -43,14 +43,14 @@ def test_symbols_are_uniform_and_splits_differ(name: str) -> None:
     assert open_corpus({"name": name, "train": 4000}).fingerprint == corpus.fingerprint
 
 
-def test_both_toys_draw_the_same_sources() -> None:
-    there, back = (open_corpus({"name": name, "train": 30}) for name in NAMES)
-    assert there.train.given[0].equal(back.train.given[0])
-    assert there.fingerprint != back.fingerprint
+def test_copy_and_reverse_have_the_same_sources() -> None:
+    copy, reverse = (open_corpus({"name": name, "train": 30}) for name in NAMES)
+    assert copy.train.sources[0].equal(reverse.train.sources[0])
+    assert copy.fingerprint != reverse.fingerprint
 
 
-def test_a_model_that_does_not_read_the_source_stays_at_the_entropy_of_the_target() -> None:
-    """A unigram model told the right symbols: H(y)/n = log 20 nats per token, floor 0."""
+def test_a_model_without_the_source_cannot_beat_the_entropy_of_the_target() -> None:
+    """A fitted unigram model scores H(y)/n = log 20 nats per token; the entropy floor is 0."""
     corpus = open_corpus({"name": "copy", "train": 2000})
     model = zoo.build(zoo.config("ngram_count", order=1, smoothing="add_alpha"), corpus.task)
     model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)

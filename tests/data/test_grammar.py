@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.data.grammar import Grammar
-from tests.data.inside import string_probability
+from tests.data.inside_algorithm import string_probability
 from tests.tiny import quick
 
 WORDS = ("a", "bb", "ccc")
@@ -23,7 +23,7 @@ TOY = Grammar("S", {"S": {"Np Vp": 1}, "Np": {"the N": 1, "N": 3}, "N": {"cat": 
 
 @st.composite
 def rules(draw: st.DrawFn) -> dict[str, dict[str, float]]:
-    """Three levels, up to three choices of up to two symbols, the empty choice included."""
+    """Draw rules of three levels with up to three choices of up to two symbols, possibly empty."""
     choices = {}
     for level, head in enumerate(HEADS):
         symbol = st.sampled_from((*WORDS, *HEADS[level + 1 :]))
@@ -35,7 +35,7 @@ def rules(draw: st.DrawFn) -> dict[str, dict[str, float]]:
 
 
 def derivations(grammar: Grammar, symbol: str) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Every derivation of the symbol: its words and its probability."""
+    """Yield every derivation of the symbol as its words and its probability."""
     if symbol not in grammar.rules:
         yield (symbol,), 1.0
         return
@@ -47,7 +47,7 @@ def derivations(grammar: Grammar, symbol: str) -> Iterator[tuple[tuple[str, ...]
 
 @quick
 @given(rules())
-def test_lengths_and_surprise_are_those_of_all_derivations(choices):
+def test_length_tables_equal_sums_over_all_derivations(choices):
     grammar = Grammar("Top", choices)
     for cost in (len, lambda _: 1):
         table = grammar.lengths(cost)
@@ -61,28 +61,28 @@ def test_lengths_and_surprise_are_those_of_all_derivations(choices):
         assert isclose(table.mean, mass @ np.arange(len(mass)), abs_tol=1e-12)
 
 
-def test_moments_of_a_toy_are_those_of_its_strings():
+def test_moments_of_a_small_grammar_equal_sums_over_its_strings():
     strings = list(derivations(TOY, "S"))
     assert len({words for words, _ in strings}) == len(strings)
     table = TOY.lengths(lambda _: 1)
     assert isclose(table.entropy, -sum(p * log(p) for _, p in strings))
     assert isclose(table.entropy_per_unit, -sum(p * log(p) / len(w) for w, p in strings))
-    later = table.shifted(1)
-    assert (later.longest, later.entropy) == (table.longest + 1, table.entropy)
-    assert isclose(later.entropy_per_unit, -sum(p * log(p) / (len(w) + 1) for w, p in strings))
+    shifted = table.shifted(1)
+    assert (shifted.longest, shifted.entropy) == (table.longest + 1, table.entropy)
+    assert isclose(shifted.entropy_per_unit, -sum(p * log(p) / (len(w) + 1) for w, p in strings))
 
 
 @quick
 @given(rules(), st.integers(0, 2**32))
-def test_a_sample_carries_the_probability_of_one_of_its_derivations(choices, seed):
+def test_a_sample_has_the_probability_of_one_of_its_derivations(choices, seed):
     grammar = Grammar("Top", choices)
     words, log_prob = grammar.sample(Random(seed))
-    same = [p for other, p in derivations(grammar, "Top") if list(other) == words]
-    assert any(isclose(exp(log_prob), p, rel_tol=1e-9) for p in same)
-    assert isclose(string_probability(grammar, words), sum(same), rel_tol=1e-9)
+    probabilities = [p for other, p in derivations(grammar, "Top") if list(other) == words]
+    assert any(isclose(exp(log_prob), p, rel_tol=1e-9) for p in probabilities)
+    assert isclose(string_probability(grammar, words), sum(probabilities), rel_tol=1e-9)
 
 
-def test_strings_are_sampled_as_often_as_they_are_probable():
+def test_sample_frequencies_match_probabilities():
     n, random = 5000, Random(0)
     counts = Counter(tuple(TOY.sample(random)[0]) for _ in range(n))
     exact = dict(derivations(TOY, "S"))
@@ -91,14 +91,14 @@ def test_strings_are_sampled_as_often_as_they_are_probable():
         assert abs(counts[words] - n * p) < 5 * (n * p * (1 - p)) ** 0.5
 
 
-def test_two_derivations_of_one_string_are_seen_by_the_parser():
+def test_the_inside_algorithm_sums_two_derivations_of_one_string():
     ambiguous = Grammar("S", {"S": {"A": 1, "B x": 1}, "A": {"x": 1}, "B": {"": 1}})
     words, log_prob = ambiguous.sample(Random(0))
     assert isclose(log_prob, log(0.5))
     assert string_probability(ambiguous, words) == 1.0
 
 
-def test_words_come_once_in_the_order_of_the_rules():
+def test_words_are_unique_and_in_the_order_of_the_rules():
     assert TOY.words == ("the", "cat", "dog", "sees")
 
 
@@ -114,6 +114,6 @@ def test_words_come_once_in_the_order_of_the_rules():
         ({"S": {"a": 1, "b": -0.5}}, AssertionError),
     ],
 )
-def test_what_is_not_a_finite_grammar_is_refused(choices, error):
+def test_an_invalid_grammar_is_rejected(choices, error):
     with pytest.raises(error):
         Grammar("S", choices)

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, START, UNKNOWN
-from lmzoo.data.multi30k import SHA256, words
+from lmzoo.data.multi30k import SHA256, split_words
 from lmzoo.data.open import open_corpus
-from tests.data.refused import refused
 from tests.tiny import quick
+from tests.user_errors import raises_user_error
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A Multi30k of ten captions; some files plain, some zipped, as users have them."""
+    """Multi30k files with ten training captions, some plain and some gzipped."""
     train = [f"A man number {i}, in White." for i in range(10)]
     (tmp_path / "train.en").write_text("\n".join(train) + "\n")
     (tmp_path / "val.en").write_text("a man sings.\n")
@@ -35,7 +35,7 @@ def decoded(corpus, part):
     return [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
 
 
-def test_words_are_lower_case_and_glued(folder):
+def test_words_are_lower_case_with_punctuation_attached(folder):
     corpus = open_words(folder)
     assert decoded(corpus, corpus.train)[3] == "a man number 3, in white."
     assert decoded(corpus, corpus.test) == ["a man in white."]
@@ -49,51 +49,51 @@ def test_words_are_lower_case_and_glued(folder):
     assert (corpus.unit, corpus.task.length, corpus.floor) == ("word", 20, None)
 
 
-def test_end_follows_a_cut(folder):
+def test_cut_captions_end_with_end(folder):
     corpus = open_words(folder, max_words=2)
     assert corpus.train.tokens[:, -1].eq(END).all()
     assert decoded(corpus, corpus.train) == ["a man"] * 10
 
 
-def test_the_seeds_words_hold_out_a_fifth_of_the_training_file(folder):
+def test_the_published_split_holds_out_a_fifth_of_the_training_file(folder):
     corpus = open_words(folder, split="seed")
     train, valid = decoded(corpus, corpus.train), decoded(corpus, corpus.valid)
     assert (len(train), len(valid)) == (8, 2)
     assert sorted(train + valid) == sorted(f"a man number {i}, in white." for i in range(10))
-    assert decoded(corpus, corpus.test) == ["a man in white."]  # still the official file
+    assert decoded(corpus, corpus.test) == ["a man in white."]  # the published test file
 
 
-def test_the_joint_vocabulary_adds_german_classes_that_are_never_targets(folder):
-    alone, both = open_words(folder), open_words(folder, joint_vocab=True)
+def test_the_joint_vocabulary_adds_german_tokens_that_are_never_targets(folder):
+    english, joint = open_words(folder), open_words(folder, joint_vocab=True)
     german = {"ein", "mann", "in", "weiß."}
-    assert len(both.vocabulary) == len(alone.vocabulary) + len(german) + 4
-    assert decoded(both, both.train) == decoded(alone, alone.train)
-    targets = {both.vocabulary.tokens[i] for i in both.train.tokens.unique().tolist()}
+    assert len(joint.vocabulary) == len(english.vocabulary) + len(german) + 4
+    assert decoded(joint, joint.train) == decoded(english, english.train)
+    targets = {joint.vocabulary.tokens[i] for i in joint.train.tokens.unique().tolist()}
     assert not any(token.startswith("<de>") for token in targets)
 
 
 def test_joint_vocabulary_needs_the_german_file(folder):
     (folder / "train.de.gz").unlink()
     assert len(open_words(folder).train) == 10
-    with refused("multi30k_en", "train.de"):
+    with raises_user_error("multi30k_en", "train.de"):
         open_words(folder, joint_vocab=True)
 
 
 @quick
 @given(st.text(max_size=20))
-def test_splitting_punctuation_loses_nothing(line):
-    assert "".join(words(line, split_punctuation=True)) == "".join(line.lower().split())
+def test_splitting_punctuation_keeps_every_character(line):
+    assert "".join(split_words(line, split_punctuation=True)) == "".join(line.lower().split())
 
 
-def test_splitting_punctuation_keeps_words_whole():
+def test_splitting_punctuation_keeps_marks_inside_words():
     line = "A man's X-ray, (in 2.5 parts)."
-    assert words(line, split_punctuation=True) == (
+    assert split_words(line, split_punctuation=True) == (
         ["a", "man's", "x-ray", ",", "(", "in", "2.5", "parts", ")", "."]
     )
 
 
-def test_characters_end_where_the_caption_is_whole(folder):
-    # "A man number 3, in White." has 25 characters, 27 with both ends.
+def test_only_complete_captions_by_character_end_with_end(folder):
+    # "A man number 3, in White." has 25 characters, 27 with <start> and <end>.
     whole, cut = open_chars(folder, length=27), open_chars(folder, length=26)
     assert whole.train.tokens[:, -1].eq(END).all()
     assert not cut.train.tokens.eq(END).any()
@@ -101,31 +101,31 @@ def test_characters_end_where_the_caption_is_whole(folder):
     assert decoded(whole, whole.train)[3] == "A man number 3, in White."
 
 
-def test_the_seeds_characters_skip_a_line_and_have_no_end(folder):
+def test_the_published_character_split_skips_a_line_and_has_no_end(folder):
     corpus = open_chars(folder, split="seed", length=16)
     assert decoded(corpus, corpus.train) == [
         f"A man number {i}," for i in range(1, 10) if (i - 1) % 5 != 4
     ]
     assert decoded(corpus, corpus.valid) == ["A man number 5,"]
     assert not corpus.train.tokens.eq(END).any()
-    assert "W" not in corpus.vocabulary.tokens  # only ever beyond the cut
+    assert "W" not in corpus.vocabulary.tokens  # occurs only after the cut
 
 
-@pytest.mark.parametrize("open_one", [open_words, open_chars])
-def test_a_file_that_is_missing_is_named(folder, open_one):
+@pytest.mark.parametrize("open_form", [open_words, open_chars])
+def test_a_missing_file_is_named_in_the_error(folder, open_form):
     (folder / "val.en").unlink()
-    with refused("multi30k_en", "val.en", folder):
-        open_one(folder)
+    with raises_user_error("multi30k_en", "val.en", folder):
+        open_form(folder)
 
 
-def test_the_checksums_are_those_of_the_real_files(real):
+def test_the_checksums_match_the_real_files(real_data):
     for name, digest in SHA256.items():
-        packed = (real / "multi30k" / f"{name}.gz").read_bytes()
+        packed = (real_data / "multi30k" / f"{name}.gz").read_bytes()
         assert hashlib.sha256(packed).hexdigest() == digest, name
 
 
 FACTS = {
-    # S0 reports V = 38,783 for the joint vocabulary.
+    # Known numbers of captions and V; S0 reports V = 38,783 for the joint vocabulary.
     ("official", False): ((29_000, 1_014, 1_000), 14_450),
     ("seed", False): ((23_200, 5_800, 1_000), 14_450),
     ("seed", True): ((23_200, 5_800, 1_000), 38_783),
@@ -133,8 +133,8 @@ FACTS = {
 
 
 @pytest.mark.parametrize(("split", "joint"), FACTS)
-def test_the_real_words(real, split, joint):
-    corpus = open_words(real, split=split, joint_vocab=joint)
+def test_the_real_words(real_data, split, joint):
+    corpus = open_words(real_data, split=split, joint_vocab=joint)
     parts = (corpus.train, corpus.valid, corpus.test)
     assert (tuple(map(len, parts)), len(corpus.vocabulary)) == FACTS[split, joint]
     assert corpus.task.length == 20
@@ -145,22 +145,30 @@ def test_the_real_words(real, split, joint):
         assert part.tokens[:, 0].eq(START).all()
         assert part.lengths.max() == 20
     assert not corpus.train.tokens.eq(UNKNOWN).any()
-    # The seed's vocabulary saw its held-out captions; the official one did not.
+    # The vocabulary of the published split includes the held-out captions.
     assert corpus.valid.tokens.eq(UNKNOWN).any() == (split == "official")
 
 
-def test_the_real_characters(real):
-    clean, seed = open_chars(real), open_chars(real, split="seed")
-    assert [len(part) for part in (clean.train, clean.valid, clean.test)] == [29_000, 1_014, 1_000]
-    assert [len(part) for part in (seed.train, seed.valid, seed.test)] == [23_200, 5_799, 1_000]
-    # S0 reports V = 82, two specials among them; ours are four.
-    assert len(clean.vocabulary) == len(seed.vocabulary) == 80 + 4
-    assert clean.vocabulary.decode(clean.train.tokens[0].tolist()).startswith(
+def test_the_real_characters(real_data):
+    official, published = open_chars(real_data), open_chars(real_data, split="seed")
+    assert [len(part) for part in (official.train, official.valid, official.test)] == [
+        29_000,
+        1_014,
+        1_000,
+    ]
+    assert [len(part) for part in (published.train, published.valid, published.test)] == [
+        23_200,
+        5_799,
+        1_000,
+    ]
+    # S0 reports V = 82 with two special tokens; here there are four.
+    assert len(official.vocabulary) == len(published.vocabulary) == 80 + 4
+    assert official.vocabulary.decode(official.train.tokens[0].tolist()).startswith(
         "Two young, White males"
     )
-    assert seed.vocabulary.decode(seed.train.tokens[0].tolist()).startswith(
+    assert published.vocabulary.decode(published.train.tokens[0].tolist()).startswith(
         "Several men in hard hats"
     )
-    assert not seed.train.tokens.eq(END).any()
-    assert clean.train.tokens.eq(END).any(dim=1).double().mean() > 0.9
-    assert seed.train.lengths.max() == 100
+    assert not published.train.tokens.eq(END).any()
+    assert official.train.tokens.eq(END).any(dim=1).double().mean() > 0.9
+    assert published.train.lengths.max() == 100

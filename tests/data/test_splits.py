@@ -12,7 +12,7 @@ shares = st.lists(st.integers(1, 5), min_size=2, max_size=3).map(tuple)
 
 @quick
 @given(sizes, shares)
-def test_interleaving_deals_everything_once_and_in_order(n, shares):
+def test_interleave_deals_every_item_once_and_in_order(n, shares):
     parts = interleave(range(n), shares)
     assert sorted(item for part in parts for item in part) == list(range(n))
     assert all(part == sorted(part) for part in parts)
@@ -21,7 +21,7 @@ def test_interleaving_deals_everything_once_and_in_order(n, shares):
         assert all(low <= index % sum(shares) < high for index in part)
 
 
-def test_four_to_one_holds_out_every_fifth():
+def test_interleave_4_1_holds_out_every_fifth_item():
     train, held_out = interleave(range(28_999), (4, 1))
     assert held_out == list(range(4, 28_999, 5))
     assert (len(train), len(held_out)) == (23_200, 5_799)
@@ -29,16 +29,16 @@ def test_four_to_one_holds_out_every_fifth():
 
 @quick
 @given(sizes, st.floats(0, 1), st.integers(0, 2**31))
-def test_a_shuffled_cut_deals_everything_once(n, fraction, seed):
+def test_shuffled_cut_deals_every_item_once(n, fraction, seed):
     first, rest = shuffled_cut(range(n), fraction, seed)
     assert sorted(first + rest) == list(range(n))
     assert len(first) == round(fraction * n)
 
 
-def test_a_shuffled_cut_is_torchtexts():
+def test_shuffled_cut_equals_the_split_of_torchtext():
     state = random.getstate()
     try:
-        # What S0 ran: the global generator seeded, then RandomShuffler's one sample.
+        # S0 seeds the global generator; torchtext then draws one sample.
         random.seed(29)
         order = random.sample(range(1000), 1000)
     finally:
@@ -46,7 +46,7 @@ def test_a_shuffled_cut_is_torchtexts():
     assert shuffled_cut(range(1000), 0.8, 29) == (order[:800], order[800:])
 
 
-def test_a_shuffled_cut_leaves_the_global_generator_alone():
+def test_shuffled_cut_does_not_change_the_global_generator():
     state = random.getstate()
     shuffled_cut(range(50), 0.5, 1)
     assert random.getstate() == state

@@ -1,4 +1,4 @@
-"""The user's own files, and everything that can be wrong with them."""
+"""Corpora from the user's own files, and the errors of such files."""
 
 import gzip
 from pathlib import Path
@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, UNKNOWN
-from lmzoo.data.lines import read_lines
+from lmzoo.data.files import read_lines
 from lmzoo.data.open import open_corpus
-from tests.data.refused import refused
 from tests.tiny import quick
+from tests.user_errors import raises_user_error
 
 LINES = [f"Line {i} here" for i in range(20)]
 
@@ -30,7 +30,7 @@ def decoded(corpus, part) -> list[str]:
     return [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
 
 
-def test_a_text_is_dealt_eight_to_one_to_one(text):
+def test_the_lines_of_a_text_are_dealt_8_1_1(text):
     corpus = open_corpus(f"text:{text}")
     assert decoded(corpus, corpus.valid) == [
         corpus.vocabulary.decode(corpus.vocabulary.encode(LINES[i].split())) for i in (8, 18)
@@ -43,14 +43,14 @@ def test_a_text_is_dealt_eight_to_one_to_one(text):
     assert "my.txt" in corpus.source
 
 
-def test_the_vocabulary_is_that_of_the_training_part(text):
+def test_the_vocabulary_has_only_training_tokens(text):
     corpus = open_corpus(f"text:{text}")
     assert "7" in corpus.vocabulary.tokens
     assert not {"8", "9", "18", "19"} & set(corpus.vocabulary.tokens)
     assert corpus.valid.tokens[0, 2] == UNKNOWN
 
 
-def test_lower_case_characters_and_a_cut(text):
+def test_lower_case_characters_of_cut_lines(text):
     corpus = open_corpus(
         {"name": "text", "path": str(text), "unit": "char", "lower": True, "length": 6}
     )
@@ -59,91 +59,91 @@ def test_lower_case_characters_and_a_cut(text):
     assert not corpus.train.tokens.eq(END).any()  # every line was cut
 
 
-def test_rare_words_become_unknown(text):
+def test_rare_words_become_unk(text):
     corpus = open_corpus({"name": "text", "path": str(text), "min_count": 2})
     assert corpus.vocabulary.tokens[4:] == ("Line", "here")
     assert corpus.train.tokens.eq(UNKNOWN).sum() == 16
 
 
-def test_gzip_blank_lines_windows_ends_and_a_mark_change_nothing(text, tmp_path):
+def test_gzip_blank_lines_crlf_and_a_byte_order_mark_change_nothing(text, tmp_path):
     raw = "\n\n".join(LINES).replace("\n", "\r\n").encode()
     zipped = tmp_path / "my.gz"
     zipped.write_bytes(gzip.compress(b"\xef\xbb\xbf" + raw))
-    nameless = tmp_path / "zipped_without_saying_so"
-    nameless.write_bytes(zipped.read_bytes())
-    prints = {
+    no_suffix = tmp_path / "gzipped_without_suffix"
+    no_suffix.write_bytes(zipped.read_bytes())
+    fingerprints = {
         open_corpus({"name": "text", "path": str(path), "unit": "char"}).fingerprint
-        for path in (text, zipped, nameless)
+        for path in (text, zipped, no_suffix)
     }
-    assert len(prints) == 1
+    assert len(fingerprints) == 1
 
 
 @quick
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))))
-def test_reading_undoes_writing(tmp_path_factory, lines):
+def test_read_lines_inverts_writing(tmp_path_factory, lines):
     lines = ["first", *lines]
     assert read_lines(write(tmp_path_factory.getbasetemp() / "lines.txt", lines)) == lines
 
 
-def test_a_fasta_may_be_wrapped(tmp_path):
+def test_fasta_records_may_span_several_lines(tmp_path):
     flat = [part for i in range(10) for part in (f">{i}", "MKVL" + "ACDEFGHIKL"[i])]
     wrapped = [part for i in range(10) for part in (f">{i}", "MK", "", "vl", "ACDEFGHIKL"[i])]
-    one = open_corpus(f"fasta:{write(tmp_path / 'flat.fa', flat)}")
-    two = open_corpus(f"fasta:{write(tmp_path / 'wrapped.fa', wrapped)}")
-    assert one.fingerprint == two.fingerprint
-    assert decoded(one, one.train)[0] == "MKVLA"
-    assert (one.name, one.unit) == ("fasta", "residue")
+    first = open_corpus(f"fasta:{write(tmp_path / 'flat.fa', flat)}")
+    second = open_corpus(f"fasta:{write(tmp_path / 'wrapped.fa', wrapped)}")
+    assert first.fingerprint == second.fingerprint
+    assert decoded(first, first.train)[0] == "MKVLA"
+    assert (first.name, first.unit) == ("fasta", "residue")
 
 
 @pytest.mark.parametrize("spec", ["text", "fasta"])
-def test_a_bad_file_is_refused_by_name(tmp_path, spec):
-    with refused(tmp_path / "none", "no file"):
+def test_an_unreadable_file_is_named_in_the_error(tmp_path, spec):
+    with raises_user_error(tmp_path / "none", "does not exist"):
         open_corpus(f"{spec}:{tmp_path / 'none'}")
-    with refused(tmp_path, "folder"):
+    with raises_user_error(tmp_path, "folder"):
         open_corpus(f"{spec}:{tmp_path}")
     for content in (b"", b" \n\n", gzip.compress(b"")):
         (tmp_path / "empty").write_bytes(content)
-        with refused(tmp_path / "empty", "empty"):
+        with raises_user_error(tmp_path / "empty", "empty"):
             open_corpus(f"{spec}:{tmp_path / 'empty'}")
-    for nothing in (spec, f"{spec}:"):
-        with refused("no file is given", f"{spec}:PATH"):
-            open_corpus(nothing)
+    for spec_without_path in (spec, f"{spec}:"):
+        with raises_user_error("needs a file", f"{spec}:PATH"):
+            open_corpus(spec_without_path)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_bytes_that_are_not_text_are_found(tmp_path, packed):
+@pytest.mark.parametrize("gzipped", [False, True])
+def test_bytes_that_are_not_utf8_are_located(tmp_path, gzipped):
     raw = "naïve\nnaïve\n".encode() + "naïve\n".encode("latin-1")
     path = tmp_path / "latin.txt"
-    path.write_bytes(gzip.compress(raw) if packed else raw)
-    with refused(path, "line 3", "ef"):
+    path.write_bytes(gzip.compress(raw) if gzipped else raw)
+    with raises_user_error(path, "line 3", "ef"):
         open_corpus(f"text:{path}")
 
 
-@pytest.mark.parametrize("damage", ["no gzip", "cut short", "scrambled"])
-def test_a_broken_gzip_is_refused(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["no gzip", "truncated", "scrambled"])
+def test_a_broken_gzip_file_is_rejected(tmp_path, damage):
     good = gzip.compress("\n".join(LINES).encode())
     path = tmp_path / "broken.gz"
     path.write_bytes(
-        {"no gzip": b"text", "cut short": good[:-9], "scrambled": good[:12] + b"\xff" * 40}[damage]
+        {"no gzip": b"text", "truncated": good[:-9], "scrambled": good[:12] + b"\xff" * 40}[damage]
     )
-    with refused(path, "broken gzip"):
+    with raises_user_error(path, "broken gzip"):
         open_corpus(f"text:{path}")
 
 
 @pytest.mark.parametrize(("n", "part"), [(8, "valid"), (9, "test")])
-def test_too_few_lines_are_counted(tmp_path, n, part):
+def test_too_few_lines_are_rejected(tmp_path, n, part):
     path = write(tmp_path / "few.txt", LINES[:n])
-    with refused("text", f"{part} split is empty", "= 8 +", "longer file"):
+    with raises_user_error("text", f"{part} split is empty", "= 8 +", "longer file"):
         open_corpus(f"text:{path}")
 
 
-def test_a_vocabulary_of_nothing_is_refused(text):
-    with refused("text", "no word", "min_count"):
+def test_an_empty_vocabulary_is_rejected(text):
+    with raises_user_error("text", "no word", "min_count"):
         open_corpus({"name": "text", "path": str(text), "min_count": 99})
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "parts"),
     [
         (["MKV", ">a", "MKV"], ("line 1", "'MKV'")),
         (["", "MKV"], ("line 2", "'MKV'")),
@@ -151,13 +151,13 @@ def test_a_vocabulary_of_nothing_is_refused(text):
         ([">a", "MKV", ">b"], ("line 3", "'>b'", "no residues")),
     ],
 )
-def test_a_bad_fasta_is_refused_with_its_line(tmp_path, lines, said):
+def test_an_invalid_fasta_line_is_located(tmp_path, lines, parts):
     path = write(tmp_path / "bad.fa", lines)
-    with refused(path, *said):
+    with raises_user_error(path, *parts):
         open_corpus(f"fasta:{path}")
 
 
 @pytest.mark.parametrize("field", [{"unit": "byte"}, {"length": 1}, {"min_count": 0}, {"low": 1}])
-def test_a_wrong_option_is_named(text, field):
-    with refused(*field):
+def test_an_invalid_option_is_rejected(text, field):
+    with raises_user_error(*field):
         open_corpus({"name": "text", "path": str(text), **field})

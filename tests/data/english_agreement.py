@@ -1,4 +1,4 @@
-"""What a caption must obey, written from English and not from the grammar's rules."""
+"""Check the agreement of captions with rules of English, independently of the grammar."""
 
 import re
 
@@ -17,34 +17,34 @@ OBJECT = {"his": "him", "her": "her", "their": "them"}
 
 
 def be(noun: str) -> str:
-    """The auxiliary that goes with the noun."""
+    """Return the form of `be` that agrees with the noun."""
     return "are" if noun in MANY else "is"
 
 
-def faults(sentence: str) -> list[str]:
-    """Everything that is wrong with the sentence; [] if nothing is."""
-    found = []
+def agreement_errors(sentence: str) -> list[str]:
+    """Return a description of every agreement error of the sentence."""
+    errors = []
     clause, _, tail = sentence.partition(" while ")
     clause = re.sub(r"^(in|on|at|near|behind) (a|the) \w+ ", "", clause)
     subjects = _subjects(clause)
     number = "are" if len(subjects) > 1 else be(subjects[0])
-    plain, inner = _without_relatives(clause, number)
-    found += inner
+    plain, relative_errors = _without_relatives(clause, number)
+    errors += relative_errors
 
     auxiliaries = re.findall(r"\b(?:is|are)\b", plain)
     if auxiliaries != [number]:
-        found.append(f"{subjects} with {auxiliaries}")
-    one = subjects[0] if len(subjects) == 1 else ""
-    their = POSSESSIVE.get(one, "their")
+        errors.append(f"{subjects} with {auxiliaries}")
+    single = subjects[0] if len(subjects) == 1 else ""
+    their = POSSESSIVE.get(single, "their")
     if set(re.findall(r"\b(?:his|her|their)\b", plain)) - {their}:
-        found.append(f"{subjects} does not own what is {their}")
+        errors.append(f"{subjects} with a possessive other than {their}")
     if tail:
-        found += _tail_faults(tail, subjects, OBJECT[their])
-    return found
+        errors += _tail_errors(tail, subjects, OBJECT[their])
+    return errors
 
 
 def _subjects(clause: str) -> list[str]:
-    """The noun the clause is about, or two joined by `and`."""
+    """Return the subject of the clause, or the two subjects joined by `and`."""
     joined = re.match(rf"\w+ (?:\w+ )?({NOUN}) and \w+ (?:\w+ )?({NOUN}) ", clause)
     if joined:
         return list(joined.groups())
@@ -52,33 +52,33 @@ def _subjects(clause: str) -> list[str]:
 
 
 def _without_relatives(clause: str, number: str) -> tuple[str, list[str]]:
-    """The clause without `who ...` and `that ...`, and what was wrong in these."""
-    found = []
+    """Return the clause without relative clauses, and the errors of the relative clauses."""
+    errors = []
     for count, pet, verb in re.findall(r"with (a|two) (\w+) that (is|are) \w+ing", clause):
         if verb != be(pet) or (count == "two") != (pet in MANY):
-            found.append(f"{count} {pet} {verb}")
+            errors.append(f"{count} {pet} {verb}")
     for verb in re.findall(r"who (is|are) holding a", clause):
         if verb != number:
-            found.append(f"who {verb} holding")
+            errors.append(f"who {verb} holding")
     for noun, verb in re.findall(rf"who \w+ (?:\w+ )?({NOUN}) (is|are) \w+ing", clause):
         if verb != be(noun):
-            found.append(f"who {noun} {verb}")
+            errors.append(f"who {noun} {verb}")
     relatives = (
         r" that (is|are) \w+ing",
         r" who (is|are) holding a \w+ \w+",
         rf" who \w+ (?:\w+ )?(?:{NOUN}) (is|are) \w+ing",
     )
-    return re.sub("|".join(relatives), "", clause), found
+    return re.sub("|".join(relatives), "", clause), errors
 
 
-def _tail_faults(tail: str, subjects: list[str], him: str) -> list[str]:
-    """The tail repeats the subject's nouns, and its verb and pronoun agree."""
-    found = []
+def _tail_errors(tail: str, subjects: list[str], him: str) -> list[str]:
+    """Check that the tail repeats the nouns of the subject and that verb and pronoun agree."""
+    errors = []
     nouns = re.findall(rf"(another|other) ({NOUN})\b", tail)
     if [SINGULAR[noun] for _, noun in nouns] != [SINGULAR[subject] for subject in subjects]:
-        found.append(f"{nouns} after {subjects}")
+        errors.append(f"{nouns} after {subjects}")
     if any((other == "other") != (noun in MANY) for other, noun in nouns):
-        found.append(f"number of {nouns}")
+        errors.append(f"number of {nouns}")
     number = "are" if len(nouns) > 1 else be(nouns[0][1])
     words = re.sub(r"\b(him|her|them)$", "", tail).split()
     if words[-1].endswith("ing"):
@@ -86,7 +86,7 @@ def _tail_faults(tail: str, subjects: list[str], him: str) -> list[str]:
     else:
         agrees = words[-1].endswith("s") == (number == "is")
     if not agrees:
-        found.append(f"{nouns} with {words[-2:]}")
+        errors.append(f"{nouns} with {words[-2:]}")
     if set(re.findall(r"\b(?:him|her|them)\b", tail)) - {him}:
-        found.append(f"{subjects} is not {him}")
-    return found
+        errors.append(f"{subjects} with a pronoun other than {him}")
+    return errors

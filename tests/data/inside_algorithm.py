@@ -1,4 +1,7 @@
-"""A parser that shares nothing with the sampler: the sum over all derivations of a string."""
+"""The inside algorithm: the probability of a string as the sum over its derivations.
+
+It shares no code with the sampler.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,11 +11,11 @@ from lmzoo.data.grammar import Grammar
 
 
 def string_probability(grammar: Grammar, words: Sequence[str]) -> float:
-    """P(words), by the inside algorithm, top down."""
+    """Return P(words), computed top down."""
 
     @cache
     def ends(symbol: str, begin: int) -> dict[int, float]:
-        """Where the symbol may end if it begins here, and with what probability."""
+        """Return the possible ends of the symbol that begins at `begin`, with probabilities."""
         if symbol not in grammar.rules:
             return {begin + 1: 1.0} if words[begin : begin + 1] == [symbol] else {}
         total: dict[int, float] = defaultdict(float)

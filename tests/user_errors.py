@@ -1,4 +1,4 @@
-"""Bad input is refused by exactly one line."""
+"""Assert that bad input raises a one-line `UserError`."""
 
 import re
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from lmzoo.errors import UserError
 
 
 @contextmanager
-def refused(*said: object) -> Iterator[None]:
-    """The block raises a `UserError` of one line that says all of these."""
+def raises_user_error(*parts: object) -> Iterator[None]:
+    """Assert that the block raises a `UserError` of one line that contains all parts."""
     with pytest.raises(UserError) as caught:
         yield
     message = str(caught.value)
     assert len(message.splitlines()) == 1
-    for part in said:
+    for part in parts:
         assert re.search(re.escape(str(part)), message), f"{part!r} is not in {message!r}"

@@ -1,7 +1,8 @@
-"""The user's own file: `text:PATH`, a sequence a line, and `fasta:PATH`, a sequence a record.
+"""Corpora from the user's own files: `text:PATH` and `fasta:PATH`.
 
-Sequences are dealt 8:1:1 in the order of the file; the vocabulary is that of the training
-part, and `<end>` stands where a sequence was not cut.
+A text file has one sequence per line, a FASTA file one per record. Sequences are dealt to the
+training, validation and test splits 8:1:1 in file order. The vocabulary is that of the training
+split. `<end>` follows every sequence that is not cut.
 """
 
 from collections.abc import Sequence
@@ -13,49 +14,49 @@ from pydantic import Field, PositiveInt, field_validator
 from lmzoo.config import config
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.fasta import read_fasta
-from lmzoo.data.lines import read_lines
+from lmzoo.data.files import read_fasta, read_lines
 from lmzoo.data.splits import interleave
-from lmzoo.data.vocabulary import by_frequency
+from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.errors import UserError
 
 
 @config
 class FastaConfig:
-    """The file, and how much of each sequence is kept."""
+    """The file, the maximal sequence length and the vocabulary limit."""
 
     path: str = ""
     length: int = Field(64, ge=2)
     """Padded length T, `<start>` included."""
     min_count: PositiveInt = 1
-    """Rarer tokens of the training part become `<unk>`."""
+    """Tokens that are rarer in the training split become `<unk>`."""
 
     @field_validator("path")
     @classmethod
-    def _given(cls, path: str) -> str:
+    def _require_path(cls, path: str) -> str:
         if not path:
-            raise UserError("no file is given; write text:PATH or fasta:PATH")
+            raise UserError("the corpus needs a file; write text:PATH or fasta:PATH")
         return path
 
 
 @config
 class TextConfig(FastaConfig):
-    """The file, and what a token is."""
+    """The file, and the unit of a token."""
 
     unit: Literal["word", "char"] = "word"
     lower: bool = False
+    """Convert the text to lower case."""
 
 
-class _OwnFile(CorpusSource):
+class _UserFile(CorpusSource):
     @property
     def path(self) -> Path:
-        """Where the file lies."""
+        """Path of the file, with `~` expanded."""
         return Path(self.config.path).expanduser()
 
     def corpus(self, sequences: Sequence[Sequence[str]], *, unit: str, joiner: str) -> Corpus:
-        """The corpus of these sequences."""
+        """Split and encode the sequences."""
         split = Split(*interleave(sequences, (8, 1, 1)))
-        vocabulary = by_frequency(split.train, joiner=joiner, min_count=self.config.min_count)
+        vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
         return assemble(
             self.name, split, vocabulary, length=self.config.length, end=True, unit=unit,
             source=f"{self.path.name}, the user's own file",
@@ -63,8 +64,8 @@ class _OwnFile(CorpusSource):
 
 
 @CORPORA("text")
-class TextFile(_OwnFile):
-    """A UTF-8 text, plain or .gz; blank lines are dropped."""
+class TextFile(_UserFile):
+    """A UTF-8 text file, plain or .gz, one sequence per line; blank lines are dropped."""
 
     Config = TextConfig
 
@@ -78,8 +79,8 @@ class TextFile(_OwnFile):
 
 
 @CORPORA("fasta")
-class FastaFile(_OwnFile):
-    """A FASTA file, plain or .gz."""
+class FastaFile(_UserFile):
+    """A FASTA file, plain or .gz, one token per residue."""
 
     Config = FastaConfig
 
