@@ -1,13 +1,13 @@
-"""A config is a frozen, keyword-only record that is right from birth.
+"""Configs: frozen, keyword-only dataclasses that validate their fields.
 
     @config
     class Config:
-        '''How wide the state is.'''
+        '''Size of the model.'''
         width: Annotated[PositiveInt, IntRange(8, 256, log=True)] = 32
 
-An unknown field, a value out of bounds and an assignment after birth all raise.
-`to_dict` and `from_dict` are inverse to each other and go through plain JSON types,
-sets sorted, so equal configs have equal text and a hash of the text is an identity.
+An unknown field, an invalid value and an assignment to a field raise an error. `to_dict` and
+`from_dict` are inverse to each other. They use plain JSON types with sorted sets, so equal configs
+give equal JSON, and its hash identifies the config.
 """
 
 import dataclasses
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make `cls` a frozen, keyword-only, validated record; unknown fields raise."""
+    """Make `cls` a frozen, keyword-only dataclass with validated fields."""
     strict = pydantic.ConfigDict(extra="forbid", validate_default=True)
     return dataclass(cls, frozen=True, kw_only=True, config=strict)  # type: ignore[return-value]
 
 
-def to_dict(record: Any) -> dict[str, Any]:
-    """The config as plain JSON types; sets become sorted lists."""
-    return _sorted_sets(pydantic.TypeAdapter(type(record)).dump_python(record, warnings="error"))
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return the fields as plain JSON types; sets become sorted lists."""
+    return _sorted_sets(pydantic.TypeAdapter(type(config)).dump_python(config, warnings="error"))
 
 
 def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
-    """The config of type `cls` with these fields.
+    """Return the config of type `cls` with these fields.
 
     Raises:
-        UserError: a field is unknown or its value is refused; one line names both.
+        UserError: A field is unknown or its value is invalid; the message names both.
     """
     try:
         return pydantic.TypeAdapter(cls).validate_python(dict(fields))
@@ -47,22 +47,22 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
 
 
 def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
-    """A validation error in one line: field, what is wrong, the offending value."""
+    """Return a validation error as one line: the field, what is wrong, and the value."""
     known = ", ".join(field.name for field in dataclasses.fields(cls)) if cls else ""  # type: ignore[arg-type]
-    return "; ".join(_explain_one(detail, known) for detail in error.errors())
+    return "; ".join(_explain_detail(detail, known) for detail in error.errors())
 
 
-def _explain_one(detail: Any, known: str) -> str:
+def _explain_detail(detail: Any, known: str) -> str:
     field = ".".join(map(str, detail["loc"]))
     if detail["type"] == "unexpected_keyword_argument":
-        return f"no field {field!r}" + (f"; there are {known}" if known else "")
+        return f"no field {field!r}" + (f"; known: {known}" if known else "")
     cause = detail.get("ctx", {}).get("error")
-    said = (
+    message = (
         str(cause)
         if isinstance(cause, UserError)
         else f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
     )
-    return f"{field}: {said}" if field else said
+    return f"{field}: {message}" if field else message
 
 
 def _sorted_sets(value: Any) -> Any:

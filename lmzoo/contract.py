@@ -1,15 +1,13 @@
-"""What a language model is, and what its number means.
+"""The contract of a language model, and the meaning of its score.
 
 A model assigns to every scored token the natural logarithm of a probability:
 
     log_prob(tokens, lengths)[b, t] = log P(s_t | s_<t)      0 where not scored
 
-Position 0 holds `<start>` and is never scored; neither is anything at or beyond the
-sequence's length. A subclass answers two questions, `score_tokens` and
-`next_log_prob`; this base class owns masking. A `conditional` model's answers depend on
-what is `given` beside each sequence: a source, tokens (B, S) and lengths (B). The laws
-every subclass must obey are in `tests/test_contract.py`: a new model inherits them by
-being registered.
+Position 0 holds `<start>` and is never scored, and neither is a position at or beyond the length. A
+subclass implements `score_tokens` and `next_log_prob`; the base class masks what is not scored. A
+`conditional` model also receives the `sources` of its sequences: token ids (B, S) and lengths (B,).
+`tests/test_contract.py` tests the laws of this contract for every registered model.
 """
 
 from abc import ABC, abstractmethod
@@ -25,41 +23,41 @@ from torch import Tensor, nn
 from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.functional.initialisers import redraw
 from lmzoo.registry import Registry
-from lmzoo.types import Lengths, Mask, NextScores, Prefix, Step, Tokens, TokenScores
+from lmzoo.types import Lengths, Mask, NextScores, Prefix, StepTokens, Tokens, TokenScores
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
-"""Token ids every vocabulary begins with (END and UNKNOWN where a corpus has them)."""
+"""The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""
 
-Carried = Any
-"""What decoding carries from token to token: nested tuples.
+DecodingState = Any
+"""The state between two decoding steps: nested tuples.
 
-Its tensors all begin with B; what is no tensor is the same for every sequence.
+The first axis of every tensor is the batch; other values are the same for all sequences.
 """
 
 
 class Score(StrEnum):
-    """What `log_prob` is; tables rank within a kind and never across."""
+    """The kind of number that `log_prob` returns; tables rank models within a kind only."""
 
     EXACT = "exact"  # a normalised causal log-likelihood
-    LOWER_BOUND = "bound"  # at most the log-likelihood, in expectation
+    LOWER_BOUND = "bound"  # in expectation at most the log-likelihood
     RECONSTRUCTION = "reconstruction"  # the scored sequence was also an input
-    CONDITIONAL = "conditional"  # given another sequence
-    OBJECTIVE = "objective"  # what training raises, where no sequence gets a probability
+    CONDITIONAL = "conditional"  # a log-likelihood given another sequence
+    OBJECTIVE = "objective"  # a training objective that is no probability of the sequence
 
 
 @config
 class Task:
-    """The sizes a corpus gives a model."""
+    """The sizes of a corpus that a model needs."""
 
     vocab: int = Field(ge=2)
+    """Size V of the vocabulary."""
     length: int = Field(ge=2)
     """Padded length T, `<start>` included."""
     ends: bool = False
-    """Whether a sequence that is whole has `<end>` as its last token."""
+    """True if every complete sequence ends with `<end>`."""
     source_vocab: int = Field(0, ge=0)
-    """Tokens a source is made of; 0 if nothing is given beside a sequence."""
+    """Size of the source vocabulary; 0 if the corpus has no sources."""
     source_length: int = Field(0, ge=0)
     """Padded length S of a source."""
 
@@ -67,20 +65,19 @@ class Task:
 class LanguageModel(nn.Module, ABC):
     """A normalised causal density over token sequences, unless `score` says otherwise.
 
-    Every module that owns parameters has `reset_parameters()`, so that a model's
-    initial weights are a function of (seed, module name): variants that share a
-    module share its initial weights, which pairs them in comparisons.
+    Every module with parameters has a method `reset_parameters()`, so that initial weights depend
+    only on the seed and the module's name (`lmzoo.seeding.initialise`).
     """
 
     name: ClassVar[str]
     Config: ClassVar[type]
     score: ClassVar[Score] = Score.EXACT
     causal: ClassVar[bool] = True
-    """Whether a token's score sees only earlier tokens; if not, only totals mean anything."""
+    """True if a score depends on earlier tokens only; otherwise only totals have a meaning."""
     closed_form: ClassVar[bool] = False
-    """Fitted by one pass of `fit_closed_form`, not by gradients."""
+    """True if `fit_closed_form` trains the model, without gradients."""
     conditional: ClassVar[bool] = False
-    """Whether `score_tokens` and `next_log_prob` take a source and its lengths as well."""
+    """True if `score_tokens` and `next_log_prob` also take source tokens and source lengths."""
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
@@ -89,106 +86,119 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def score_tokens(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1"]:
-        """Log P(s_t | s_<t) for t = 1..T-1, in nats; values at pads are ignored."""
+        """Return log P(s_t | s_<t) for t = 1..T-1, in nats; values at pads are ignored."""
 
     @abstractmethod
     def next_log_prob(self, prefix: Prefix) -> NextScores:
-        """Log P(v | prefix) for every v of the vocabulary; prefix starts with `<start>`."""
+        """Return log P(v | prefix) for every token v; the prefix starts with `<start>`."""
 
-    def begin(self, batch: int, *given: Tensor) -> Carried:
-        """What is carried of `batch` sequences before `<start>` is read."""
-        return (None, *self.reads(given))
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        """Return the decoding state of `batch` sequences before `<start>` is read."""
+        return (None, *self.conditioning_inputs(sources))
 
-    def advance(self, carried: Carried, token: Step) -> tuple[NextScores, Carried]:
-        """Read one token of each sequence: (`next_log_prob` of all that was read, what is carried).
+    def advance(self, state: DecodingState, token: StepTokens) -> tuple[NextScores, DecodingState]:
+        """Read one token of each sequence.
 
-        This default reads the whole prefix again. A model with a state overrides both;
-        what it was handed stays as it was, so that two continuations may share it.
+        This default computes the whole prefix again. A model with a recurrent state or a cache
+        overrides `begin` and `advance`. `state` is not modified, so two continuations can share it.
+
+        Returns:
+            `next_log_prob` of the tokens read so far, and the new state.
         """
-        before, *given = carried
-        prefix = token[:, None] if before is None else torch.cat([before, token[:, None]], dim=1)
-        return self.next_log_prob(prefix, *given), (prefix, *given)
+        read, *sources = state
+        prefix = token[:, None] if read is None else torch.cat([read, token[:, None]], dim=1)
+        return self.next_log_prob(prefix, *sources), (prefix, *sources)
 
-    def log_prob(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
-        """Log P(s_t | s_<t, given) in nats, 0 at position 0 and beyond each length."""
-        scores = self.score_tokens(tokens, lengths, *self.reads(given))
-        return mask_unscored(tokens, lengths, scores)
+    def log_prob(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        """Return log P(s_t | s_<t, source) in nats, and 0 where a position is not scored.
 
-    def reads(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What this model is told of what is given: everything if `conditional`, else nothing.
-
-        A plain model on a corpus with sources then shows what the sources are worth.
+        Args:
+            tokens: Token ids (B, T); position 0 holds `<start>`.
+            lengths: Number of tokens of each sequence (B,), `<start>` included.
+            *sources: Source tokens (B, S) and source lengths (B,). Models that are not conditional
+                ignore them.
 
         Raises:
-            UserError: the model needs a source and none is given.
+            UserError: The model is conditional and `sources` is missing.
         """
-        if self.conditional and not given:
-            raise UserError(needs_source_message(self.name))
-        return given if self.conditional else ()
+        scores = self.score_tokens(tokens, lengths, *self.conditioning_inputs(sources))
+        return mask_unscored(tokens, lengths, scores)
 
-    def objective(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> TokenScores:
-        """What training raises, per token: `log_prob`, unless the row is about another."""
-        return self.log_prob(tokens, lengths, *given)
+    def conditioning_inputs(self, sources: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the conditioning inputs this model uses: `sources` if `conditional`, else none.
+
+        Other models also run on a corpus with sources, as a baseline without the sources.
+
+        Raises:
+            UserError: The model is conditional and `sources` is empty.
+        """
+        if self.conditional and not sources:
+            raise UserError(needs_source_message(self.name))
+        return sources if self.conditional else ()
+
+    def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        """Return the values per token whose sum training maximises; by default `log_prob`."""
+        return self.log_prob(tokens, lengths, *sources)
 
     latent: str = ""
-    """What the discrete latent is (component, parent ...), '' if there is none.
+    """The kind of the discrete latent ("component", "parent", ...); '' if there is none.
 
-    "A or B" says that value 0 is an A and all others are Bs. A parent or a source is a
-    position before t, numbered from `<start>`; K = T-1 of them, times arc types.
+    "A or B" means that value 0 is an A and all other values are Bs. A parent or a source is a
+    position before t, counted from `<start>`: K = T-1 positions, times the number of arc types.
     """
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
-        """P(z_t = k | s_t, s_<t) for t = 1..T-1, of models with a `latent`; sums to 1 over k.
+        """Return P(z_t = k | s_t, s_<t) for t = 1..T-1; only for models with a `latent`.
 
-        Probabilities, not logarithms. At pads they mean nothing. Two rows return what
-        is near it: slots, a mean field, P(z_t | s_<t); a product of experts, the mean of
-        the experts' posteriors, each over its own share of K.
+        The values are probabilities, not logarithms. They sum to 1 over k, and are meaningless at
+        pads. Two models return an approximation. Slot models return a mean-field P(z_t | s_<t). The
+        product of experts returns the mean of its experts' posteriors, each over its own part of K.
         """
         raise NotImplementedError(f"{self.name} has no discrete latent")
 
     def prior(self) -> Float[Tensor, "..."] | None:
-        """Log P(z) that no word informs, None where there is none; sums to 1 over k.
+        """Return log P(z) before any token is read; None if the model has no such prior.
 
-        (K) of a latent that ignores positions, (K, T-1) of one whose prior differs from
-        target to target (parents, a chain's first slot), (N, K, T-1) of N slots.
+        The exponentials sum to 1 over k. The shape is (K,) if the prior does not depend on the
+        position, (K, T-1) if it does (parents; the first slot of a chain), (N, K, T-1) for N slots.
         """
         return None
 
     def fit_closed_form(self, tokens: Tokens, lengths: Lengths) -> None:
         """Estimate the model from all training sequences at once (`closed_form` models)."""
-        raise NotImplementedError(f"{self.name} is fitted by gradients")
+        raise NotImplementedError(f"{self.name} is trained by gradients")
 
-    def report(self, tokens: Tokens, lengths: Lengths, *given: Tensor) -> dict[str, float]:
-        """What else there is to know of a trained model than its score, by name; {} as a rule."""
+    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+        """Return further metrics of a trained model, by name; {} for most models."""
         return {}
 
     @property
     def leaks(self) -> str:
-        """Why this configuration sees the future, or '' if it does not."""
+        """The reason why this configuration depends on future tokens; '' if it does not."""
         return ""
 
     @property
     def state_size(self) -> int | None:
-        """Floats carried from one step to the next; None if it grows with the prefix."""
+        """Floats in the state of one sequence between steps; None if it grows with the prefix."""
         return None
 
 
 def needs_source_message(name: str) -> str:
-    """What to tell who gives a conditional model nothing to condition on."""
+    """Return the error message for a conditional model without sources."""
     return (
-        f"{name} turns one sequence into another and no source is given; use a corpus of pairs: "
+        f"{name} is a sequence-to-sequence model and no source is given; use a corpus of pairs: "
         "copy, reverse or multi30k_de_en"
     )
 
 
 def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
-    """True where 1 <= t < length."""
+    """Return True where a position is scored, 1 <= t < length."""
     t = torch.arange(tokens.shape[1], device=tokens.device)
     return (t >= 1) & (t < lengths[:, None])
 
 
 def mask_unscored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
-    """The values of t = 1..T-1 behind a first one, 0 wherever nothing is scored."""
+    """Set values beyond the lengths to 0, and prepend a 0 for position 0."""
     t = torch.arange(1, tokens.shape[1], device=tokens.device)
     return nn.functional.pad(values.masked_fill(t >= lengths[:, None], 0.0), (1, 0))
 
@@ -201,7 +211,7 @@ M = TypeVar("M", bound=type[LanguageModel])
 def model(
     name: str, *, family: str, source: str, document: str = "", aliases: tuple[str, ...] = ()
 ) -> Callable[[M], M]:
-    """Register a model class, and its default config as a row of the zoo."""
+    """Register a model class, and its default config as a row of the zoo; see `catalogue.Row`."""
 
     def register(cls: M) -> M:
         MODELS(name)(cls)
@@ -216,29 +226,3 @@ def model(
         return cls
 
     return register
-
-
-def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
-    """Draw every module's parameters from its own stream, keyed by (seed, module name).
-
-    A named `init` (functional/initialisers.py) then draws every matrix again, from the
-    stream of its own name. The global generator is left as it was found.
-    """
-    draws = torch.default_generator  # `torch.manual_seed` formats a stack for every other device
-    with torch.random.fork_rng(devices=[]):
-        for name, module in model.named_modules():
-            reset = getattr(module, "reset_parameters", None)
-            if reset is not None:
-                draws.manual_seed(stream(seed, name))
-                reset()
-        for name, _ in model.named_parameters() if init != "default" else ():
-            draws.manual_seed(stream(seed, "init", name))
-            redraw(model, name, init)
-
-
-def stream(seed: int, *names: object) -> int:
-    """A 63-bit seed for the named purpose; distinct names give independent streams."""
-    import hashlib
-
-    text = "/".join(map(str, (seed, *names)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1

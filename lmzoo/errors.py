@@ -1,9 +1,9 @@
-"""The one exception that means: what you gave us is wrong, and here is what to do.
+"""The exception for invalid user input.
 
-Command lines turn a `UserError` into one line on stderr and exit code 2. Anything
-else that escapes is our own mistake and keeps its traceback.
+The command line prints a `UserError` as one line on stderr and exits with code 2. Every other
+exception is a bug in lmzoo and keeps its traceback.
 """
 
 
 class UserError(ValueError):
-    """Bad input; the message is one line with the offending value and the remedy."""
+    """Invalid input. The message is one line: what is wrong, the value, and what to do."""

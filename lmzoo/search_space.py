@@ -1,9 +1,9 @@
-"""Where a field may be searched: plain data that stands beside the field's default.
+"""Search ranges of config fields, declared beside the field's default.
 
     lr: Annotated[PositiveFloat, FloatRange(1e-4, 1e-1, log=True)] = 3e-3
 
-The library only says the range; a sweep's search reads it. The text form, for command
-lines, is `1e-4:1e-1:log` or `8:64` for a range and `8,16,32` for a choice.
+Sweeps read these ranges. On the command line a range is `1e-4:1e-1:log` or `8:64`, and a choice is
+`8,16,32`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lmzoo.errors import UserError
 
 @dataclass(frozen=True)
 class IntRange:
-    """Whole numbers from `low` to `high`, both included."""
+    """Integers from `low` to `high`, both included."""
 
     low: int
     high: int
@@ -32,7 +32,7 @@ class FloatRange:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of `values`; the order has no meaning."""
+    """One of `values`, without an order."""
 
     values: tuple[Any, ...]
 
@@ -41,19 +41,19 @@ Range = IntRange | FloatRange | Choice
 
 
 def ranges(cls: type) -> dict[str, Range]:
-    """The searchable fields of a config class, by field name."""
+    """Return the search ranges of a config class, by field name."""
     hints = get_type_hints(cls, include_extras=True)
-    marks = {
-        name: [m for m in get_args(hint) if isinstance(m, Range)] for name, hint in hints.items()
+    declared = {
+        name: [x for x in get_args(hint) if isinstance(x, Range)] for name, hint in hints.items()
     }
-    return {name: found[0] for name, found in marks.items() if found}
+    return {name: marks[0] for name, marks in declared.items() if marks}
 
 
 def parse_range(text: str) -> Range:
-    """Read `low:high[:log]` or `a,b,c`.
+    """Parse `low:high[:log]` or `a,b,c`; a range of two integers is an `IntRange`.
 
     Raises:
-        UserError: the text is neither, or low is not below high.
+        UserError: The text has neither form, or low is not below high.
     """
     if "," in text:
         return Choice(tuple(_value(part) for part in text.split(",")))
@@ -72,14 +72,17 @@ def parse_range(text: str) -> Range:
     return FloatRange(float(bounds[0]), float(bounds[1]), log=bool(scale))
 
 
-def on_edge(value: Any, where: Range, margin: float = 0.02) -> bool:
-    """Whether `value` lies within `margin` of an end of the range (never for a choice)."""
+def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:
+    """Return True if `value` is within `margin` of a bound, as a share of the range's width.
+
+    A logarithmic range is measured in logarithms. A choice has no bounds.
+    """
     from math import log
 
-    if isinstance(where, Choice):
+    if isinstance(range_, Choice):
         return False
-    scale = log if where.log else float
-    low, high, x = scale(where.low), scale(where.high), scale(value)
+    scale = log if range_.log else float
+    low, high, x = scale(range_.low), scale(range_.high), scale(value)
     return min(x - low, high - x) <= margin * (high - low)
 
 

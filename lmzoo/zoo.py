@@ -1,32 +1,33 @@
-"""The front door: every row of the zoo by name or by the seed's id.
+"""The public interface to the zoo: rows, configs and models by name.
 
-zoo.names()                         all rows
-zoo.row("DLM46")                    what it is
-zoo.config("DLM46", width=64)       its config, some fields changed
-zoo.build(config, task, seed=0)     the model itself, initialised
+zoo.names()                         names of all rows
+zoo.row("gru_mixture")              the description of a row; aliases ("DLM46") work too
+zoo.config("gru_mixture", width=64) the config of a row, with some fields changed
+zoo.build(config, task, seed=0)     the model with initial weights
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import lmzoo.decode
-import lmzoo.models  # noqa: F401  importing them registers them
+import lmzoo.models  # noqa: F401  both imports register rows
 from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import from_dict, to_dict
-from lmzoo.contract import MODELS, LanguageModel, Task, initialise
+from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
+from lmzoo.seeding import initialise
 
 
 def names() -> list[str]:
-    """All rows, in the order of their families."""
+    """Return the names of all rows, sorted by family."""
     return sorted(ROWS, key=lambda name: (ROWS[name].family, name))
 
 
 def row(name: str) -> Row:
-    """The row of this name or seed id.
+    """Return the row with this name or alias.
 
     Raises:
-        UserError: there is none; the message suggests the nearest.
+        UserError: There is none; the message suggests similar names.
     """
     for known in ROWS:
         if name.upper() in ROWS[known].aliases:
@@ -35,21 +36,28 @@ def row(name: str) -> Row:
 
 
 def config(name: str, **fields: Any) -> Any:
-    """The row's model config; `fields` override, and may reach in: `cell={"cuts": ...}`.
+    """Return the config of a row's model.
+
+    Args:
+        name: Name or alias of the row.
+        **fields: Fields to change. A mapping changes fields of a part: `cell={"cuts": [4]}`.
 
     Raises:
-        UserError: no such row, the row is not a model, or a field is refused.
+        UserError: There is no such row, the row has no model, or a field is invalid.
     """
     entry = row(name)
     if entry.model is None:
-        raise UserError(f"{entry.name} is a {entry.family}, not a model that can be built")
+        raise UserError(f"{entry.name} has no model to build: it is a row of family {entry.family}")
     cls = MODELS[entry.model].Config
-    start = to_dict(from_dict(cls, entry.fields))
-    return from_dict(cls, overlay(start, fields))
+    preset = to_dict(from_dict(cls, entry.fields))
+    return from_dict(cls, overlay(preset, fields))
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, mapping by mapping; a part of another name starts afresh."""
+    """Merge the fields `over` into the fields `base`, recursively.
+
+    A mapping with another "name" than in `base` is a different part and replaces the old one.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -65,7 +73,14 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
-    """The model, its weights drawn from `seed`, its matrices as `init` says."""
+    """Build a model and draw its initial weights.
+
+    Args:
+        model_config: The config of a registered model, as `config` returns it.
+        task: Sizes of the corpus.
+        seed: Random seed of the initial weights.
+        init: Name of a scheme in `functional/initialisers.py` that draws every matrix again.
+    """
     model = MODELS.build(model_config, task)
     initialise(model, seed, init)
     return model

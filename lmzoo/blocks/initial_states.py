@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 
 
 class InitialStates(nn.Module):

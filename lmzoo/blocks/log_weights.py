@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 
 
 class Weighting(StrEnum):

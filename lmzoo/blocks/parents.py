@@ -19,7 +19,7 @@ from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.errors import UserError
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.types import Embeddings, Prefix, Tokens
 

@@ -1,6 +1,6 @@
-"""One recurrence per file: its equation, its named switches, a pure step.
+"""Recurrent cells, one recurrence per file: the equation, the named options and a pure `step`.
 
-A new cell is one file here; importing this package finds it.
+A new cell is one file here; importing this package registers it.
 """
 
 from lmzoo.registry import discover

@@ -1,8 +1,8 @@
 """The contract of a recurrent cell: project, step, scan.
 
-A cell is split where the time loop cuts it. `project` is the part that needs no state:
-one product over all positions at once. `step` is the recurrence proper. `scan` runs it:
-by the loop over `step`, or by a sweep derived by hand where the cell offers one.
+`project` computes everything that does not depend on the state, for all positions at once. `step`
+is the recurrence. `scan` runs the recurrence over a sequence, with a fast kernel where the cell has
+one, otherwise with a loop over `step`.
 """
 
 from abc import ABC, abstractmethod
@@ -13,24 +13,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.draw import uniform
-from lmzoo.functional.initialisers import Draw, fill
-from lmzoo.kernels.scan.tokens import Words
+from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
+from lmzoo.kernels.scan.tokens import TokenInputs
 from lmzoo.registry import Registry
 
-Inputs = Tensor | Words
-"""What a scan reads."""
+Inputs = Tensor | TokenInputs
+"""Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
-"""What a cell carries; the first tensor is h, (B, H)."""
+"""The state of a cell; the first tensor is h, (B, H)."""
 
 
 class Cell(nn.Module, ABC):
-    """A recurrence with input and state of one width E = H."""
+    """A recurrence whose inputs and state have the same width, E = H."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
-    parts: int = 1
-    """Vectors of width H in the initial state (an LSTM has two)."""
+    num_state_vectors: int = 1
+    """Vectors of width H in the initial state (2 for an LSTM: h and c)."""
+    num_boundaries: int = 0
+    """Boundary detectors of a cell that segments its input; see `boundaries`."""
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__()
@@ -40,81 +41,102 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def project(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T G"]:
-        """Everything the steps need of the inputs, for all positions at once."""
+        """Compute the part of the steps that depends on the inputs only, for all positions."""
 
     @abstractmethod
     def step(
         self, projected: Float[Tensor, "B G"], state: State
     ) -> tuple[Float[Tensor, "B H"], State]:
-        """One time step: (output, next state)."""
+        """Compute one time step.
+
+        Args:
+            projected: The output of `project` at this position.
+            state: The state after the previous step.
+
+        Returns:
+            The output and the next state.
+        """
 
     def gates(self, projected: Float[Tensor, "B G"], state: State) -> dict[str, Tensor]:
-        """What `step` would open by how much, by name, (B, ..) in [0, 1]; {} without gates."""
+        """Return the gate values that `step` uses, by name, (B, ..) in [0, 1]; {} without gates."""
         return {}
 
-    def initial(self, start: Float[Tensor, "B S"]) -> State:
-        """The state that `start` (`parts` vectors of width H, concatenated) stands for."""
-        return start.chunk(self.parts, dim=-1)
+    def initial_state(self, start: Float[Tensor, "B S"]) -> State:
+        """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
+        return start.chunk(self.num_state_vectors, dim=-1)
 
-    def as_start(self, vectors: Float[Tensor, "*N S"]) -> Float[Tensor, "*N S"]:
-        """Vectors that may be anything as what `initial` may be told: themselves, as a rule."""
+    def boundaries(self, state: State) -> Float[Tensor, "B D"]:
+        """Return the D = num_boundaries detectors in a state: 1 where a layer ended a segment."""
+        raise NotImplementedError(f"{self.name} has no boundary detectors")
+
+    def constrain_start(self, vectors: Float[Tensor, "*N S"]) -> Float[Tensor, "*N S"]:
+        """Map unconstrained vectors to valid initial states; the identity for most cells."""
         return vectors
 
     def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
-        """The outputs of all steps from the given initial state.
+        """Return the outputs of all steps.
 
-        Inputs are vectors (B, T, E), or words (B, T) and their table (V, E).
+        Args:
+            x: Vectors (B, T, E), or token ids (B, T) with their embedding table (V, E).
+            start: Initial states, (B, S); see `initial_state`.
         """
-        fast = self.fast_scan(x, start)
-        return self.naive_scan(x, start) if fast is None else fast
+        outputs = self.fast_scan(x, start)
+        return self.naive_scan(x, start) if outputs is None else outputs
 
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
-        """The same by `functional/scan`; None where no such sweep is known."""
+        """Compute `scan` with the kernel in `kernels/scan`; None if this cell has no kernel."""
         return None
 
     def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
-        """The same by the loop over `step`: what a fast scan must equal."""
-        state, outputs = self.initial(start), []
-        x = x.vectors() if isinstance(x, Words) else x
+        """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
+        state, outputs = self.initial_state(start), []
+        x = x.vectors() if isinstance(x, TokenInputs) else x
         for projected in self.project(x).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
         return torch.stack(outputs, dim=1)
 
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
-        """One step of `scan`, from the input itself: (output, next state)."""
+        """Compute one step of `scan` from the input itself: (output, next state)."""
         return self.step(self.project(x[:, None])[:, 0], state)
 
     @property
     def state_size(self) -> int | None:
-        """Floats carried per sequence from step to step; None if it grows."""
-        return self.parts * self.width
+        """Floats in the state of one sequence; None if the state grows with the sequence."""
+        return self.num_state_vectors * self.width
 
     @property
     def input_blind(self) -> bool:
-        """Whether the outputs do not depend on the inputs at all (controls)."""
+        """True if the outputs do not depend on the inputs (a control)."""
         return False
 
 
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 
-Adjust = Callable[[str, Tensor], Tensor]
-"""What becomes of a weight, given its name and the values drawn for it."""
+Adjustment = Callable[[str, Tensor], Tensor]
+"""A function from a weight's name and its drawn values to its initial values."""
 
 
-def as_drawn(name: str, drawn: Tensor) -> Tensor:
-    """The weight as it was drawn."""
+def keep_drawn(name: str, drawn: Tensor) -> Tensor:
+    """Return the drawn values: the adjustment that changes nothing."""
     return drawn
 
 
 class Weights(nn.Module):
-    """Named weights, all drawn in one order whether present or cut.
+    """The weights of a cell, by name.
 
-    A variant without some weights therefore starts from the very values that the full
-    cell has for the others. A cut weight is None: not allocated, not counted. `adjust`
-    may rescale what was drawn, or keep a part of it only, whichever scheme drew it. What is
-    called bias.. or is among `biases` is a bias to such a scheme.
+    All weights are drawn in one order, cut weights included, so a variant with cuts starts with the
+    same values as the full cell in its other weights. A cut weight is None: it is not allocated and
+    not counted.
+
+    Args:
+        shapes: Shapes of the weights of the full cell; their order is the order of the draws.
+        cut: Names of the weights to leave out.
+        fan_in: Weights are drawn from U(fan_in).
+        adjust: Applied to every drawn weight. It may rescale the weight or return a part of it.
+        biases: Names that a named initialisation scheme treats as biases, besides those that
+            start with "bias".
     """
 
     def __init__(
@@ -122,7 +144,7 @@ class Weights(nn.Module):
         shapes: dict[str, tuple[int, ...]],
         cut: set[str],
         fan_in: int,
-        adjust: Adjust = as_drawn,
+        adjust: Adjustment = keep_drawn,
         biases: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -137,7 +159,7 @@ class Weights(nn.Module):
         def __getattr__(self, name: str) -> Any: ...
 
     def reset_parameters(self) -> None:
-        """Draw every weight from U(fan_in), skipping over the cut ones."""
+        """Draw every weight from U(fan_in); draw and discard the values of cut weights."""
         with torch.no_grad():
             for name, shape in self._shapes.items():
                 drawn = self._adjust(name, uniform(shape, self._fan_in))
@@ -146,16 +168,16 @@ class Weights(nn.Module):
                     weight.copy_(drawn)
 
     def redraw(self, name: str, draw: Draw) -> None:
-        """By a named scheme: as wide as the full cell has it, then adjusted like any draw."""
+        """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
         drawn = weight.new_zeros(self._shapes[name])
         if name not in self._biases:
-            fill(drawn, draw)
+            draw_matrices(drawn, draw)
         weight.copy_(self._adjust(name, drawn))
 
 
-def stacked(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights of `gates` gates, one above the other as torch has them."""
+def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
+    """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
     rows = gates * width
     return {
         "weight_ih": (rows, width),

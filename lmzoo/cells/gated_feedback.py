@@ -1,15 +1,15 @@
-r"""Gated feedback: every layer reads every layer, through one gate for each pair.
+r"""The gated feedback network: every layer reads every layer, with one gate per pair.
 
     h*_{t-1} = [h¹_{t-1} .. h^D_{t-1}],   h⁰_t = x_t
-    G^{i→j}  = σ( w^{i→j} · h^{j-1}_t + u^{i→j} · h*_{t-1} )           one number
+    G^{i→j}  = σ( w^{i→j} · h^{j-1}_t + u^{i→j} · h*_{t-1} )           a scalar
     s^j      = Σ_i G^{i→j} U^{i→j} h^i_{t-1}
     h^j_t    = tanh( W^j h^{j-1}_t + b^j + s^j )                       unit=tanh
 
-With `unit=lstm` this is the candidate of an LSTM, whose gates i, f, o read h^{j-1}_t and
-h^j_{t-1} alone; with `unit=gru` the candidate is tanh( W^j h^{j-1}_t + b^j + r ⊙ s^j )
-and z keeps. The output is h^D. With G^{i→j} = [i = j] it is a stack of plain cells.
+With `unit=lstm`, tanh(..) is the candidate of an LSTM, whose gates i, f, o read h^{j-1}_t and
+h^j_{t-1} only. With `unit=gru` the candidate is tanh( W^j h^{j-1}_t + b^j + r ⊙ s^j ), and z = 1
+keeps the old state. The output is h^D. With G^{i→j} = [i = j] it is a stack of plain cells.
 
-Chung et al. 2015 (arXiv:1502.02367); S2; zoo.md 4.2.
+Chung et al. 2015 (arXiv:1502.02367). Source: S2.
 """
 
 from enum import StrEnum
@@ -26,7 +26,7 @@ from lmzoo.search_space import IntRange
 
 
 class Unit(StrEnum):
-    """What each layer is."""
+    """The recurrence of each layer."""
 
     TANH = "tanh"
     LSTM = "lstm"
@@ -34,25 +34,25 @@ class Unit(StrEnum):
 
 
 GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
-"""Gates a layer has of its own."""
+"""Names of the gates inside a layer."""
 
 
 @CELLS("gated_feedback")
 class GatedFeedback(Cell):
-    """D layers that see one another's last states."""
+    """D layers, each of which reads the last states of all layers."""
 
     @config
     class Config:
-        """How many layers, and of what."""
+        """Number of layers and their recurrence."""
 
         unit: Unit = Unit.TANH
         depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
-        """D."""
+        """D, the number of layers."""
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         d, h, gates = config.depth, width, len(GATES[config.unit])
-        self.parts = 2 * d if config.unit is Unit.LSTM else d
+        self.num_state_vectors = 2 * d if config.unit is Unit.LSTM else d
         shapes = {
             "w": (d, h, h),
             "u": (d, d, h, h),  # into j, from i
@@ -70,35 +70,33 @@ class GatedFeedback(Cell):
         return x
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """`G→j`: into layer j from each; `i j`, ..: of layer j itself."""
-        return self._climb(projected, state)[1]
+        """Return the gates: `G→j` into layer j from every layer; `i j`, .. inside layer j."""
+        return self._run_layers(projected, state)[1]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        state, _ = self._climb(projected, state)
+        state, _ = self._run_layers(projected, state)
         return state[self.config.depth - 1], state
 
-    def _climb(self, projected: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
-        """All layers, lowest first, with the gates met on the way."""
+    def _run_layers(self, projected: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
+        """Run all layers, lowest first; return the next state and the gates."""
         depth = self.config.depth
         before, memory = torch.stack(state[:depth], dim=1), state[depth:]
-        below, hidden, cells, met = projected, [], [], {}
+        below, hidden, cells, gates = projected, [], [], {}
         for j in range(depth):
             reset = self.reset(j, below, before)
-            fed = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
+            s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
             own = self._own_gates(j, below, before[:, j])
-            below, cell = self._layer(
-                j, below, before[:, j], fed, own, memory[j] if memory else None
-            )
-            met[f"G→{j + 1}"] = reset
-            met |= {f"{name} {j + 1}": gate for name, gate in own.items()}
+            below, cell = self._layer(j, below, before[:, j], s, own, memory[j] if memory else None)
+            gates[f"G→{j + 1}"] = reset
+            gates |= {f"{name} {j + 1}": gate for name, gate in own.items()}
             hidden.append(below)
             cells += [] if cell is None else [cell]
-        return (*hidden, *cells), met
+        return (*hidden, *cells), gates
 
     def reset(
         self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
     ) -> Float[Tensor, "B D"]:
-        """G^{i→j} for every i."""
+        """Return G^{i→j} for every i."""
         return torch.sigmoid(
             below @ self.w.global_below[j].T + before.flatten(1) @ self.w.global_before[j].T
         )
@@ -115,16 +113,16 @@ class GatedFeedback(Cell):
         j: int,
         below: Tensor,
         own: Tensor,
-        fed: Tensor,
+        s: Tensor,
         gates: dict[str, Tensor],
         c: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         candidate = below @ self.w.w[j].T + self.w.b[j]
         if self.config.unit is Unit.TANH:
-            return torch.tanh(candidate + fed), None
+            return torch.tanh(candidate + s), None
         if self.config.unit is Unit.GRU:
-            n = torch.tanh(candidate + gates["r"] * fed)
+            n = torch.tanh(candidate + gates["r"] * s)
             return n + gates["z"] * (own - n), None
         assert c is not None
-        c = gates["f"] * c + gates["i"] * torch.tanh(candidate + fed)
+        c = gates["f"] * c + gates["i"] * torch.tanh(candidate + s)
         return gates["o"] * torch.tanh(c), c

@@ -1,17 +1,17 @@
-r"""The grid LSTM: an LSTM along time and an LSTM along depth, crossing in every block.
+r"""The grid LSTM: blocks with one LSTM along time and one along depth.
 
     H        = [h_time, h_depth]
-    u, f, o  = σ( W H + b ),  ĉ = tanh( same )         for each dimension its own W
+    u, f, o  = σ( W H + b ),  ĉ = tanh( same )         W of its own per dimension
     m'       = f ⊙ m + u ⊙ ĉ
     h'       = tanh( o ⊙ m' )                          squash=inside, as published
              | o ⊙ tanh( m' )                          squash=outside, as an LSTM
 
-A step sends (h, m) of the token up through D blocks, each of which also has an (h, m) of
-time; the output is h_depth above the last. `along` may be `tanh` or `identity`: then the
-depth dimension is h' = act(V H), without memory. With `priority` the depth side
-reads the time side's new h', not the old h. `tied` blocks share their weights.
+A step passes the (h, m) of the token through D blocks; each block also has an (h, m) along time.
+The output is h_depth of the last block. With `along=tanh` or `along=identity`, the depth dimension
+is h' = act(V H), without memory. With `priority` the depth dimension reads the new h' of time
+instead of the old h. `tied` blocks share their weights. Gates have the order u, f, ĉ, o.
 
-Kalchbrenner et al. 2016 (arXiv:1507.01526); S2; gates in the order u, f, ĉ, o; zoo.md 4.2.
+Kalchbrenner et al. 2016 (arXiv:1507.01526). Source: S2.
 """
 
 from enum import StrEnum
@@ -28,14 +28,14 @@ from lmzoo.search_space import IntRange
 
 
 class Squash(StrEnum):
-    """Where the tanh of h' stands."""
+    """Position of the tanh in h'."""
 
     INSIDE = "inside"  # tanh(o ⊙ m')
     OUTSIDE = "outside"  # o ⊙ tanh(m')
 
 
 class Along(StrEnum):
-    """What the depth dimension is."""
+    """The function along the depth dimension."""
 
     LSTM = "lstm"
     TANH = "tanh"
@@ -44,14 +44,14 @@ class Along(StrEnum):
 
 @CELLS("grid_lstm")
 class GridLSTM(Cell):
-    """A 2-D grid of time and depth."""
+    """D blocks of a two-dimensional grid of time and depth."""
 
     @config
     class Config:
-        """How deep the grid is, and what runs along it."""
+        """Depth of the grid and variant of its blocks."""
 
         depth: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
-        """D."""
+        """D, the number of blocks."""
         along: Along = Along.LSTM
         squash: Squash = Squash.INSIDE
         tied: StrictBool = False
@@ -60,7 +60,7 @@ class GridLSTM(Cell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         h = width
-        self.parts = 2 * config.depth
+        self.num_state_vectors = 2 * config.depth
         self._memory = config.along is Along.LSTM
         blocks = 1 if config.tied else config.depth
         self.enter = Weights({"weight": (2 * h if self._memory else h, h)}, cut=set(), fan_in=h)
@@ -70,34 +70,36 @@ class GridLSTM(Cell):
         return x @ self.enter.weight.T
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """`u time 1`, ..: those of block 1 along time; `u depth 1`, ..: along depth."""
-        return self._cross(projected, state)[2]
+        """Return the gates: `u time 1`, .. of block 1 along time, `u depth 1`, .. along depth."""
+        return self._run_blocks(projected, state)[2]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, state, _ = self._cross(projected, state)
+        h, state, _ = self._run_blocks(projected, state)
         return h, state
 
-    def _cross(self, projected: Tensor, state: State) -> tuple[Tensor, State, dict[str, Tensor]]:
-        """(output, next state, the gates met on the way up)."""
+    def _run_blocks(
+        self, projected: Tensor, state: State
+    ) -> tuple[Tensor, State, dict[str, Tensor]]:
+        """Run all blocks, lowest first; return (output, next state, gates)."""
         depth, squash = self.config.depth, self.config.squash
-        hidden, memory, met = list(state[:depth]), list(state[depth:]), {}
+        hidden, memory, named = list(state[:depth]), list(state[depth:]), {}
         h, *rest = projected.split(self.width, dim=-1)
         for k in range(depth):
             w = cast("Weights", self.blocks[0 if self.config.tied else k])
             both = torch.cat([hidden[k], h], dim=-1)
-            gates, candidate = opened(both, w.time, w.time_bias)
-            hidden[k], memory[k] = moved(gates, candidate, memory[k], squash)
-            met |= {f"{name} time {k + 1}": gate for name, gate in gates.items()}
+            gates, candidate = gates_and_candidate(both, w.time, w.time_bias)
+            hidden[k], memory[k] = update_memory(gates, candidate, memory[k], squash)
+            named |= {f"{name} time {k + 1}": gate for name, gate in gates.items()}
             if self.config.priority:
                 both = torch.cat([hidden[k], h], dim=-1)
             if self._memory:
-                gates, candidate = opened(both, w.depth, w.depth_bias)
-                h, rest[0] = moved(gates, candidate, rest[0], squash)
-                met |= {f"{name} depth {k + 1}": gate for name, gate in gates.items()}
+                gates, candidate = gates_and_candidate(both, w.depth, w.depth_bias)
+                h, rest[0] = update_memory(gates, candidate, rest[0], squash)
+                named |= {f"{name} depth {k + 1}": gate for name, gate in gates.items()}
             else:
                 h = both @ w.depth.T
                 h = torch.tanh(h) if self.config.along is Along.TANH else h
-        return h, (*hidden, *memory), met
+        return h, (*hidden, *memory), named
 
 
 def transform(
@@ -107,29 +109,29 @@ def transform(
     bias: Float[Tensor, "G"],
     squash: Squash,
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """One dimension of a block: (h', m') from all incoming h and its own m."""
-    return moved(*opened(incoming, weight, bias), m, squash)
+    """Compute one dimension of a block: (h', m') from the concatenated h and this dimension's m."""
+    return update_memory(*gates_and_candidate(incoming, weight, bias), m, squash)
 
 
-def opened(
+def gates_and_candidate(
     incoming: Float[Tensor, "B N"], weight: Float[Tensor, "G N"], bias: Float[Tensor, "G"]
 ) -> tuple[dict[str, Tensor], Float[Tensor, "B H"]]:
-    """The gates u, f, o of one dimension, and its candidate ĉ."""
+    """Return the gates u, f, o of one dimension, and its candidate ĉ."""
     u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
     gates = {"u": torch.sigmoid(u), "f": torch.sigmoid(f), "o": torch.sigmoid(o)}
     return gates, torch.tanh(c)
 
 
-def moved(
+def update_memory(
     gates: dict[str, Tensor], candidate: Tensor, m: Float[Tensor, "B H"], squash: Squash
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """(h', m')."""
+    """Return (h', m')."""
     m, o = gates["f"] * m + gates["u"] * candidate, gates["o"]
     return (torch.tanh(o * m) if squash is Squash.INSIDE else o * torch.tanh(m)), m
 
 
 def _block(width: int, *, memory: bool) -> Weights:
-    """The weights of a block's two dimensions."""
+    """Return the weights of a block; `memory` says whether the depth dimension is an LSTM."""
     shapes = {
         "time": (4 * width, 2 * width),
         "time_bias": (4 * width,),

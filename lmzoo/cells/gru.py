@@ -1,4 +1,4 @@
-r"""The gated recurrent unit, in its four conventions and one misprint.
+r"""The gated recurrent unit (GRU) in six variants.
 
     r, z = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
     n    = tanh( x_t W_inᵀ + b_in + r ⊙ (h_{t-1} W_hnᵀ + b_hn) )     reset=after
@@ -7,10 +7,11 @@ r"""The gated recurrent unit, in its four conventions and one misprint.
     h_t  = (1 − z) ⊙ n + z ⊙ h_{t-1}                                 update=z_keeps
          | z ⊙ n + (1 − z) ⊙ h_{t-1}                                 update=z_writes
 
-`after` with `z_keeps` is the library's. `before` is as published and in S4. `input` is
-what S3 prints, a gate on the token instead of on the state.
+reset=after with update=z_keeps is torch.nn.GRU. reset=before is the published form and that of S4.
+reset=input is the form printed in S3, a misprint: r gates the token instead of the state.
+Gates have the order r, z, n, as in torch.nn.GRU.
 
-Cho et al. 2014 (arXiv:1406.1078); gates in the order r, z, n, as in torch.nn.GRU; zoo.md 4.3.
+Cho et al. 2014 (arXiv:1406.1078). Source: S0, S3, S4.
 """
 
 from enum import StrEnum
@@ -18,22 +19,22 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
 from lmzoo.kernels.scan.autograd import scan_batch_first
 from lmzoo.kernels.scan.gru import GRUScan
 
 
 class Reset(StrEnum):
-    """What r multiplies."""
+    """The vector that r multiplies."""
 
-    AFTER = "after"  # the state's product with its matrix
-    BEFORE = "before"  # the state
-    INPUT = "input"  # the token's vector
+    AFTER = "after"  # h W_hn
+    BEFORE = "before"  # h
+    INPUT = "input"  # x
 
 
 class Update(StrEnum):
-    """What z = 1 means."""
+    """The effect of z = 1: keep the old state, or write the candidate."""
 
     Z_KEEPS = "z_keeps"
     Z_WRITES = "z_writes"
@@ -41,24 +42,24 @@ class Update(StrEnum):
 
 @CELLS("gru")
 class GRU(Cell):
-    """One GRU layer."""
+    """A GRU layer."""
 
     @config
     class Config:
-        """Which convention; the default is the library's."""
+        """The variant; the default is that of torch.nn.GRU."""
 
         reset: Reset = Reset.AFTER
         update: Update = Update.Z_KEEPS
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.w = Weights(stacked(width, gates=3), cut=set(), fan_in=width)
+        self.w = Weights(gate_shapes(width, gates=3), cut=set(), fan_in=width)
 
     def project(self, x: Tensor) -> Tensor:
         projected = nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih)
         if self.config.reset is not Reset.INPUT:
             return projected
-        # The gate comes first, so the candidate needs the token itself.
+        # r multiplies x before W_in does, so `step` needs x itself.
         return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
@@ -87,7 +88,7 @@ class GRU(Cell):
             return None
         w, gates = self.w, 2 * self.width
         before = self.config.reset is Reset.BEFORE
-        inner = w.bias_hh[gates:]  # inside r's product where the reset is after
+        inner = w.bias_hh[gates:]  # b_hn, which reset=after multiplies by r
         bias = w.bias_ih + (
             w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
         )

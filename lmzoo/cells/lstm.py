@@ -1,15 +1,16 @@
-r"""Long short-term memory, and what may stand for its forget gate.
+r"""Long short-term memory (LSTM), with three kinds of forget gate.
 
     i, f, o = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
     g       = tanh( same )
     c_t     = f ⊙ c_{t-1} + i ⊙ g
     h_t     = o ⊙ tanh(c_t)
 
-`forget=none` is f ≡ 1, the LSTM of 1997; `forget=coupled` is f = 1 − i, so that c_t is a
-blend of c_{t-1} and g. Neither has weights for f; the others start as the full cell's.
+`forget=none` is f ≡ 1, the LSTM of 1997. `forget=coupled` is f = 1 − i, so that c_t interpolates
+between c_{t-1} and g. Neither has weights for f; their other weights start with the same values as
+in the full cell. Gates have the order i, f, g, o, with two biases, as in torch.nn.LSTM.
 
-Hochreiter & Schmidhuber 1997, Gers et al. 2000; gates in the order i, f, g, o and two
-biases, as in torch.nn.LSTM.
+Hochreiter & Schmidhuber 1997; Gers et al. 2000; Greff et al. 2015 (arXiv:1503.04069). Source: S0,
+S3, S4.
 """
 
 from enum import StrEnum
@@ -20,7 +21,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.kernels.scan.autograd import scan_batch_first
@@ -28,7 +29,7 @@ from lmzoo.kernels.scan.lstm import LSTMScan
 
 
 class Forget(StrEnum):
-    """Where f comes from."""
+    """The definition of f."""
 
     GATE = "gate"  # its own weights
     NONE = "none"  # f ≡ 1: nothing is forgotten
@@ -37,41 +38,41 @@ class Forget(StrEnum):
 
 @CELLS("lstm")
 class LSTM(Cell):
-    """One LSTM layer; its state is (h, c)."""
+    """An LSTM layer; its state is (h, c)."""
 
-    parts = 2
+    num_state_vectors = 2
 
     @config
     class Config:
-        """What forgets, and how much of it at the start."""
+        """Kind and initial bias of the forget gate."""
 
         forget: Forget = Forget.GATE
         forget_bias: float | None = Field(None, allow_inf_nan=False)
-        """Initial bias of the forget gate, both biases together; None draws them. A large
-        one (1 or more) keeps f ≈ 1 until training says otherwise."""
+        """Initial bias of the forget gate (the sum of its two biases); None draws both at random.
+        With a large value (1 or more) the cell starts with f ≈ 1."""
 
         @model_validator(mode="after")
         def _bias_needs_a_gate(self) -> Any:
             if self.forget_bias is not None and self.forget is not Forget.GATE:
                 raise UserError(
-                    f"forget_bias={self.forget_bias}: forget={self.forget} has no such bias; "
-                    "use forget=gate or drop it"
+                    f"forget_bias={self.forget_bias} needs a forget gate, but forget="
+                    f"{self.forget}; set forget=gate or remove forget_bias"
                 )
             return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
-        self.w = Weights(stacked(width), cut=set(), fan_in=width, adjust=adjust)
+        self.w = Weights(gate_shapes(width), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        return self._read(projected, state)[0]
+        return self._gates_and_candidate(projected, state)[0]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        gates, g = self._read(projected, state)
+        gates, g = self._gates_and_candidate(projected, state)
         c, i, o = state[1], gates["i"], gates["o"]
         if self.config.forget is Forget.GATE:
             c = gates["f"] * c + i * g
@@ -80,14 +81,16 @@ class LSTM(Cell):
         h = o * torch.tanh(c)
         return h, (h, c)
 
-    def _read(self, projected: Tensor, state: State) -> tuple[dict[str, Tensor], Tensor]:
-        """The gates that there are, and the candidate g: one product serves all."""
-        read = projected + state[0] @ self.w.weight_hh.T
+    def _gates_and_candidate(
+        self, projected: Tensor, state: State
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the gates and the candidate g, from a single matrix product."""
+        rows = projected + state[0] @ self.w.weight_hh.T
         if self.config.forget is Forget.GATE:
-            i, f, g, o = read.chunk(4, dim=-1)
+            i, f, g, o = rows.chunk(4, dim=-1)
             gates = {"i": i, "f": f, "o": o}
         else:
-            i, g, o = read.chunk(3, dim=-1)
+            i, g, o = rows.chunk(3, dim=-1)
             gates = {"i": i, "o": o}
         return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
@@ -98,7 +101,7 @@ class LSTM(Cell):
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
-    """Without the rows of f where it has none; its biases set where they are chosen."""
+    """Drop the rows of f if there is no forget gate; set its biases if `forget_bias` is given."""
     i, f, g, o = drawn.chunk(4)
     if forget is not Forget.GATE:
         return torch.cat([i, g, o])

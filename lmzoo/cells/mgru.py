@@ -3,15 +3,18 @@ r"""The minimal gated recurrent unit (MGRU) and its twelve switches.
 Wild type:  f_t = σ(h_{t-1} W_hf)    g_t = tanh(x_t W_xh)
             h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ g_t              output o_t = h_t
 
-In general, with j the carried state (h_{t-1}, or attention over o_0..o_{t-1}):
+In general, with j the carried vector (h_{t-1}, or attention over o_0..o_{t-1}):
 
     q   = h_{t-1}  |  h_{t-1} − ½  |  atanh(clip(2 h_{t-1} − 1))    gate: raw|centred|logit
     f_t = σ(q W_hf)            g_t = act(x_t W_xh)                  squash: tanh|sigmoid
     h_t = (1 − f_t) ⊙ j + f_t ⊙ g_t + [keep] f_t ⊙ j
     o_t = h_t  |  h_t − ½                                           output: raw|centred
 
-The wild type is MGU{0,2,4,5} exactly. `squash=sigmoid` with h_0 in [0, 1] makes every
-h_t a vector of Bernoulli parameters. S0 DLM47; zoo.md 2.3.
+The wild type equals the MGU with the cuts input_to_gate (0), gate_bias (2), state_to_candidate (4)
+and candidate_bias (5). With `squash=sigmoid` and h_0 in [0, 1], every h_t is a vector of Bernoulli
+parameters.
+
+Source: S0 (DLM47).
 """
 
 import dataclasses
@@ -32,32 +35,35 @@ from lmzoo.kernels.scan.mgru import MGRUScan
 
 @CELLS("mgru")
 class MGRU(Cell):
-    """A gate from the state alone, a candidate from the token alone."""
+    """A recurrence whose gate reads only the state and whose candidate reads only the token."""
 
     @config
     class Config:
-        """Four cuts and five choices; `mutations=` takes the seed's numbers instead."""
+        """Four cuts and five options; `mutations=` sets all by number (see mgru_switches.py)."""
 
         cuts: frozenset[Cut] = frozenset()
         squash: Squash = Squash.TANH
         keep: StrictBool = False
-        """Adds f ⊙ j: nothing is forgotten."""
+        """Add f ⊙ j, so that nothing is forgotten."""
         gate: Gate = Gate.RAW
         output: Output = Output.RAW
         carry: Carry = Carry.STATE
         heads: int = Field(4, ge=1)
         """Heads of the bilinear carry."""
         prior: bool = True
-        """Whether the prior carry has its Λ; the published code did not."""
+        """Give carry=prior its prior Λ; the published code has none."""
 
         @model_validator(mode="before")
         @classmethod
-        def _one_name(cls, given: Any) -> Any:
-            fields = given.kwargs if isinstance(given, ArgsKwargs) else given
+        def _canonical(cls, value: Any) -> Any:
+            fields = value.kwargs if isinstance(value, ArgsKwargs) else value
             return canonical(fields or {})
 
-        def whole(self) -> Any:
-            """Without the cuts that equal zero weights: f = σ(0) = ½, g = act(0)."""
+        def uncut(self) -> Any:
+            """Return the config without those cuts that zero weights can express.
+
+            Zero weights give f = σ(0) = ½ and g = act(0).
+            """
             weights = {Cut.STATE_TO_GATE, Cut.INPUT_TO_CANDIDATE}
             if self.squash is Squash.TANH:
                 weights.add(Cut.WRITE)  # g = tanh(0) = 0
@@ -85,13 +91,13 @@ class MGRU(Cell):
     def state_size(self) -> int | None:
         return self.width if self.attend is None else None
 
-    def initial(self, start: Tensor) -> State:
+    def initial_state(self, start: Tensor) -> State:
         return (
             (start,) if self.attend is None else (start, start.new_zeros(len(start), 0, self.width))
         )
 
-    def as_start(self, vectors: Tensor) -> Tensor:
-        """A vector of Bernoulli parameters has to begin as one."""
+    def constrain_start(self, vectors: Tensor) -> Tensor:
+        """Map vectors to [0, 1] if the state holds Bernoulli parameters."""
         return torch.sigmoid(vectors) if self.config.squash is Squash.SIGMOID else vectors
 
     def project(self, x: Tensor) -> Tensor:
@@ -101,7 +107,7 @@ class MGRU(Cell):
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         h, hf = state[0], self.w.hf
         half = torch.full_like(h, 0.5)
-        return {"f": half if hf is None else torch.sigmoid(self._gate_reads(h) @ hf)}
+        return {"f": half if hf is None else torch.sigmoid(self._gate_input(h) @ hf)}
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, g, f = state[0], projected, self.gates(projected, state)["f"]
@@ -131,7 +137,7 @@ class MGRU(Cell):
         states = scan_batch_first(sweep, x, start, (self.w.hf, self.w.xh))
         return states - 0.5 if self.config.output is Output.CENTRED else states
 
-    def _gate_reads(self, h: Tensor) -> Tensor:
+    def _gate_input(self, h: Tensor) -> Tensor:
         if self.config.gate is Gate.CENTRED:
             return h - 0.5
         if self.config.gate is Gate.LOGIT:

@@ -1,21 +1,22 @@
-r"""What the MGRU may carry instead of its last state: attention over earlier outputs.
+r"""Attention over earlier outputs, which the MGRU can carry instead of its last state.
 
     prior      j = Σ_{s<t} α_s ⊙ o_s,  α = softmax_s( Λ[t, s] + o_s W_j )     per channel
     bilinear   j = Σ_{s<t} α_s ⊙ o_s,  α = softmax_s( A (o_s · C_w h_{t-1})_w ) per channel
 
-The published code lost the prior Λ to an operator-precedence slip; `prior=False`
-reproduces that. S0 DLM47 switches 10 and 11; zoo.md 2.3.
+The published code drops the prior Λ by an operator-precedence error; `prior=False` reproduces it.
+
+Source: S0 (DLM47), switches carry=prior (10) and carry=bilinear (11).
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.draw import uniform
+from lmzoo.functional.initialisers import uniform
 
 
 class PriorCarry(nn.Module):
-    """Key-only attention with a learned prior over (step, source, channel)."""
+    """Attention without queries, with a learned prior over (step, source, channel)."""
 
     prior: nn.Parameter | None
 
@@ -27,7 +28,7 @@ class PriorCarry(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W_j from U(H), Λ uniform on ±1/T."""
+        """Draw W_j from U(H), and Λ uniformly from ±1/T."""
         with torch.no_grad():
             self.key.copy_(uniform(tuple(self.key.shape), self.key.shape[0]))
             if self.prior is not None:
@@ -45,7 +46,7 @@ class PriorCarry(nn.Module):
 
 
 class BilinearCarry(nn.Module):
-    """Attention queried by the state, mixed from heads to channels."""
+    """Attention with the state as query; a linear layer maps heads to channels."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class BilinearCarry(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """C from U(H)."""
+        """Draw C from U(H)."""
         with torch.no_grad():
             self.form.copy_(uniform(tuple(self.form.shape), self.form.shape[1]))
 

@@ -1,22 +1,35 @@
-"""The switches of the MGRU: four cuts and five choices, and when two settings are one.
+"""The twelve switches of the MGRU: four cuts and the options of five fields.
 
-The seed numbers them 0..11; a number is either a cut (zero in a term's place) or one
-half of a choice. 1,024 of the 4,096 patterns see their input; they are 148 distinct
-functions, and `canonical` gives each function one name.
+    number  switch                 effect
+    0       state_to_gate          cut: f ≡ ½
+    1       input_to_candidate     cut: g ≡ act(0)
+    2       carry                  cut: h = f ⊙ g
+    3       write                  cut: h = (1 − f) ⊙ j
+    4       squash=sigmoid         g = σ(x W_xh)
+    5       keep=True              adds f ⊙ j
+    6       gate=output=centred    gate and emission read h − ½
+    7       gate=raw               with 6: the gate reads h
+    8       output=raw             with 6: the emission reads h
+    9       gate=logit             with 6 and without 7: the gate reads ½ logit(h)
+    10      carry=prior            carries attention with a learned prior; wins over 11
+    11      carry=bilinear         carries bilinear attention
 
-S0 DLM47; zoo.md 2.3.
+Several settings compute the same function. 1,024 of the 4,096 patterns of numbers depend on the
+input; they are 148 distinct functions. `canonical` maps all settings of a function to one.
+
+Source: S0 (DLM47).
 """
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from lmzoo.cells.switch_numbers import by_number
+from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.errors import UserError
 
 
 class Cut(StrEnum):
-    """A term of the recurrence that can be removed; the seed's number is its position."""
+    """A term of the recurrence that can be removed; its number is its position."""
 
     STATE_TO_GATE = "state_to_gate"  # f ≡ ½: averaging at a fixed rate
     INPUT_TO_CANDIDATE = "input_to_candidate"  # g ≡ act(0): blind to the input
@@ -25,14 +38,14 @@ class Cut(StrEnum):
 
 
 class Squash(StrEnum):
-    """The candidate's activation (4)."""
+    """The activation of the candidate."""
 
     TANH = "tanh"
     SIGMOID = "sigmoid"  # with h_0 in [0, 1] the state stays in [0, 1]
 
 
 class Gate(StrEnum):
-    """What the gate reads of the state (6, 7, 9)."""
+    """The function of the state that the gate reads."""
 
     RAW = "raw"
     CENTRED = "centred"  # h − ½
@@ -40,14 +53,14 @@ class Gate(StrEnum):
 
 
 class Output(StrEnum):
-    """What the emission reads of the state (6, 8)."""
+    """The function of the state that the emission reads."""
 
     RAW = "raw"
     CENTRED = "centred"  # h − ½
 
 
 class Carry(StrEnum):
-    """What is carried over: the last state, or attention over earlier outputs (10, 11)."""
+    """The carried vector j: the last state, or attention over earlier outputs."""
 
     STATE = "state"
     PRIOR = "prior"  # per-channel softmax of a learned prior plus a key
@@ -55,22 +68,23 @@ class Carry(StrEnum):
 
 
 NUMBERS = 12
+"""Count of switches."""
 
 
 def from_numbers(mutations: object) -> dict[str, Any]:
-    """The switches that a set of the seed's positions stands for.
-
-    `7`, `8` and `9` act only with 6; 7 undoes 6 in the gate, 8 in the output.
+    """Return the config fields for a set of switch numbers; see the table above.
 
     Raises:
-        UserError: a position is not one of 0..11.
+        UserError: A number is not in 0..11.
     """
     if isinstance(mutations, str):
         mutations = [p for p in mutations.replace(";", ",").split(",") if p.strip()]
-    given = list(mutations) if isinstance(mutations, Iterable) else [mutations]
-    texts = [str(one).strip() for one in given]
+    items = list(mutations) if isinstance(mutations, Iterable) else [mutations]
+    texts = [str(item).strip() for item in items]
     if not all(text.isdecimal() and int(text) < NUMBERS for text in texts):
-        raise UserError(f"mutations of the MGRU are numbers 0..{NUMBERS - 1}, got {mutations!r}")
+        raise UserError(
+            f"mutations of the mgru cell are numbers 0..{NUMBERS - 1}, got {mutations!r}"
+        )
     on = {int(text) for text in texts}
     gate = Gate.RAW
     if 6 in on and 7 not in on:
@@ -86,34 +100,37 @@ def from_numbers(mutations: object) -> dict[str, Any]:
 
 
 def canonical(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same function's one name, from fields that may be partial or numbers.
+    """Return the one setting that stands for all settings of the same function.
+
+    Args:
+        fields: Config fields, possibly partial, or `mutations` with switch numbers.
 
     Raises:
-        UserError: the state would be zero for ever.
+        UserError: The state would be zero at every step.
     """
-    given = dict(fields)
-    if "mutations" in given:
-        # The numbers speak for every switch: defaults laid below them must not undo them.
-        given |= from_numbers(given.pop("mutations"))
-    cuts = by_number(Cut, given.get("cuts", ()))
-    keep, squash = given.get("keep", False), str(given.get("squash", Squash.TANH))
+    fields = dict(fields)
+    if "mutations" in fields:
+        # Numbers set every switch: other fields are defaults merged from a full config.
+        fields |= from_numbers(fields.pop("mutations"))
+    cuts = parse_cuts(Cut, fields.get("cuts", ()))
+    keep, squash = fields.get("keep", False), str(fields.get("squash", Squash.TANH))
     if Cut.CARRY in cuts and not keep:
-        silent = Cut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH
-        if Cut.WRITE in cuts or silent:
+        zero_candidate = Cut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH
+        if Cut.WRITE in cuts or zero_candidate:
             raise UserError(
-                f"cuts {sorted(map(str, cuts))} leave h = 0 at every step; "
-                "keep write and its input, or set keep"
+                f"cuts {numbered(cuts)} leave h = 0 at every step; "
+                "remove one of them, or set keep=True"
             )
-        if "carry" in given:
-            given["carry"] = Carry.STATE  # nothing is carried
+        if "carry" in fields:
+            fields["carry"] = Carry.STATE  # j is unused
     if Cut.STATE_TO_GATE in cuts:
-        given["gate"] = Gate.RAW  # nothing is read
-        if Cut.CARRY in cuts and keep:  # f = 1 − f = ½: what is cut is added back
-            cuts, given["keep"] = cuts - {Cut.CARRY}, False
-    carry = str(given.get("carry", Carry.STATE))
-    # Options nobody reads fall away; a wrong value stays, to be refused.
-    if carry != Carry.BILINEAR and isinstance(heads := given.get("heads"), int) and heads > 0:
-        del given["heads"]
-    if carry != Carry.PRIOR and isinstance(given.get("prior"), bool):
-        del given["prior"]
-    return {**given, "cuts": cuts}
+        fields["gate"] = Gate.RAW  # the gate reads nothing
+        if Cut.CARRY in cuts and keep:  # f = 1 − f = ½: `keep` adds the term that is cut
+            cuts, fields["keep"] = cuts - {Cut.CARRY}, False
+    carry = str(fields.get("carry", Carry.STATE))
+    # Drop options that have no effect. An invalid value stays, and its validation fails.
+    if carry != Carry.BILINEAR and isinstance(heads := fields.get("heads"), int) and heads > 0:
+        del fields["heads"]
+    if carry != Carry.PRIOR and isinstance(fields.get("prior"), bool):
+        del fields["prior"]
+    return {**fields, "cuts": cuts}

@@ -1,14 +1,20 @@
-r"""The minimal gated unit, any of whose eight paths may be cut.
+r"""The minimal gated unit (MGU) and its eight cuts.
 
     f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )                gate
     c_t = tanh( x_t W_xh + (h_{t-1} ⊙ f_t) W_hh + b_h )     candidate
     h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t                   blend
 
-S0 calls it a GRU; with one gate in both roles it is the MGU. Cutting a path puts zero
-in its place. {INPUT_TO_GATE} leaves MGU1, with GATE_BIAS MGU2; {STATE_TO_GATE,
-INPUT_TO_GATE} leaves MGU3 (Heck & Salem 2017, arXiv:1701.03452).
+S0 calls it a GRU; a GRU with one gate in both roles is the MGU. A cut replaces a term by zero:
 
-Zhou et al. 2016 (arXiv:1603.09420); S0 DLM46; zoo.md 2.2.
+    0  input_to_gate           x_t W_xf            4  state_to_candidate   (h_{t-1} ⊙ f_t) W_hh
+    1  state_to_gate           h_{t-1} W_hf        5  candidate_bias       b_h
+    2  gate_bias               b_f                 6  carry                (1 − f_t) ⊙ h_{t-1}
+    3  input_to_candidate      x_t W_xh            7  write                f_t ⊙ c_t
+
+The variants of Heck & Salem 2017 (arXiv:1701.03452) are cuts: MGU1 is input_to_gate (0), MGU2 also
+gate_bias (2), MGU3 is input_to_gate (0) and state_to_gate (1).
+
+Zhou et al. 2016 (arXiv:1603.09420). Source: S0 (DLM46).
 """
 
 from enum import StrEnum
@@ -20,7 +26,7 @@ from pydantic_core import ArgsKwargs
 from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
-from lmzoo.cells.switch_numbers import by_number
+from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.kernels.scan.autograd import scan_batch_first
@@ -28,16 +34,16 @@ from lmzoo.kernels.scan.mgu import MGUScan
 
 
 class Cut(StrEnum):
-    """A term of the recurrence that can be removed; the seed's number is its position."""
+    """A term of the recurrence that can be removed; its number is its position."""
 
     INPUT_TO_GATE = "input_to_gate"  # f = σ(h W_hf + b_f)
-    STATE_TO_GATE = "state_to_gate"  # f = σ(x W_xf + b_f): the gate sees this token only
+    STATE_TO_GATE = "state_to_gate"  # f = σ(x W_xf + b_f): the gate reads the token only
     GATE_BIAS = "gate_bias"  # f = σ(x W_xf + h W_hf)
     INPUT_TO_CANDIDATE = "input_to_candidate"  # c = tanh((h ⊙ f) W_hh + b_h)
-    STATE_TO_CANDIDATE = "state_to_candidate"  # c = tanh(x W_xh + b_h): no reset role for f
+    STATE_TO_CANDIDATE = "state_to_candidate"  # c = tanh(x W_xh + b_h): f does not reset
     CANDIDATE_BIAS = "candidate_bias"  # c = tanh(x W_xh + (h ⊙ f) W_hh)
     CARRY = "carry"  # h = f ⊙ c: no leaky memory
-    WRITE = "write"  # h = (1 − f) ⊙ h: the token enters only as decay
+    WRITE = "write"  # h = (1 − f) ⊙ h: the token only controls the decay
 
 
 Cuts = frozenset[Cut]
@@ -45,52 +51,56 @@ CANDIDATE = frozenset({Cut.INPUT_TO_CANDIDATE, Cut.STATE_TO_CANDIDATE, Cut.CANDI
 
 
 def canonical(cuts: Cuts) -> Cuts:
-    """The same function's one name: a candidate that is zero or unused is not written.
+    """Return the one set of cuts that stands for all sets with the same function.
+
+    A candidate that is always zero counts as the cut write (7). With write (7), the other cuts of
+    the candidate have no effect and are dropped.
 
     Raises:
-        UserError: the state would be zero for ever.
+        UserError: The state would be zero at every step.
     """
     if cuts >= CANDIDATE:
         cuts = cuts | {Cut.WRITE}
     if Cut.WRITE in cuts:
         cuts = cuts - CANDIDATE
     if cuts >= {Cut.CARRY, Cut.WRITE}:
-        raise UserError(
-            f"cuts {sorted(map(str, cuts))} leave h = 0 at every step; keep carry or write"
-        )
+        raise UserError(f"cuts {numbered(cuts)} leave h = 0 at every step; remove one of them")
     return cuts
 
 
 def input_blind(cuts: Cuts) -> bool:
-    """Whether no path from the token is left (a control, not a model)."""
+    """Return True if the cuts leave no path from the token to the state (a control)."""
     return Cut.INPUT_TO_GATE in cuts and bool(cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
 
 
 @CELLS("mgu")
 class MGU(Cell):
-    """One gate that both updates and resets; eight paths, each may be cut."""
+    """A recurrence with one gate that both updates and resets; each of eight terms can be cut."""
 
     @config
     class Config:
-        """Which paths are cut, equal functions being equal configs; `mutations=` takes numbers."""
+        """The cuts, by name or number; `mutations=` is another name of `cuts=`.
+
+        Cuts that leave the same function give equal configs.
+        """
 
         cuts: Cuts = frozenset()
 
         @model_validator(mode="before")
         @classmethod
-        def _by_number(cls, given: Any) -> Any:
-            fields = dict((given.kwargs if isinstance(given, ArgsKwargs) else given) or {})
+        def _rename_mutations(cls, value: Any) -> Any:
+            fields = dict((value.kwargs if isinstance(value, ArgsKwargs) else value) or {})
             if "mutations" in fields:
                 fields["cuts"] = fields.pop("mutations")
             return fields
 
         @field_validator("cuts", mode="before")
         @classmethod
-        def _read(cls, cuts: object) -> Cuts:
-            return canonical(by_number(Cut, cuts))
+        def _parse(cls, cuts: object) -> Cuts:
+            return canonical(parse_cuts(Cut, cuts))
 
-        def whole(self) -> Any:
-            """Without the cuts that equal zero weights; no candidate is no write: c = tanh 0."""
+        def uncut(self) -> Any:
+            """Return the config without those cuts that zero weights can express."""
             return MGU.Config(cuts=self.cuts & {Cut.CARRY})
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -136,6 +146,6 @@ class MGU(Cell):
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """X W + b with either missing."""
+    """Return x W + b; a missing weight or bias counts as zero."""
     y = torch.zeros_like(x) if weight is None else x @ weight
     return y if bias is None else y + bias

@@ -1,12 +1,12 @@
-r"""The vanilla recurrent network.
+r"""The vanilla recurrent network (RNN).
 
     h_t = act( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
 
-act is tanh unless chosen; `identity` makes the network linear in its inputs and start.
-`spectral` scales the initial W_hh to max |eigenvalue| = 1, so that a linear network's
-gradients neither grow nor vanish geometrically.
+act is tanh by default; `activation=identity` makes the network linear in its inputs and its initial
+state. `spectral` scales the initial W_hh to max |eigenvalue| = 1, so that the gradients of a linear
+network neither grow nor vanish geometrically. Weights have the layout of torch.nn.RNN.
 
-Elman 1990; S3; weights laid out as in torch.nn.RNN; zoo.md 4.3.
+Elman 1990. Source: S0, S3.
 """
 
 from enum import StrEnum
@@ -16,14 +16,14 @@ from jaxtyping import Float
 from pydantic import StrictBool
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, as_drawn, stacked
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
 from lmzoo.config import config
 from lmzoo.kernels.scan.autograd import scan_batch_first
 from lmzoo.kernels.scan.rnn import RNNScan
 
 
 class Activation(StrEnum):
-    """What the sum goes through."""
+    """The activation function."""
 
     TANH = "tanh"
     SIGMOID = "sigmoid"
@@ -41,20 +41,20 @@ FUNCTIONS = {
 
 @CELLS("rnn")
 class RNN(Cell):
-    """A single layer without gates."""
+    """A recurrent layer without gates."""
 
     @config
     class Config:
-        """Its activation and its initial spectrum."""
+        """Activation and initial spectrum."""
 
         activation: Activation = Activation.TANH
         spectral: StrictBool = False
-        """Whether W_hh starts with spectral radius 1."""
+        """Scale the initial W_hh to spectral radius 1."""
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        adjust = _spectral if config.spectral else as_drawn
-        self.w = Weights(stacked(width, gates=1), cut=set(), fan_in=width, adjust=adjust)
+        adjust = _scale_to_unit_radius if config.spectral else keep_drawn
+        self.w = Weights(gate_shapes(width, gates=1), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
@@ -70,11 +70,12 @@ class RNN(Cell):
 
 
 def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:
-    """The largest |eigenvalue|, in double precision."""
+    """Return the largest |eigenvalue|, in double precision."""
     return torch.linalg.eigvals(matrix.double()).abs().max()
 
 
-def _spectral(name: str, drawn: Tensor) -> Tensor:
+def _scale_to_unit_radius(name: str, drawn: Tensor) -> Tensor:
+    """Divide W_hh by its spectral radius."""
     if name != "weight_hh":
         return drawn
     return (drawn.double() / spectral_radius(drawn)).to(drawn.dtype)

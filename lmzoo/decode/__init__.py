@@ -1,9 +1,8 @@
-"""Decoding: sequences out of any model, token by token, over `begin` and `advance` alone.
+"""Decoding: generate sequences from any causal model with its `begin` and `advance` methods.
 
-start.py         reading `<start>` and what is to be gone on from; when a sequence has ended
-greedy.py        the likeliest token, again and again
-beam.py          the likeliest sequences that few beams can find
-ancestral.py     draws from the model, tempered or not
+start.py         reading `<start>` and a prefix; selecting sequences; the end of a sequence
+sampling.py      ancestral sampling, with temperature and top-k; greedy decoding
+beam.py          beam search
 """
 
-from lmzoo.decode import ancestral, beam, greedy  # noqa: F401  importing them registers them
+from lmzoo.decode import beam, sampling  # noqa: F401  importing them registers their rows

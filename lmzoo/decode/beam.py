@@ -1,16 +1,16 @@
-r"""Beam search: of all beginnings of one length the likeliest few, and of those what may follow.
+r"""Beam search: extend the most likely prefixes of each length.
 
     rank(s) = Σ_t log P(s_t | s_<t) / n^α            n tokens after `<start>`
 
-Every beam is extended by every token, and the extensions compete with one another and with
-the sequences that have ended for `width` places. What has ended is never forgotten, even
-where beginnings that looked better then took its place. α = 0 ranks by probability; α = 1
-by the mean, which does not prefer short sequences.
+At each step every beam is extended by every token. The extensions and the finished sequences
+compete for `width` places. A finished sequence is kept for the final ranking, even if unfinished
+prefixes outrank it later. α = 0 ranks by probability, α = 1 by the mean log-probability, which does
+not favour short sequences.
 
-Width 1 is greedy decoding. A width of V^{T-1} finds the likeliest sequence; less may miss
-it, and a larger width may even do worse than a smaller one.
+Width 1 is greedy decoding. Width V^{T-1} finds the most likely sequence. A smaller width can miss
+it, and a larger width can give a worse result than a smaller one.
 
-Lowerre 1976; Sutskever et al. 2014 (arXiv:1409.3215); S3; zoo.md 4.3.
+Lowerre 1976; Sutskever et al. 2014 (arXiv:1409.3215). Source: S3.
 """
 
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ from torch import Tensor
 
 from lmzoo.catalogue import technique
 from lmzoo.contract import LanguageModel
-from lmzoo.decode.start import ends, pick, read
+from lmzoo.decode.start import is_end, select_rows, start_decoding
 
 technique(
     "beam_search",
     family="decoding",
     document="S3",
     source="Lowerre 1976; S3",
-    summary="The likeliest sequences that few beams can find (sample --beam).",
+    summary="The most likely sequences that a beam of limited width finds (sample --beam).",
 )
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A sequence that beam search has found."""
+    """A finished sequence of a beam search."""
 
     tokens: tuple[int, ...]
-    """`<start>` included, and `<end>` if it came to one."""
+    """Token ids, `<start>` included, and `<end>` if the sequence ended with it."""
     log_prob: float
-    """Log P of what follows `<start>` and the prefix, in nats."""
+    """Log P of the tokens after `<start>` and the prefix, in nats."""
     rank: float
-    """What it is sorted by: log_prob, normalised by length if asked."""
+    """The sort key: log_prob / n^α."""
 
 
 @torch.no_grad()
@@ -53,40 +53,50 @@ def beam_search(
     *,
     alpha: float = 0.0,
     prefix: Sequence[int] = (),
-    given: tuple[Tensor, ...] = (),
+    sources: tuple[Tensor, ...] = (),
 ) -> list[Hypothesis]:
-    """At most `width` different sequences of at most `length` tokens, the best first.
+    """Return at most `width` different sequences, best first.
 
-    What is `given` to a conditional model has one row: one search is for one source.
+    Args:
+        model: The model; it is put into evaluation mode.
+        length: Maximum number of tokens, `<start>` included.
+        width: Number of beams.
+        alpha: Exponent of the length normalisation.
+        prefix: Token ids after `<start>` with which all sequences begin.
+        sources: Source tokens (1, S) and length (1,) of a conditional model.
     """
     model.eval()
-    tokens, scores, carried = read(model, 1, prefix, given)
+    tokens, scores, state = start_decoding(model, 1, prefix, sources)
     first = tokens.shape[1]
-    # In double precision, so that ties are those of the model and not of the sums.
+    # Sums in double precision, so that only probabilities that are equal in the model tie.
     log_prob = scores.new_zeros(1, dtype=torch.float64)
-    found: list[Hypothesis] = []
+    finished: list[Hypothesis] = []
     while len(tokens) and tokens.shape[1] < length:
         penalty = (tokens.shape[1] + 1 - first) ** alpha
         total = (log_prob[:, None] + scores).flatten()
-        kept = contest(total / penalty, [ended.rank for ended in found], width)
-        row, token = kept // scores.shape[1], kept % scores.shape[1]
-        tokens, log_prob = torch.cat([tokens[row], token[:, None]], dim=1), total[kept]
-        over = ends(token) | (tokens.shape[1] == length)
-        found += [
-            Hypothesis(tuple(one), score, score / penalty)
-            for one, score in zip(tokens[over].tolist(), log_prob[over].tolist(), strict=True)
+        best = best_extensions(total / penalty, [done.rank for done in finished], width)
+        row, token = best // scores.shape[1], best % scores.shape[1]
+        tokens, log_prob = torch.cat([tokens[row], token[:, None]], dim=1), total[best]
+        ended = is_end(token) | (tokens.shape[1] == length)
+        finished += [
+            Hypothesis(tuple(sequence), score, score / penalty)
+            for sequence, score in zip(
+                tokens[ended].tolist(), log_prob[ended].tolist(), strict=True
+            )
         ]
-        tokens, log_prob = tokens[~over], log_prob[~over]
+        tokens, log_prob = tokens[~ended], log_prob[~ended]
         if len(tokens):
-            scores, carried = model.advance(pick(carried, row[~over]), token[~over])
-    return sorted(found, key=lambda hypothesis: -hypothesis.rank)[:width]
+            scores, state = model.advance(select_rows(state, row[~ended]), token[~ended])
+    return sorted(finished, key=lambda hypothesis: -hypothesis.rank)[:width]
 
 
-def contest(ranks: Float[Tensor, "N"], ended: list[float], width: int) -> Tensor:
-    """Which of N extensions are among the `width` best of them and of what has ended, best first.
+def best_extensions(ranks: Float[Tensor, "N"], finished: list[float], width: int) -> Tensor:
+    """Return the indices of the extensions among the `width` best candidates, best first.
 
-    Of equals the first wins, as it does in greedy decoding. What is impossible never does.
+    Candidates are the N extensions and the finished sequences, by rank. Of equal ranks the first
+    wins, as in greedy decoding. An extension of probability zero never wins.
     """
-    best, order = torch.cat([ranks, ranks.new_tensor(ended)]).sort(descending=True, stable=True)
+    candidates = torch.cat([ranks, ranks.new_tensor(finished)])
+    best, order = candidates.sort(descending=True, stable=True)
     order = order[:width][best[:width].isfinite()]
     return order[order < len(ranks)]

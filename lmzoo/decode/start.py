@@ -1,7 +1,7 @@
-"""How every decoder starts, goes on and ends.
+"""Starting, selecting and ending sequences: what all decoders share.
 
-A sequence begins with `<start>` and ends with `<end>`, at length T, or with a pad, which
-is what a corpus without an end token has behind its sequences.
+A sequence begins with `<start>`. It ends with `<end>`, at length T, or with a pad in corpora
+without an end token.
 """
 
 import itertools
@@ -12,29 +12,33 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from lmzoo.contract import END, PAD, START, Carried, LanguageModel
-from lmzoo.types import NextScores, Prefix, Step
+from lmzoo.contract import END, PAD, START, DecodingState, LanguageModel
+from lmzoo.types import NextScores, Prefix, StepTokens
 
 
-def read(
-    model: LanguageModel, batch: int, prefix: Sequence[int], given: tuple[Tensor, ...]
-) -> tuple[Prefix, NextScores, Carried]:
-    """`<start>` and the prefix as tokens, the distribution of what follows, what is carried."""
+def start_decoding(
+    model: LanguageModel, batch: int, prefix: Sequence[int], sources: tuple[Tensor, ...]
+) -> tuple[Prefix, NextScores, DecodingState]:
+    """Read `<start>` and the prefix.
+
+    Returns:
+        The tokens read, the log-probabilities of the next token, and the decoding state.
+    """
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
     device = None if owned is None else owned.device
     tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
-    carried = model.begin(batch, *given)
+    state = model.begin(batch, *sources)
     for token in tokens[:, :-1].unbind(1):
-        _, carried = model.advance(carried, token)
-    scores, carried = model.advance(carried, tokens[:, -1])
-    return tokens, scores, carried
+        _, state = model.advance(state, token)
+    scores, state = model.advance(state, tokens[:, -1])
+    return tokens, scores, state
 
 
-def pick(carried: Carried, rows: Step) -> Carried:
-    """What is carried of these rows, in this order, some perhaps more than once."""
-    return tree_map_only(Tensor, lambda part: part[rows], carried)
+def select_rows(state: DecodingState, rows: StepTokens) -> DecodingState:
+    """Return the decoding state of these sequences, in this order; indices may repeat."""
+    return tree_map_only(Tensor, lambda part: part[rows], state)
 
 
-def ends(token: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
-    """Where nothing follows."""
+def is_end(token: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
+    """Return True where the token ends its sequence."""
     return (token == END) | (token == PAD)

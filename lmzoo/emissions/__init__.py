@@ -1,4 +1,4 @@
-"""From a context vector to a distribution over the vocabulary; one head per file."""
+"""Emissions: from a context vector to a distribution over the vocabulary, one per file."""
 
 from lmzoo.registry import discover
 

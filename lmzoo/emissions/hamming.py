@@ -1,24 +1,23 @@
-r"""Hamming emission: a word is a code of M small vectors, and mismatches are counted.
+r"""Hamming emission: tokens are codes of M small vectors, and mismatches with y are counted.
 
     q = A y + a                  M vectors of size d from the context
-    C_v = K e(v)                 M vectors of size d from the word's embedding
+    C_v = K e(v)                 M vectors of size d from the token embedding
     a_vm = q_m · C_vm [+ b_m]
     P(v | y) = softmax_v( β Σ_m σ(a_vm) )        aggregate=sigmoid_l1
              | softmax_v( β min_m a_vm )         aggregate=min
              | softmax_v( β Σ_m a_vm )           aggregate=sum
              | softmax_v( −β Σ_m |σ(q_m) − σ(C_vm)| )   aggregate=code_l1, d = 1
 
-M − Σ_m σ(a_vm) is a soft count of the groups in which word and context disagree: one
-disagreement costs at most β and no agreement elsewhere can buy it back, as it can in an
-inner product (`sum`, whose logits have rank at most min(E, M d)). Every word is compared at
-every position: (B, T, V, M) numbers. `code_l1` is a distance: codes of zeros and ones have their
-Hamming distance, and no context tells two words further apart than their codes are.
+M − Σ_m σ(a_vm) is a soft count of the groups in which token and context disagree. A disagreement
+costs at most β, and agreement in other groups cannot compensate for it, unlike in an inner product
+(`sum`, whose logits have rank at most min(E, M d)). Every token is compared at every position,
+which takes (B, T, V, M) numbers. `code_l1` is a distance: the Hamming distance if codes are zeros
+and ones. The distances from a context to two tokens differ by at most the distance of their codes.
 
-A departure: S1 gives each word a free code, V M d numbers. Here codes are read off the tied
-embeddings and lie in a space of E dimensions; beyond M d = E, more groups are more readings
-of the same E numbers.
+In S1 each token has a free code of M d numbers. Here codes are linear in the tied embeddings, so
+they span at most E dimensions; beyond M d = E, more groups add no dimensions.
 
-S1; zoo.md 4.1.
+Source: S1.
 """
 
 import math
@@ -39,48 +38,43 @@ from lmzoo.types import Embeddings
 
 
 class Aggregate(StrEnum):
-    """What becomes of a word's M agreements."""
+    """How a token's M agreements give its logit."""
 
-    SIGMOID_L1 = "sigmoid_l1"  # counted, each at most once
-    MIN = "min"  # the worst one decides
-    SUM = "sum"  # added up: a tied softmax
-    CODE_L1 = "code_l1"  # the distance of squashed codes, one number to a group
+    SIGMOID_L1 = "sigmoid_l1"  # soft count, at most 1 per group
+    MIN = "min"  # the worst group
+    SUM = "sum"  # an inner product: a tied softmax
+    CODE_L1 = "code_l1"  # the L1 distance of squashed codes, d = 1
 
 
 @EMISSIONS("hamming")
 class HammingEmission(Emission):
-    """Words and contexts are codes; a word is likely where few groups mismatch."""
+    """A token is likely if its code mismatches the code of the context in few groups."""
 
     @config
     class Config:
-        """How many groups, how large, and how they are put together."""
+        """Number and size of the groups, and their aggregation."""
 
         groups: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
-        """M."""
+        """M, the number of groups."""
         size: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
-        """d."""
+        """d, the size of a group."""
         aggregate: Aggregate = Aggregate.SIGMOID_L1
         biased: StrictBool = False
-        """Whether each group has a threshold b_m."""
+        """Give each group a threshold b_m."""
 
         @model_validator(mode="after")
-        def _bias_matters(self) -> Any:
+        def _valid_combination(self) -> Any:
             if self.biased and self.aggregate is Aggregate.SUM:
-                raise UserError("biased=True: aggregate=sum adds the same to every word; drop it")
+                raise UserError(
+                    "biased=True has no effect with aggregate=sum: it shifts all logits equally; "
+                    "set biased=False"
+                )
             if self.aggregate is Aggregate.CODE_L1:
-                self._one_number()
+                if self.size != 1:
+                    raise UserError(f"size={self.size}: aggregate=code_l1 needs size=1")
+                if self.biased:
+                    raise UserError("biased=True: aggregate=code_l1 has no bias; set biased=False")
             return self
-
-        def _one_number(self) -> None:
-            if self.size != 1:
-                raise UserError(
-                    f"size={self.size}: aggregate=code_l1 compares single numbers; set size=1"
-                )
-            if self.biased:
-                raise UserError(
-                    "biased=True: aggregate=code_l1 has no agreement that a threshold could "
-                    "stand at; drop it"
-                )
 
     bias: nn.Parameter | None
 
@@ -94,7 +88,7 @@ class HammingEmission(Emission):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """β starts where the logits are about Σ_m a_vm: σ has slope ¼ at 0."""
+        """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
         l1 = self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1)
         nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
         if self.bias is not None:
@@ -109,19 +103,19 @@ class HammingEmission(Emission):
         return torch.log_softmax(self.logits(y, table), dim=-1)
 
     def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
-        """−β E(v), E(v) being the soft count of mismatches up to a constant."""
+        """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
         if self.config.aggregate is Aggregate.SUM:
             return self.log_scale.exp() * (self.context(y) @ self.codes(table).T)
         if self.config.aggregate is Aggregate.CODE_L1:
             q, codes = self.context(y).sigmoid(), self.codes(table).sigmoid()
-            apart = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
-            return -self.log_scale.exp() * apart
+            distance = torch.cdist(q.flatten(0, -2), codes, p=1).unflatten(0, q.shape[:-1])
+            return -self.log_scale.exp() * distance
         a = self.agreements(y, table)
-        one = a.sigmoid().sum(-1) if self.config.aggregate is Aggregate.SIGMOID_L1 else a.amin(-1)
-        return self.log_scale.exp() * one
+        l1 = self.config.aggregate is Aggregate.SIGMOID_L1
+        return self.log_scale.exp() * (a.sigmoid().sum(-1) if l1 else a.amin(-1))
 
     def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
-        """a_vm: the inner product of word and context inside each group."""
+        """Return a_vm, the inner product of token code and context code in each group."""
         shape = (self.config.groups, self.config.size)
         q, codes = self.context(y).unflatten(-1, shape), self.codes(table).unflatten(-1, shape)
         a = torch.einsum("...md,vmd->...vm", q, codes)

@@ -2,7 +2,7 @@ r"""Vector emission: a softmax tied to the embeddings, without bias.
 
     P(v | y) = softmax_v( Emb y )
 
-S0; zoo.md 1.4.
+Source: S0.
 """
 
 import torch
@@ -25,15 +25,15 @@ technique(
 
 @EMISSIONS("vector")
 class VectorEmission(Emission):
-    """One inner product per word.
+    """A logit is the inner product of the context with the token embedding.
 
-    On the literal unit sphere (`norm=l2`) inner products are bounded by ‖Emb_v‖, so the
-    head then learns a temperature; elsewhere it has no parameters.
+    On the unit sphere (`norm=l2`) the inner products are bounded by ‖Emb_v‖, so the emission learns
+    a temperature. Otherwise it has no parameters.
     """
 
     @config
     class Config:
-        """Nothing to choose."""
+        """No options."""
 
     log_scale: nn.Parameter | None
 
@@ -45,14 +45,14 @@ class VectorEmission(Emission):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The temperature starts where y has norm √E, as under `rms`."""
+        """Set the temperature so that y starts with norm √E, as with `norm=rms`."""
         if self.log_scale is not None:
             nn.init.constant_(self.log_scale, torch.tensor(self._start).log().item())
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
         y = self._scaled(y)
-        chosen = (y * table[targets]).sum(-1)
-        return chosen - log_normalisers(y, table)
+        logits = (y * table[targets]).sum(-1)
+        return logits - log_normalisers(y, table)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return torch.log_softmax(self._scaled(y) @ table.T, dim=-1)

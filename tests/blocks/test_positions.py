@@ -14,7 +14,7 @@ T, E = 6, 8
 X = torch.randn(2, T, E, generator=torch.Generator().manual_seed(0))
 
 
-def norm_position(kind: Positions) -> PositionalEncoding:
+def encoding(kind: Positions) -> PositionalEncoding:
     torch.manual_seed(1)
     return PositionalEncoding(kind, E, T, 0.5)
 
@@ -40,21 +40,21 @@ def test_a_shift_turns_each_pair_by_its_own_angle(k: int) -> None:
 
 def test_added_positions_stand_beside_vectors_of_their_size() -> None:
     expected = E**0.5 * X + sinusoids(T, E).float()
-    assert_close(place(Positions.ADD)(X), expected, CLOSE, "sum")
+    assert_close(encoding(Positions.ADD)(X), expected, CLOSE, "sum")
 
 
 def test_concatenated_positions_folded_by_ones_are_added() -> None:
-    concat = place(Positions.CONCAT)
-    assert (concat(X) - place(Positions.ADD)(X)).abs().max() > 0.1
+    concat = encoding(Positions.CONCAT)
+    assert (concat(X) - encoding(Positions.ADD)(X)).abs().max() > 0.1
     identity = torch.eye(E)
     concat.fold.load_state_dict(
         {"weight": torch.cat([identity, identity], dim=1), "bias": torch.zeros(E)}
     )
-    assert_close(concat(X), place(Positions.ADD)(X), CLOSE, "folded")
+    assert_close(concat(X), encoding(Positions.ADD)(X), CLOSE, "folded")
 
 
 def test_learned_positions_are_one_vector_each() -> None:
-    learned = place(Positions.LEARNED)
+    learned = encoding(Positions.LEARNED)
     assert_close(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
     longer = torch.cat([X, X], dim=1)
     with pytest.raises(UserError, match=f"end at {T}, got {2 * T}"):
@@ -62,10 +62,10 @@ def test_learned_positions_are_one_vector_each() -> None:
 
 
 def test_no_positions_change_nothing() -> None:
-    assert_close(place(Positions.NONE)(X), X, 0, "vectors")
+    assert_close(encoding(Positions.NONE)(X), X, 0, "vectors")
 
 
 @pytest.mark.parametrize("kind", [Positions.ADD, Positions.CONCAT, Positions.LEARNED])
 def test_equal_tokens_differ_by_where_they_stand(kind: Positions) -> None:
-    placed = place(kind)(X[:, :1].expand(-1, T, -1))
+    placed = encoding(kind)(X[:, :1].expand(-1, T, -1))
     assert (placed[:, 1:] - placed[:, :1]).abs().amax(-1).min() > 0.1

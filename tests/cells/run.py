@@ -15,7 +15,7 @@ def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **f
     """The cell with the weights that this seed gives, in float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        cell = CELLS.build(CELLS.read({"name": name, **fields}), width, length)
+        cell = CELLS.build(CELLS.parse({"name": name, **fields}), width, length)
     return cell.double()
 
 
@@ -24,7 +24,7 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
     generator = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     x = torch.randn(count, cell.length, cell.width, **options)
-    return x, torch.rand(count, cell.parts * cell.width, **options)
+    return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)
 
 
 def outputs(cell: Cell, seed: int = 1) -> Tensor:

@@ -3,7 +3,7 @@ import torch
 
 from lmzoo.cells.base import CELLS, Cell
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 CARRIES = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]
@@ -17,17 +17,19 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 
 def test_stepping_equals_scanning(cell: Cell) -> None:
     x, start = inputs(cell)
-    state, stepped = cell.initial(start), []
+    state, stepped = cell.initial_state(start), []
     for t in range(cell.length):
         y, state = cell.step(cell.project(x[:, t : t + 1])[:, 0], state)
         stepped.append(y)
-    same(torch.stack(stepped, 1), cell.scan(x, start), FINE, "stepped outputs")
+    assert_close(torch.stack(stepped, 1), cell.scan(x, start), FINE, "stepped outputs")
 
 
 def test_an_output_reads_no_later_input(cell: Cell) -> None:
     x, start = inputs(cell)
     changed = torch.cat([x[:, :2], x[:, 2:] + 1], dim=1)
-    same(cell.scan(changed, start)[:, :2], cell.scan(x, start)[:, :2], 0, "outputs before a change")
+    assert_close(
+        cell.scan(changed, start)[:, :2], cell.scan(x, start)[:, :2], 0, "outputs before a change"
+    )
     assert not cell.scan(changed, start)[:, 2:].allclose(cell.scan(x, start)[:, 2:])
 
 
@@ -38,15 +40,17 @@ def test_outputs_depend_on_the_start(cell: Cell) -> None:
 
 def test_sequences_do_not_mix(cell: Cell) -> None:
     x, start = inputs(cell)
-    same(cell.scan(x[1:], start[1:]), cell.scan(x, start)[1:], FINE, "outputs of a sequence alone")
+    assert_close(
+        cell.scan(x[1:], start[1:]), cell.scan(x, start)[1:], FINE, "outputs of a sequence alone"
+    )
 
 
 def test_the_state_has_the_stated_size(cell: Cell) -> None:
     x, start = inputs(cell)
-    state = cell.initial(start)
+    state = cell.initial_state(start)
     for t in range(cell.length):
         _, state = cell.step(cell.project(x)[:, t], state)
-    sizes = {sum(part[0].numel() for part in s) for s in (cell.initial(start), state)}
+    sizes = {sum(part[0].numel() for part in s) for s in (cell.initial_state(start), state)}
     assert sizes == {cell.state_size} if cell.state_size else len(sizes) == 2
 
 

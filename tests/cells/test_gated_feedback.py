@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.cells.base import Cell
 from lmzoo.cells.gated_feedback import GatedFeedback
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 UNITS = {"tanh": "rnn", "lstm": "lstm", "gru": "gru"}
@@ -52,7 +52,7 @@ def test_where_each_layer_reads_itself_it_is_a_stack(
     if depth > 1:
         assert not cell.scan(x, start).allclose(stacked(cell, unit, x, start))
     monkeypatch.setattr(cell, "reset", own_only)
-    same(cell.scan(x, start), stacked(cell, unit, x, start), FINE, "outputs")
+    assert_close(cell.scan(x, start), stacked(cell, unit, x, start), FINE, "outputs")
 
 
 def stacked(cell: GatedFeedback, unit: str, x: Tensor, start: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def test_the_tanh_unit_is_its_equation() -> None:
             below = torch.tanh(below @ w.w[j].T + w.b[j] + s)
             now.append(below)
         before = now
-        same(cell.scan(x, start)[:, t], below, FINE, f"h at {t}")
+        assert_close(cell.scan(x, start)[:, t], below, FINE, f"h at {t}")
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -97,7 +97,7 @@ def test_an_upper_layer_changes_the_one_below_it_a_step_later(unit: str) -> None
     x, start = inputs(cell)
     changed = start.clone()
     changed[:, H : 2 * H] += 1  # h² before
-    lower = [cell.step(x[:, 0], cell.initial(s))[1][0] for s in (start, changed)]
+    lower = [cell.step(x[:, 0], cell.initial_state(s))[1][0] for s in (start, changed)]
     assert not lower[0].allclose(lower[1])
 
 

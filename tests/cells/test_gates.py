@@ -7,7 +7,7 @@ import torch
 
 from lmzoo.cells.base import CELLS
 from tests.cells.run import WIDTH, inputs, make
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 NAMES: dict[str, list[str]] = {
@@ -27,7 +27,7 @@ def first(name: str, **fields: Any) -> tuple[Any, Any, Any, dict[str, torch.Tens
     """(cell, projected, state, gates) of the first step from random states."""
     cell = make(name, **fields)
     x, start = inputs(cell)
-    projected, state = cell.project(x)[:, 0], cell.initial(start)
+    projected, state = cell.project(x)[:, 0], cell.initial_state(start)
     return cell, projected, state, cell.gates(projected, state)
 
 
@@ -41,7 +41,7 @@ def test_every_gate_has_a_name_and_is_a_share(name: str) -> None:
         assert len(gate) == len(projected)
         assert ((gate >= 0) & (gate <= 1)).all()
     for part, before in zip(state, kept, strict=True):
-        same(part, before, 0, "a state that was looked at")
+        assert_close(part, before, 0, "a state that was looked at")
 
 
 def test_layers_have_their_own_gates() -> None:
@@ -61,7 +61,7 @@ def test_gates_are_their_equations() -> None:
     cell, projected, (h,), gates = first("mgu")
     x, _ = inputs(cell)
     w = cell.w
-    same(gates["f"], torch.sigmoid(x[:, 0] @ w.xf + h @ w.hf + w.bf), FINE, "f of mgu")
+    assert_close(gates["f"], torch.sigmoid(x[:, 0] @ w.xf + h @ w.hf + w.bf), FINE, "f of mgu")
 
     for reset in ("before", "after", "input"):
         cell, projected, (h,), gates = first("gru", reset=reset)
@@ -71,12 +71,14 @@ def test_gates_are_their_equations() -> None:
             rows = slice(k * WIDTH, (k + 1) * WIDTH)
             read = x[:, 0] @ w.weight_ih[rows].T + h @ w.weight_hh[rows].T
             read = read + w.bias_ih[rows] + w.bias_hh[rows]
-            same(gates[name], torch.sigmoid(read), FINE, f"{name} of gru")
+            assert_close(gates[name], torch.sigmoid(read), FINE, f"{name} of gru")
 
     cell, projected, (h, c), gates = first("lstm_peephole", peephole="diagonal")
     _, (_, after) = cell.step(projected, (h, c))
     read = projected[:, 3 * WIDTH :] + h @ cell.w.weight_hh[3 * WIDTH :].T
-    same(gates["o"], torch.sigmoid(read + after * cell.w.weight_ch[2]), FINE, "o sees the new cell")
+    assert_close(
+        gates["o"], torch.sigmoid(read + after * cell.w.weight_ch[2]), FINE, "o sees the new cell"
+    )
 
 
 @pytest.mark.parametrize("unit", ["lstm", "gru"])
@@ -90,4 +92,4 @@ def test_shut_gates_keep_the_state(unit: str) -> None:
     gates = cell.gates(projected, state)
     assert gates["f 1" if unit == "lstm" else "z 1"].min() > 1 - FINE
     _, after = cell.step(projected, state)
-    same(after[-1], state[-1], FINE, "what is kept")
+    assert_close(after[-1], state[-1], FINE, "what is kept")

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, transform
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3
@@ -19,10 +19,10 @@ def test_a_one_dimensional_grid_is_the_lstm_without_inputs() -> None:
     found = transform(h, m, cell.weight_hh, bias, Squash.OUTSIDE)
     expected = cell(torch.zeros_like(h), (h, m))
     for ours, theirs in zip(found, expected, strict=True):
-        same(ours, theirs, FINE, "h' and m'")
+        assert_close(ours, theirs, FINE, "h' and m'")
     inside, same_m = transform(h, m, cell.weight_hh, bias, Squash.INSIDE)
-    same(same_m, found[1], 0, "m'")
-    same(inside, torch.tanh(found[0] / found[1].tanh() * found[1]), FINE, "tanh(o m')")
+    assert_close(same_m, found[1], 0, "m'")
+    assert_close(inside, torch.tanh(found[0] / found[1].tanh() * found[1]), FINE, "tanh(o m')")
 
 
 def test_a_depth_that_only_hands_over_leaves_the_lstm() -> None:
@@ -35,7 +35,7 @@ def test_a_depth_that_only_hands_over_leaves_the_lstm() -> None:
         plain.w.weight_ih.copy_(block.time[:, H:])
         plain.w.bias_ih.copy_(block.time_bias)
         plain.w.bias_hh.zero_()
-    same(outputs(cell), outputs(plain), FINE, "outputs")
+    assert_close(outputs(cell), outputs(plain), FINE, "outputs")
 
 
 def by_hand(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def test_it_is_its_equation(along: Along, squash: Squash, *, tied: bool, priorit
     cell = make("grid_lstm", depth=3, along=along, squash=squash, tied=tied, priority=priority)
     x, start = inputs(cell)
     expected = torch.stack([by_hand(cell, *pair) for pair in zip(x, start, strict=True)])
-    same(cell.scan(x, start), expected, FINE, "outputs")
+    assert_close(cell.scan(x, start), expected, FINE, "outputs")
 
 
 def test_tied_blocks_are_the_first_block_over_and_over() -> None:
@@ -81,7 +81,7 @@ def test_tied_blocks_are_the_first_block_over_and_over() -> None:
     assert not outputs(tied).allclose(outputs(free))
     for block in free.blocks[1:]:
         block.load_state_dict(free.blocks[0].state_dict())
-    same(outputs(free), outputs(tied), FINE, "outputs")
+    assert_close(outputs(free), outputs(tied), FINE, "outputs")
 
 
 def test_the_token_enters_at_the_bottom_of_the_depth_side() -> None:

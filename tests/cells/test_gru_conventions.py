@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmzoo.cells.base import Cell
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 RESETS, UPDATES = ("after", "before", "input"), ("z_keeps", "z_writes")
@@ -41,7 +41,7 @@ def test_a_convention_is_its_equation(reset: str, update: str) -> None:
         state = (r * h if reset == "before" else h) @ hn.T + bhn
         n = torch.tanh(token + (r * state if reset == "after" else state))
         h = (1 - z) * n + z * h if update == "z_keeps" else z * n + (1 - z) * h
-        same(found[:, t], h, FINE, f"h at {t}")
+        assert_close(found[:, t], h, FINE, f"h at {t}")
 
 
 def test_the_conventions_are_six_functions() -> None:
@@ -55,7 +55,7 @@ def test_the_two_updates_are_one_with_the_signs_of_z_turned(reset: str) -> None:
     with torch.no_grad():
         for weight in writes.w.parameters():
             parts(weight)[1].neg_()
-    same(outputs(writes), outputs(keeps), FINE, "outputs")
+    assert_close(outputs(writes), outputs(keeps), FINE, "outputs")
 
 
 def test_before_is_after_where_the_candidates_matrix_is_diagonal_or_nothing_is_reset() -> None:
@@ -73,8 +73,8 @@ def test_before_is_after_where_the_candidates_matrix_is_diagonal_or_nothing_is_r
             matrix.copy_(torch.diag(matrix.diagonal()))
     for cell in open_:
         fill(cell, 0, 100.0)
-    same(outputs(diagonal[0]), outputs(diagonal[1]), FINE, "outputs, diagonal")
-    same(outputs(open_[0]), outputs(open_[1]), FINE, "outputs, r = 1")
+    assert_close(outputs(diagonal[0]), outputs(diagonal[1]), FINE, "outputs, diagonal")
+    assert_close(outputs(open_[0]), outputs(open_[1]), FINE, "outputs, r = 1")
     assert not outputs(other[0]).allclose(outputs(other[1]))
 
 
@@ -86,4 +86,4 @@ def test_with_open_gates_it_is_the_tanh_rnn(reset: str) -> None:
     with torch.no_grad():
         for name, weight in plain.w.named_parameters():
             weight.copy_(parts(cell.w.get_parameter(name))[2])
-    same(outputs(cell), outputs(plain), FINE, "outputs")
+    assert_close(outputs(cell), outputs(plain), FINE, "outputs")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from tests.cells.run import inputs, make
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3
@@ -16,7 +16,7 @@ def states(
     cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """H and c of every layer (B, T, D, H) and z (B, T, D-1)."""
-    state, seen = cell.initial(start), []
+    state, seen = cell.initial_state(start), []
     for t in range(x.shape[1]):
         _, state = cell.step(x[:, t], state)
         seen.append(state)
@@ -44,9 +44,9 @@ def test_one_layer_is_the_lstm() -> None:
         plain.w.bias_hh.zero_()
     x, start = inputs(cell)
     h = states(cell, x, start)[0][:, :, 0]
-    same(h, plain.scan(x, start), FINE, "h")
+    assert_close(h, plain.scan(x, start), FINE, "h")
     gate = torch.sigmoid(h @ cell.out.gate.T)
-    same(cell.scan(x, start), torch.relu(gate * (h @ cell.out.embed[0].T)), FINE, "y")
+    assert_close(cell.scan(x, start), torch.relu(gate * (h @ cell.out.embed[0].T)), FINE, "y")
 
 
 @pytest.mark.parametrize("slope", [1.0, 4.0])
@@ -76,8 +76,8 @@ def test_it_is_its_equation_case_by_case(slope: float) -> None:
                     h[j] = torch.sigmoid(o) * torch.tanh(c[j])
                 below = h[j]
                 moved = z[j] = float(j < 2 and s[-1] > 0)
-            same(h_all[b, t], torch.stack(h), FINE, f"h at {t}")
-            same(c_all[b, t], torch.stack(c), FINE, f"c at {t}")
+            assert_close(h_all[b, t], torch.stack(h), FINE, f"h at {t}")
+            assert_close(c_all[b, t], torch.stack(c), FINE, f"c at {t}")
             assert z_all[b, t].tolist() == z[:2]
     middle = {(1, "flush"), (1, "update"), (1, "copy")}
     assert cases == {(0, "flush"), (0, "update"), *middle, (2, "update"), (2, "copy")}
@@ -89,7 +89,7 @@ def test_the_output_is_the_gated_sum_of_all_layers() -> None:
     h = states(cell, x, start)[0]
     gate = torch.sigmoid(torch.einsum("btn,dn->btd", h.flatten(2), cell.out.gate))
     total = sum(gate[..., d, None] * (h[:, :, d] @ cell.out.embed[d].T) for d in range(2))
-    same(cell.scan(x, start), torch.relu(total), FINE, "y")
+    assert_close(cell.scan(x, start), torch.relu(total), FINE, "y")
 
 
 def test_without_boundaries_the_upper_layers_keep_their_start() -> None:
@@ -98,21 +98,21 @@ def test_without_boundaries_the_upper_layers_keep_their_start() -> None:
     h, c, z = states(cell, x, start)
     first_h, first_c = start.unflatten(1, (2, 3, H)).unbind(1)
     assert (z == 0).all()
-    same(h[:, :, 1:], first_h[:, None, 1:].expand(-1, 5, -1, -1), 0, "h")
-    same(c[:, :, 1:], first_c[:, None, 1:].expand(-1, 5, -1, -1), 0, "c")
+    assert_close(h[:, :, 1:], first_h[:, None, 1:].expand(-1, 5, -1, -1), 0, "h")
+    assert_close(c[:, :, 1:], first_c[:, None, 1:].expand(-1, 5, -1, -1), 0, "c")
     assert not h[:, 0, 0].allclose(first_h[:, 0])
 
 
 def test_with_boundaries_everywhere_no_cell_remembers() -> None:
     cell = forced(100.0)
     x, start = inputs(cell)
-    state = cell.step(x[:, 0], cell.initial(start))[1]
+    state = cell.step(x[:, 0], cell.initial_state(start))[1]
     assert (state[-1] == 1).all()
     changed = (*state[:3], *(c + 1 for c in state[3:6]), state[-1])
     found, expected = (cell.step(x[:, 1], s)[1] for s in (changed, state))
     for j in range(2):
-        same(found[j], expected[j], 0, "h")
-        same(found[3 + j], expected[3 + j], 0, "c")
+        assert_close(found[j], expected[j], 0, "h")
+        assert_close(found[3 + j], expected[3 + j], 0, "c")
     assert not found[5].allclose(expected[5])  # the top layer has no boundary
 
 
@@ -123,4 +123,4 @@ def test_boundaries_are_bits_whose_gradient_is_the_hard_sigmoids() -> None:
         assert z.tolist() == [0, 0, 0, 1, 1, 1]
         inside = (slope * s.detach()).abs() < 1
         (gradient,) = torch.autograd.grad(z.sum(), s)
-        same(gradient, torch.where(inside, slope / 2, 0.0).double(), FINE, "gradient")
+        assert_close(gradient, torch.where(inside, slope / 2, 0.0).double(), FINE, "gradient")

@@ -8,11 +8,11 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
-from lmzoo.train.packed.shapes import reason_not_packable
+from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.cells.run import inputs, make
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE, SAME, tiny
 
 ANNEALED = {"name": "hm_lstm", "anneal": 4}
@@ -52,11 +52,11 @@ def test_it_shapes_the_gradient_and_never_the_outputs() -> None:
         outputs.append(y.detach())
         gradients.append(gradient)
     for y in outputs[1:]:
-        same(y, outputs[0], 0, "outputs")
+        assert_close(y, outputs[0], 0, "outputs")
     assert (gradients[4] - gradients[0]).abs().max() > SAME
     steep = make("hm_lstm", depth=3, length=8, slope=5.0)
     (expected,) = torch.autograd.grad(steep.scan(x, start).sum(), steep.layers[0].bias)
-    same(gradients[4], expected, FINE, "the gradient at slope 5")
+    assert_close(gradients[4], expected, FINE, "the gradient at slope 5")
 
 
 def test_a_training_that_was_cut_off_goes_on_with_its_slope() -> None:
@@ -93,5 +93,5 @@ def test_members_do_not_share_a_slope() -> None:
 
 def test_a_slope_that_cannot_grow_is_refused() -> None:
     with pytest.raises(UserError, match="slope=5 cannot grow to 5 in anneal=3"):
-        CELLS.read({"name": "hm_lstm", "slope": 5.0, "anneal": 3})
+        CELLS.parse({"name": "hm_lstm", "slope": 5.0, "anneal": 3})
     assert zoo.build(zoo.config("hm_lstm", cell=ANNEALED), Task(vocab=5, length=4)).cell.scans == 0

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell
 from tests.cells.run import inputs, make
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
@@ -34,12 +34,14 @@ def test_outputs_and_gradients_are_the_librarys(name: str) -> None:
     mine, start_too = (x.clone().requires_grad_(), start.clone().requires_grad_())
     other, other_start = (x.clone().requires_grad_(), start.clone().requires_grad_())
     ours, expected = cell.scan(mine, start_too), unrolled(theirs, other, other_start)
-    same(ours, expected, FINE, "outputs")
+    assert_close(ours, expected, FINE, "outputs")
     (ours * weight).sum().backward()
     (expected * weight).sum().backward()
-    same(mine.grad, other.grad, FINE, "gradient at the inputs")
-    same(start_too.grad, other_start.grad, FINE, "gradient at the start")
+    assert_close(mine.grad, other.grad, FINE, "gradient at the inputs")
+    assert_close(start_too.grad, other_start.grad, FINE, "gradient at the start")
     found = dict(cell.w.named_parameters())
     assert len(found) == len(list(theirs.parameters()))
     for name_, parameter in found.items():
-        same(parameter.grad, getattr(theirs, f"{name_}_l0").grad, FINE, f"gradient of {name_}")
+        assert_close(
+            parameter.grad, getattr(theirs, f"{name_}_l0").grad, FINE, f"gradient of {name_}"
+        )

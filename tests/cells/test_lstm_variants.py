@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.errors import UserError
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 GATES = ("i", "f", "g", "o")
@@ -19,7 +19,7 @@ def rows(weight: Tensor) -> dict[str, Tensor]:
 
 def run(cell: Cell, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """All h and all c."""
-    state, seen = cell.initial(start), []
+    state, seen = cell.initial_state(start), []
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
         seen.append(state)
@@ -31,11 +31,11 @@ def run(cell: Cell, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 def test_without_peepholes_it_is_the_lstm(peephole: str) -> None:
     cell = make("lstm_peephole", peephole=peephole)
     for name, weight in make("lstm").w.named_parameters():
-        same(cell.w.get_parameter(name), weight, 0, f"{name} as drawn")
+        assert_close(cell.w.get_parameter(name), weight, 0, f"{name} as drawn")
     assert not outputs(cell).allclose(outputs(make("lstm")))
     with torch.no_grad():
         cell.w.weight_ch.zero_()
-    same(outputs(cell), outputs(make("lstm")), FINE, "outputs")
+    assert_close(outputs(cell), outputs(make("lstm")), FINE, "outputs")
 
 
 @pytest.mark.parametrize("peephole", ["full", "diagonal"])
@@ -58,7 +58,7 @@ def test_peepholes_are_their_equation(peephole: str) -> None:
         before, c = c, f * c + i * torch.tanh(at["g"])
         o = torch.sigmoid(at["o"] + (before if full else c) @ ch[2].T)
         h = o * torch.tanh(c)
-        same(run(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
+        assert_close(run(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
 
 
 def test_full_peepholes_see_the_other_channels_of_the_cell() -> None:
@@ -77,7 +77,7 @@ def test_coupled_is_the_lstm_with_tied_gates() -> None:
     with torch.no_grad():
         for weight in full.w.parameters():
             rows(weight)["f"].copy_(-rows(weight)["i"])
-    same(outputs(cell), outputs(full), FINE, "outputs")
+    assert_close(outputs(cell), outputs(full), FINE, "outputs")
 
 
 def test_a_coupled_cell_is_bounded_by_its_start_and_one() -> None:
@@ -96,7 +96,7 @@ def test_no_forget_is_the_lstm_whose_gate_is_open() -> None:
     with torch.no_grad():
         for name, weight in full.w.named_parameters():
             rows(weight)["f"].fill_(100.0 if name == "bias_ih" else 0.0)
-    same(outputs(cell), outputs(full), FINE, "outputs")
+    assert_close(outputs(cell), outputs(full), FINE, "outputs")
 
 
 @pytest.mark.parametrize("forget", ["none", "coupled"])
@@ -104,7 +104,7 @@ def test_a_cell_without_the_gate_starts_from_the_others_weights(forget: str) -> 
     cell, full = make("lstm", forget=forget), make("lstm")
     for name, weight in cell.w.named_parameters():
         theirs = rows(full.w.get_parameter(name))
-        same(weight, torch.cat([theirs["i"], theirs["g"], theirs["o"]]), 0, name)
+        assert_close(weight, torch.cat([theirs["i"], theirs["g"], theirs["o"]]), 0, name)
 
 
 def test_a_forget_bias_is_both_biases_together_and_nothing_else() -> None:
@@ -114,12 +114,12 @@ def test_a_forget_bias_is_both_biases_together_and_nothing_else() -> None:
     for name, weight in cell.w.named_parameters():
         for gate in GATES:
             if gate != "f" or not name.startswith("bias"):
-                same(rows(weight)[gate], rows(full.w.get_parameter(name))[gate], 0, name)
+                assert_close(rows(weight)[gate], rows(full.w.get_parameter(name))[gate], 0, name)
 
 
 def test_a_forget_bias_without_a_forget_gate_is_refused() -> None:
-    with pytest.raises(UserError, match=r"forget_bias=1\.0: forget=none"):
-        CELLS.read({"name": "lstm", "forget": "none", "forget_bias": 1.0})
+    with pytest.raises(UserError, match=r"forget_bias=1\.0 needs a forget gate, but forget=none"):
+        CELLS.parse({"name": "lstm", "forget": "none", "forget_bias": 1.0})
 
 
 def test_without_forgetting_the_cells_own_path_has_slope_one() -> None:
@@ -134,4 +134,4 @@ def test_without_forgetting_the_cells_own_path_has_slope_one() -> None:
         start.requires_grad_()
         (gradient,) = torch.autograd.grad(run(cell, x, start)[1][:, -1].sum(), start)
         c = gradient.chunk(2, dim=-1)[1]
-        same(c, torch.full_like(c, slope), FINE, "slope")
+        assert_close(c, torch.full_like(c, slope), FINE, "slope")

@@ -11,7 +11,7 @@ from lmzoo.cells.mgru import MGRU
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash
 from lmzoo.errors import UserError
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE, quick
 
 
@@ -36,12 +36,12 @@ def mutant(*mutations: int) -> Tensor:
 )
 def test_patterns_of_one_function_are_one_config(one: list[int], other: list[int]) -> None:
     assert MGRU.Config(mutations=one) == MGRU.Config(mutations=other)
-    same(mutant(*one), mutant(*other), 0, "outputs")
+    assert_close(mutant(*one), mutant(*other), 0, "outputs")
 
 
 @pytest.mark.parametrize(("raw", "centred"), [([4], [4, 6, 7]), ([4, 6, 8], [4, 6])])
 def test_centred_outputs_are_the_states_less_a_half(raw: list[int], centred: list[int]) -> None:
-    same(mutant(*centred), mutant(*raw) - 0.5, FINE, "outputs less ½")
+    assert_close(mutant(*centred), mutant(*raw) - 0.5, FINE, "outputs less ½")
 
 
 @pytest.mark.parametrize("switch", [0, 2, 4, 5, 6, 10, 11])
@@ -51,7 +51,7 @@ def test_each_switch_alone_changes_the_outputs(switch: int) -> None:
 
 def test_attention_over_one_key_carries_it() -> None:
     wild, attending = mutant(), mutant(10)
-    same(attending[:, :2], wild[:, :2], FINE, "first two steps")
+    assert_close(attending[:, :2], wild[:, :2], FINE, "first two steps")
     assert (attending[:, 2:] - wild[:, 2:]).abs().max() > 1e-3
     centred = (mutant(6, 10) - mutant(6)).abs()
     assert centred[:, 0].max() <= FINE
@@ -67,7 +67,7 @@ def test_the_prior_decides_between_equal_keys() -> None:
     first, second = cell.scan(x, start)[:, :2].unbind(1)
     f = torch.sigmoid(second @ cell.w.hf)
     third = (1 - f) * first + f * torch.tanh(x[:, 2] @ cell.w.xh)
-    same(cell.scan(x, start)[:, 2], third, FINE, "third state")
+    assert_close(cell.scan(x, start)[:, 2], third, FINE, "third state")
 
 
 def drawn(scale: float, seed: int, mutations: tuple[int, ...]) -> tuple[Cell, Tensor]:

@@ -10,14 +10,16 @@ from lmzoo import zoo
 from lmzoo.contract import LanguageModel, Task
 from tests.cells.mgu_equations import gru_reset_before
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import loss, same
+from tests.laws.support import assert_close, loss
 from tests.tiny import FINE, SAME, batch, quick
 
 
 def test_wild_type_is_a_reset_before_gru_with_one_gate() -> None:
     cell = make("mgu")
     w, (x, start) = dict(cell.w.named_parameters()), inputs(cell)
-    same(cell.scan(x, start), gru_reset_before(w, x, start, reset_is_update=True), FINE, "tied GRU")
+    assert_close(
+        cell.scan(x, start), gru_reset_before(w, x, start, reset_is_update=True), FINE, "tied GRU"
+    )
     untied = gru_reset_before(w, x, start, reset_is_update=False)
     assert (cell.scan(x, start) - untied).abs().max() > 1e-3
 
@@ -35,11 +37,13 @@ def test_wild_type_is_not_the_library_gru_with_tied_gates() -> None:
         assert (mgu.scan(x, start) - gru.scan(x, start)).abs().max() > 1e-3
         # Without the reset path nothing is left to tell them apart: the gap is that path alone.
         gru.w.weight_hh[-3:] = 0
-        same(gru.scan(x, start), mgu_cut.scan(x, start), FINE, "without the reset path")
+        assert_close(gru.scan(x, start), mgu_cut.scan(x, start), FINE, "without the reset path")
 
 
 def test_an_unread_candidate_is_no_candidate() -> None:
-    same(outputs(make("mgu", cuts=[3, 2, 4, 5])), outputs(make("mgu", cuts=[2, 7])), 0, "outputs")
+    assert_close(
+        outputs(make("mgu", cuts=[3, 2, 4, 5])), outputs(make("mgu", cuts=[2, 7])), 0, "outputs"
+    )
 
 
 def test_without_any_term_the_gate_is_one_half() -> None:
@@ -47,7 +51,7 @@ def test_without_any_term_the_gate_is_one_half() -> None:
     x, h = inputs(cell)
     for t in range(cell.length):
         h = h / 2 + torch.tanh(x[:, t] @ cell.w.xh + (h / 2) @ cell.w.hh + cell.w.bh) / 2
-    same(cell.scan(*inputs(cell))[:, -1], h, FINE, "last state")
+    assert_close(cell.scan(*inputs(cell))[:, -1], h, FINE, "last state")
 
 
 def test_without_state_gate_candidate_or_bias_it_averages() -> None:
@@ -55,7 +59,7 @@ def test_without_state_gate_candidate_or_bias_it_averages() -> None:
     x, h = inputs(cell)
     for t in range(cell.length):
         h = h / 2 + torch.tanh(x[:, t] @ cell.w.xh) / 2
-    same(cell.scan(*inputs(cell))[:, -1], h, FINE, "exponential average")
+    assert_close(cell.scan(*inputs(cell))[:, -1], h, FINE, "exponential average")
 
 
 def bend(cuts: list[int], share: float) -> Tensor:
@@ -103,7 +107,7 @@ def test_four_cuts_leave_the_mgru_in_loss_and_gradient() -> None:
     wild = zoo.build(zoo.config("DLM47", width=4), task, seed=1)
     wild.load_state_dict(cut.state_dict())
     (ours, ours_grad), (theirs, theirs_grad) = gradients(cut), gradients(wild)
-    same(ours, theirs, SAME, "loss")
+    assert_close(ours, theirs, SAME, "loss")
     assert ours_grad.keys() == theirs_grad.keys()
     for name, gradient in ours_grad.items():
-        same(gradient, theirs_grad[name], SAME, f"gradient of {name}")
+        assert_close(gradient, theirs_grad[name], SAME, f"gradient of {name}")

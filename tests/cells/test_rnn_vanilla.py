@@ -6,7 +6,7 @@ from torch import nn
 
 from lmzoo.cells.rnn import FUNCTIONS, Activation, spectral_radius
 from tests.cells.run import inputs, make, outputs
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 SLOPES = {
@@ -26,7 +26,7 @@ def test_the_linear_network_is_a_sum_over_the_past() -> None:
     expected = start @ power(w.weight_hh, 6).T + sum(
         (x[:, i] @ w.weight_ih.T + bias) @ power(w.weight_hh, 5 - i).T for i in range(6)
     )
-    same(cell.scan(x, start)[:, -1], expected, FINE, "h_T")
+    assert_close(cell.scan(x, start)[:, -1], expected, FINE, "h_T")
 
 
 def test_relu_is_the_librarys() -> None:
@@ -36,7 +36,7 @@ def test_relu_is_the_librarys() -> None:
         for name, weight in cell.w.named_parameters():
             theirs.get_parameter(f"{name}_l0").copy_(weight)
     x, start = inputs(cell)
-    same(cell.scan(x, start), theirs(x, start[None])[0], FINE, "outputs")
+    assert_close(cell.scan(x, start), theirs(x, start[None])[0], FINE, "outputs")
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -60,7 +60,7 @@ def test_back_propagation_by_hand_is_autograd(activation: Activation) -> None:
         to_bias += through.sum(0)
         delta = through @ w.weight_hh
     for found, expected in zip((delta, to_hh, to_ih, to_bias), wanted, strict=True):
-        same(found.detach(), expected, FINE, "gradient")
+        assert_close(found.detach(), expected, FINE, "gradient")
 
 
 def test_every_activation_is_another_function() -> None:
@@ -76,7 +76,7 @@ def test_the_spectral_radius_is_one_and_only_the_scale_changes(width: int) -> No
     assert abs(radius - 1) < 1e-5
     assert abs(spectral_radius(plain.w.weight_hh.detach()) - 1) > 1e-2
     ratio = cell.w.weight_hh / plain.w.weight_hh
-    same(ratio, ratio[:1, :1].expand_as(ratio), 1e-5, "scale")
+    assert_close(ratio, ratio[:1, :1].expand_as(ratio), 1e-5, "scale")
     for name in ("weight_ih", "bias_ih", "bias_hh"):
         assert cell.w.get_parameter(name).equal(plain.w.get_parameter(name))
 

@@ -1,4 +1,4 @@
-"""Beam search finds what enumeration finds, and at width 1 what greedy decoding does."""
+"""Beam search finds what enumeration finds; with width 1 it is greedy decoding."""
 
 import itertools
 import math
@@ -6,98 +6,102 @@ import math
 import pytest
 import torch
 
-from lmzoo.contract import END, START
-from lmzoo.decode.beam import beam_search, contest
-from lmzoo.decode.greedy import greedy
-from tests.decode.toys import Apple, every_ending, read, sharp
+from lmzoo.contract import END, START, LanguageModel
+from lmzoo.decode.beam import beam_search, best_extensions
+from lmzoo.decode.sampling import sample
+from tests.decode.toys import Apple, all_sequences, sharp_model, to_text
 
 MODELS = ["lstm_mixture", "gpt", "ngram_count", "lagged_aggregate_markov"]
 
 
-def test_the_seeds_example_is_missed_by_greed_and_found_by_two_beams() -> None:
+def greedy(model: LanguageModel, length: int, prefix: tuple[int, ...] = ()) -> list[int]:
+    return sample(model, 1, length, temperature=0.0, prefix=prefix)[0].tolist()
+
+
+def test_two_beams_find_a_sequence_that_greedy_decoding_misses() -> None:
     model = Apple().eval()
-    assert read(greedy(model, 4)[0].tolist()) == "大妈"
-    (one,) = beam_search(model, 4, 1)
-    assert (read(one.tokens), round(math.exp(one.log_prob), 6)) == ("大妈", 0.12)
+    assert to_text(greedy(model, 4)) == "大妈"
+    (only,) = beam_search(model, 4, 1)
+    assert (to_text(only.tokens), round(math.exp(only.log_prob), 6)) == ("大妈", 0.12)
     best, second = beam_search(model, 4, 2)
-    assert (read(best.tokens), round(math.exp(best.log_prob), 6)) == ("苹果", 0.45)
-    assert read(second.tokens) == "大妈"
+    assert (to_text(best.tokens), round(math.exp(best.log_prob), 6)) == ("苹果", 0.45)
+    assert to_text(second.tokens) == "大妈"
 
 
-def test_extensions_compete_with_what_has_ended() -> None:
+def test_extensions_compete_with_finished_sequences() -> None:
     ranks = torch.tensor([-1.0, -3.0, -2.0, -torch.inf, -1.0], dtype=torch.float64)
-    assert contest(ranks, [], 2).tolist() == [0, 4]
-    assert contest(ranks, [-1.5], 3).tolist() == [0, 4]
-    assert contest(ranks, [-0.5, -0.6], 3).tolist() == [0]
-    assert contest(ranks, [-9.0], 9).tolist() == [0, 4, 2, 1]
+    assert best_extensions(ranks, [], 2).tolist() == [0, 4]
+    assert best_extensions(ranks, [-1.5], 3).tolist() == [0, 4]
+    assert best_extensions(ranks, [-0.5, -0.6], 3).tolist() == [0]
+    assert best_extensions(ranks, [-9.0], 9).tolist() == [0, 4, 2, 1]
 
 
-def test_what_is_impossible_takes_no_place() -> None:
-    found = beam_search(Apple().eval(), 4, 50)
-    assert sorted(read(one.tokens) for one in found) == sorted(
+def test_impossible_sequences_are_not_returned() -> None:
+    hypotheses = beam_search(Apple().eval(), 4, 50)
+    assert sorted(to_text(h.tokens) for h in hypotheses) == sorted(
         ["苹果", *("大" + s for s in "象人妈便军米姐")]
     )
-    assert sum(math.exp(one.log_prob) for one in found) == pytest.approx(1)
+    assert sum(math.exp(h.log_prob) for h in hypotheses) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_one_beam_is_greedy(name: str, alpha: float) -> None:
+def test_width_one_is_greedy_decoding(name: str, alpha: float) -> None:
     for seed, length in itertools.product(range(3), (2, 6)):
-        model = sharp(name, vocab=6, length=6, seed=seed)
-        (found,) = beam_search(model, length, 1, alpha=alpha)
-        tokens = greedy(model, length)[0].tolist()
-        assert list(found.tokens) == tokens[: len(found.tokens)]
-        assert not any(tokens[len(found.tokens) :])
+        model = sharp_model(name, vocab=6, length=6, seed=seed)
+        (only,) = beam_search(model, length, 1, alpha=alpha)
+        tokens = greedy(model, length)
+        assert list(only.tokens) == tokens[: len(only.tokens)]
+        assert not any(tokens[len(only.tokens) :])
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
-def test_enough_beams_find_every_sequence_in_order(name: str, alpha: float) -> None:
-    model = sharp(name)
-    known = every_ending(model)
-    found = beam_search(model, model.task.length, model.task.vocab**3, alpha=alpha)
-    assert {one.tokens for one in found} == {
-        key for key, score in known.items() if score > -math.inf
+def test_a_wide_beam_finds_every_sequence_in_order(name: str, alpha: float) -> None:
+    model = sharp_model(name)
+    scores = all_sequences(model)
+    hypotheses = beam_search(model, model.task.length, model.task.vocab**3, alpha=alpha)
+    assert {h.tokens for h in hypotheses} == {
+        key for key, score in scores.items() if score > -math.inf
     }
-    assert len({one.tokens for one in found}) == len(found)
-    ranks = {tokens: score / (len(tokens) - 1) ** alpha for tokens, score in known.items()}
-    assert found[0].rank == pytest.approx(max(ranks.values()), abs=1e-4)
-    for one in found:
-        assert one.log_prob == pytest.approx(known[one.tokens], abs=1e-4)
-        assert one.rank == pytest.approx(ranks[one.tokens], abs=1e-4)
+    assert len({h.tokens for h in hypotheses}) == len(hypotheses)
+    ranks = {tokens: score / (len(tokens) - 1) ** alpha for tokens, score in scores.items()}
+    assert hypotheses[0].rank == pytest.approx(max(ranks.values()), abs=1e-4)
+    for h in hypotheses:
+        assert h.log_prob == pytest.approx(scores[h.tokens], abs=1e-4)
+        assert h.rank == pytest.approx(ranks[h.tokens], abs=1e-4)
 
 
 @pytest.mark.parametrize("width", [2, 3, 7])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_few_beams_find_different_sequences_the_best_first(width: int, alpha: float) -> None:
-    model = sharp("gru", vocab=6, length=6, seed=1)
-    found = beam_search(model, 6, width, alpha=alpha)
-    assert len({one.tokens for one in found}) == len(found) == width
-    ranks = [one.rank for one in found]
+def test_a_narrow_beam_returns_different_sequences_sorted_by_rank(width: int, alpha: float) -> None:
+    model = sharp_model("gru", vocab=6, length=6, seed=1)
+    hypotheses = beam_search(model, 6, width, alpha=alpha)
+    assert len({h.tokens for h in hypotheses}) == len(hypotheses) == width
+    ranks = [h.rank for h in hypotheses]
     assert ranks == sorted(ranks, reverse=True)
-    for one in found:
-        tokens = torch.tensor([one.tokens])
-        score = model.log_prob(tokens, torch.tensor([len(one.tokens)])).sum().item()
-        assert one.log_prob == pytest.approx(score, abs=1e-4)
-        assert one.tokens[0] == START
-        assert len(one.tokens) == 6 or one.tokens[-1] in (0, END)
-        assert not {0, END} & set(one.tokens[1:-1])
+    for h in hypotheses:
+        tokens = torch.tensor([h.tokens])
+        score = model.log_prob(tokens, torch.tensor([len(h.tokens)])).sum().item()
+        assert h.log_prob == pytest.approx(score, abs=1e-4)
+        assert h.tokens[0] == START
+        assert len(h.tokens) == 6 or h.tokens[-1] in (0, END)
+        assert not {0, END} & set(h.tokens[1:-1])
 
 
-def test_the_best_that_has_ended_is_kept_when_other_beginnings_look_better() -> None:
+def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it() -> None:
     model = Apple().eval()
     with torch.no_grad():
         model.table.weight.fill_(-torch.inf)
         model.table.weight[START, [END, 4, 6, 7]] = torch.tensor([0.24, 0.5, 0.13, 0.13]).log()
-        model.table.weight[4, [5, 8]] = math.log(0.5)  # 0.25 each, more than 0.24,
-        model.table.weight[[5, 8], 4:14] = math.log(0.1)  # but then each falls apart into ten
-    found = beam_search(model, 4, 2)
-    assert found[0].tokens == (START, END)
-    assert math.exp(found[0].log_prob) == pytest.approx(0.24)
+        model.table.weight[4, [5, 8]] = math.log(0.5)  # prefixes of 0.25 each outrank 0.24,
+        model.table.weight[[5, 8], 4:14] = math.log(0.1)  # but have ten continuations each
+    best = beam_search(model, 4, 2)[0]
+    assert best.tokens == (START, END)
+    assert math.exp(best.log_prob) == pytest.approx(0.24)
 
 
-def test_the_mean_prefers_no_short_sequence() -> None:
+def test_length_normalisation_does_not_favour_short_sequences() -> None:
     model = Apple().eval()
     with torch.no_grad():
         model.table.weight.fill_(-torch.inf)
@@ -109,14 +113,17 @@ def test_the_mean_prefers_no_short_sequence() -> None:
 
 
 @pytest.mark.parametrize("name", ["lstm_mixture", "gpt", "bigram_latent_crf"])
-def test_a_prefix_is_gone_on_from(name: str) -> None:
-    model = sharp(name, vocab=5, length=5)
-    known = every_ending(model)
-    base = model.log_prob(torch.tensor([[START, 4, 3]]), torch.tensor([3])).sum().item()
-    begun = {tokens: score - base for tokens, score in known.items() if tokens[:3] == (START, 4, 3)}
-    found = beam_search(model, 5, 5**2, prefix=(4, 3))
-    assert {one.tokens for one in found} == set(begun)
-    assert found[0].log_prob == pytest.approx(max(begun.values()), abs=1e-4)
-    for one in found:
-        assert one.log_prob == pytest.approx(begun[one.tokens], abs=1e-4)
-    assert tuple(greedy(model, 5, prefix=(4, 3))[0, :3].tolist()) == (START, 4, 3)
+def test_decoding_continues_a_prefix(name: str) -> None:
+    model = sharp_model(name, vocab=5, length=5)
+    prefix_score = model.log_prob(torch.tensor([[START, 4, 3]]), torch.tensor([3])).sum().item()
+    scores = {
+        tokens: score - prefix_score
+        for tokens, score in all_sequences(model).items()
+        if tokens[:3] == (START, 4, 3)
+    }
+    hypotheses = beam_search(model, 5, 5**2, prefix=(4, 3))
+    assert {h.tokens for h in hypotheses} == set(scores)
+    assert hypotheses[0].log_prob == pytest.approx(max(scores.values()), abs=1e-4)
+    for h in hypotheses:
+        assert h.log_prob == pytest.approx(scores[h.tokens], abs=1e-4)
+    assert greedy(model, 5, prefix=(4, 3))[:3] == [START, 4, 3]

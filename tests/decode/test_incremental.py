@@ -1,4 +1,4 @@
-"""A prefix and a source are read once: a token costs the same however many came before it."""
+"""Decoding one token computes nothing twice: the cost per step, counted in tensor elements."""
 
 import re
 from functools import partial
@@ -12,30 +12,29 @@ from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, START, LanguageModel
 from lmzoo.kernels.cpu import blas
-from tests.decode.work import numbers_by_step, source_of, vectors_by_step
-from tests.laws.stepping import law_steps_agree
-from tests.tiny import rows, tiny
+from tests.decode.operation_count import elements_per_step, sources_of, vectors_per_step
+from tests.laws.decoding import law_advance_equals_next_log_prob
+from tests.tiny import row_names, tiny
 
 STEPS = 6
 
-
-GROWING = [
-    *(name for name in rows() if zoo.row(name).family == "attention"),
+CACHING = [
+    *(name for name in row_names() if zoo.row(name).family == "attention"),
     "transformer_encdec",
 ]
-"""Rows that carry a key and a value of each token."""
+"""Rows whose state holds a key and a value per token."""
 
 
-def carries(name: str) -> bool:
-    """Whether the row's model reads token by token in a way of its own."""
+def overrides_advance(name: str) -> bool:
+    """Return True if the row's model has an `advance` of its own."""
     model = zoo.row(name).model
     return model is not None and MODELS[model].advance is not LanguageModel.advance
 
 
-STATEFUL = [name for name in rows() if carries(name) and name not in GROWING]
+STATEFUL = [name for name in row_names() if overrides_advance(name) and name not in CACHING]
 
-READ_ANEW = {"count", "ngram", "latent-markov", "autoencoder"}
-"""Families whose states are a few tokens to look back at, or the code of a whole prefix."""
+RECOMPUTING = {"count", "ngram", "latent-markov", "autoencoder"}
+"""Families that compute each step from the prefix, although their state has a fixed size."""
 
 RECURRENT: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in STATEFUL),
@@ -47,7 +46,7 @@ RECURRENT: list[tuple[str, dict[str, Any]]] = [
 ]
 
 ATTENTION: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in GROWING),
+    *((name, {}) for name in CACHING),
     ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
     *(("transformer_decoder", {"positions": kind}) for kind in ("concat", "learned", "none")),
     ("star_transformer_causal", {"relay": False}),
@@ -59,56 +58,58 @@ SOURCE_READERS = {
     "seq2seq_dot_attention": "source_embedding|encoder|backward_encoder|fold",
     "transformer_encdec": r"source_|body\.encoder|body\.decoder\.\d+\.attention\.(key|value)",
 }
-"""The parameters that meet the source and no target, by how their names begin."""
+"""Row -> regex of the names of the parameters that are applied to the source only."""
 
 
 @pytest.fixture(autouse=True)
-def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is counted in operations of torch, which compiled sweeps are none of."""
-    monkeypatch.setattr(blas, "FOUND", False)
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use torch operations only: the counter does not see the outputs of kernels."""
+    monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
 
 
-def test_a_row_carries_the_state_that_it_lists() -> None:
-    listed = [name for name in rows() if tiny(name).state_size is not None]
-    assert [name for name in listed if zoo.row(name).family not in READ_ANEW] == STATEFUL
+def test_rows_with_a_state_size_override_advance() -> None:
+    with_size = [name for name in row_names() if tiny(name).state_size is not None]
+    assert [name for name in with_size if zoo.row(name).family not in RECOMPUTING] == STATEFUL
 
 
 @pytest.mark.parametrize(("name", "fields"), RECURRENT)
-def test_a_recurrence_pays_the_same_for_every_token(name: str, fields: dict[str, Any]) -> None:
+def test_a_recurrent_step_costs_the_same_at_every_position(
+    name: str, fields: dict[str, Any]
+) -> None:
     model = tiny(name, length=STEPS + 1, **fields)
-    first, second, *later = numbers_by_step(model, STEPS, *source_of(model))
-    assert first <= second  # a running spread has nothing to compare with at first
+    first, second, *later = elements_per_step(model, STEPS, *sources_of(model))
+    assert first <= second  # a running standard deviation needs fewer operations at first
     assert set(later) == {second}
 
 
-def test_reading_the_prefix_again_would_be_seen() -> None:
+def test_the_counter_detects_recomputation_of_the_prefix() -> None:
     model = tiny("gru", length=STEPS + 1)
-    again = {
+    default = {
         "begin": partial(LanguageModel.begin, model),
         "advance": partial(LanguageModel.advance, model),
     }
-    paid = numbers_by_step(model, STEPS, **again)
-    assert all(one < other for one, other in pairwise(paid))
-    assert paid[-1] > 3 * numbers_by_step(model, STEPS)[-1]
+    cost = elements_per_step(model, STEPS, **default)
+    assert all(earlier < later for earlier, later in pairwise(cost))
+    assert cost[-1] > 3 * elements_per_step(model, STEPS)[-1]
 
 
 @pytest.mark.parametrize(("name", "fields"), ATTENTION)
-def test_attention_computes_no_key_twice(name: str, fields: dict[str, Any]) -> None:
+def test_attention_computes_each_key_once(name: str, fields: dict[str, Any]) -> None:
     model = tiny(name, length=STEPS + 1, **fields)
-    given = source_of(model)
-    _, second, *later = vectors_by_step(model, STEPS, *given)
+    source = sources_of(model)
+    _, second, *later = vectors_per_step(model, STEPS, *source)
     assert any("key" in name for name in second)
     assert all(step == second for step in later)
-    # What is left to grow with the prefix is looking at it: one more key each time.
-    paid = numbers_by_step(model, STEPS, *given)[1:]
-    growth = [other - one for one, other in pairwise(paid)]
+    # Only the attention over the cache grows: by one key per step.
+    cost = elements_per_step(model, STEPS, *source)[1:]
+    growth = [later - earlier for earlier, later in pairwise(cost)]
     assert len(set(growth)) == 1
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer_encdec"])
-def test_a_decoder_sees_only_the_new_token(name: str) -> None:
+def test_a_decoder_step_processes_only_the_new_token(name: str) -> None:
     model = tiny(name, length=STEPS + 1)
-    for step in vectors_by_step(model, STEPS, *source_of(model)):
+    for step in vectors_per_step(model, STEPS, *sources_of(model)):
         assert set(step.values()) == {2}  # two sequences
 
 
@@ -122,21 +123,19 @@ def test_a_decoder_sees_only_the_new_token(name: str) -> None:
         ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
     ],
 )
-def test_a_source_is_read_before_the_first_token_and_never_again(
-    name: str, fields: dict[str, Any]
-) -> None:
-    """Its reader is spoilt once it has read: only who reads again can see that."""
+def test_a_source_is_read_once_before_the_first_token(name: str, fields: dict[str, Any]) -> None:
+    """NaN in the parameters that read the source, set after `begin`, must have no effect."""
     model = tiny(name, **fields)
-    given, token = source_of(model.eval()), torch.tensor([START, START])
-    carried, plain = model.begin(2, *given), LanguageModel.begin(model, 2, *given)
-    _, second = model.advance(carried, token)
-    expected = [model.advance(one, token)[0] for one in (carried, second)]
+    source, token = sources_of(model.eval()), torch.tensor([START, START])
+    first, default = model.begin(2, *source), LanguageModel.begin(model, 2, *source)
+    _, second = model.advance(first, token)
+    expected = [model.advance(state, token)[0] for state in (first, second)]
     for parameter, values in model.named_parameters():
         if re.match(SOURCE_READERS[name], parameter):
             values.fill_(torch.nan)
-    assert LanguageModel.advance(model, plain, token)[0].isnan().all()
-    for one, dense in zip((carried, second), expected, strict=True):
-        assert model.advance(one, token)[0].equal(dense)
+    assert LanguageModel.advance(model, default, token)[0].isnan().all()
+    for state, dense in zip((first, second), expected, strict=True):
+        assert model.advance(state, token)[0].equal(dense)
 
 
 @pytest.mark.parametrize(
@@ -151,5 +150,5 @@ def test_a_source_is_read_before_the_first_token_and_never_again(
         *(("latent_ar", {"cell": cell}) for cell in ("hm_lstm", "grid_lstm", "mgru")),
     ],
 )
-def test_steps_agree_beyond_the_registered_rows(name: str, fields: dict[str, Any]) -> None:
-    law_steps_agree(tiny(name, **fields))
+def test_advance_equals_next_log_prob_in_further_configs(name: str, fields: dict[str, Any]) -> None:
+    law_advance_equals_next_log_prob(tiny(name, **fields))

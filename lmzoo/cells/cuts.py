@@ -1,0 +1,45 @@
+"""Names and numbers of a cell's cuts.
+
+A cut has a name and a number, its position in the enum: `state_to_candidate (4)`. Configs accept
+both.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TypeVar
+
+from lmzoo.errors import UserError
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
+    """Return members of `kind` from names, members or numbers, or from a text such as "0,2".
+
+    Raises:
+        UserError: A name or number is unknown; the message lists the valid ones.
+    """
+    if isinstance(value, str):
+        value = [part for part in value.replace(";", ",").split(",") if part.strip()]
+    elif isinstance(value, int):
+        value = [value]
+    if not isinstance(value, Iterable):
+        raise UserError(f"{kind.__name__.lower()}s are names or numbers, got {value!r}")
+    return frozenset(_parse_member(kind, item) for item in value)
+
+
+def numbered(cuts: Iterable[StrEnum]) -> str:
+    """Return the cuts by name with their numbers: "carry (6), write (7)"."""
+    cuts = set(cuts)
+    members = list(type(next(iter(cuts)))) if cuts else []
+    return ", ".join(f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts)
+
+
+def _parse_member(kind: type[E], item: object) -> E:
+    members, text = list(kind), str(item).strip().lower()
+    if text.isdecimal() and int(text) < len(members):
+        return members[int(text)]
+    for member in members:
+        if text in (member.value, member.name.lower()):
+            return member
+    raise UserError(f"no {kind.__name__.lower()} {item!r}; known: {numbered(kind)}")
