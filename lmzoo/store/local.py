@@ -1,10 +1,9 @@
-"""Where files of a store lie: a folder here, or (`lmzoo/store/s3.py`) a prefix of a bucket.
+"""A store in a local or mounted folder, and the interface of every store.
 
-A file is written whole or not at all; a line is appended whole or not at all; and one
-process at a time holds a place. A file server may give a lock to another while its holder
-stands still, so who writes to a place that it holds looks first whose name is in the lock.
-Every call waits for a store that is away for a while
-(`lmzoo/store/retry.py`). Standard library only.
+A file is replaced atomically: a reader sees the old content or the new one. A line is appended
+whole or not at all. One process at a time has the lock of a store. Every operation is retried
+while the store is unavailable (`lmzoo/store/retry.py`). `lmzoo/store/s3.py` implements the same
+interface in an S3 bucket. Standard library only.
 """
 
 import contextlib
@@ -23,20 +22,20 @@ from lmzoo.store.retry import retry
 
 @runtime_checkable
 class Lock(Protocol):
-    """A place that is held until this is closed."""
+    """A lock that is released by `close`."""
 
     def close(self) -> None: ...
 
 
 class Store:
-    """A folder of this machine, or one that it has mounted."""
+    """Files in one folder, which is created by the first write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._held: tuple[str, str] | None = None
-        """The lock by which this process holds the place, and what it wrote into it."""
+        self._lock: tuple[str, str] | None = None
+        """Name of the lock file and the owner that this process wrote into it."""
 
-    def __truediv__(self, name: str) -> "Place":
+    def __truediv__(self, name: str) -> "Store":
         return Store(self.path / name)
 
     def __str__(self) -> str:
@@ -44,34 +43,38 @@ class Store:
 
     @property
     def address(self) -> str:
-        """What `lmzoo/store/open.py` makes this place of, on any machine that sees it."""
+        """The argument with which `open_store` opens this store on any machine that sees it."""
         return str(self.path.resolve())
 
     def read(self, name: str) -> bytes | None:
-        """The file's bytes; None if there is no such file."""
+        """Return the content of a file, or None if there is no such file."""
         return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> None:
-        """Make ready to read the file of this name in every folder below: here they are near."""
+        """Read the files `name` of all subfolders ahead of time; does nothing for a folder."""
 
-    def write(self, name: str, data: bytes, keep: str = "") -> None:
-        """Replace the file; a reader sees the old or the new, which is kept as `keep`, if given."""
-        retry(lambda: self._write(name, data, keep), f"{self}/{name}")
+    def write(self, name: str, data: bytes, backup: str = "") -> None:
+        """Replace a file atomically; `backup` is a name under which the old file is kept."""
+        retry(lambda: self._write(name, data, backup), f"{self}/{name}")
 
     def append(self, name: str, line: str) -> None:
-        """Add a line and bring it to the disk; what a killed writer left of another is cut off."""
+        """Append a line and flush it to disk; an incomplete last line is removed first."""
         retry(lambda: self._append(name, line.encode() + b"\n"), f"{self}/{name}")
 
     def delete(self, *names: str) -> None:
-        """Delete files, whether they exist or not."""
-        for path in (self.path / name for name in names):
-            retry(functools.partial(path.unlink, missing_ok=True), str(path))
+        """Delete files; missing files are ignored."""
+        for name in names:
+            retry(functools.partial(self._delete, name), f"{self}/{name}")
 
     def lock(self, name: str, patience: float = 0.0) -> Lock:
-        """Hold the place by the lock `name`, until closed or the process ends, however it ends.
+        """Lock the store until the lock is closed or the process ends.
+
+        Args:
+            name: The lock file.
+            patience: Seconds to wait for another process.
 
         Raises:
-            UserError: somebody else holds it, and did for `patience` seconds; it names them.
+            UserError: Another process still has the lock; the message names it.
         """
         retry(lambda: self.path.mkdir(parents=True, exist_ok=True), str(self))
         file = retry(lambda: (self.path / name).open("a+"), f"{self}/{name}")
@@ -82,32 +85,39 @@ class Store:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     file.seek(0)
-                    holder = file.read().strip()
+                    owner = file.read().strip()
                     file.close()
-                    raise in_use_error(self, holder) from None
+                    raise in_use_error(self, owner) from None
                 time.sleep(0.2)
             else:
-                with contextlib.suppress(OSError):  # a full disk: the lock holds, its name is lost
+                with contextlib.suppress(OSError):  # on a full disk the lock has no owner's name
                     file.truncate(0)
                     file.write(process_name())
                     file.flush()
-                    self._held = name, process_name()
+                    self._lock = name, process_name()
                 return file
 
     def publish(self, pattern: str) -> None:
-        """Let other machines see the files that were written to `path` directly: they do."""
+        """Copy files written directly to `path` into the store; a folder has them already."""
 
     def local_copy(self, names: Iterable[str]) -> Path:
-        """A local folder with the files below whose names are `names` (globs): this one."""
+        """Return a folder with the files at any depth whose names match one of the patterns."""
         return self.path
 
-    def _check(self) -> None:
-        if self._held is None:
+    def _check_lock(self) -> None:
+        """Raise if another process has the lock.
+
+        A file server may give the lock of a process that was suspended to another process.
+        """
+        if self._lock is None:
             return
-        name, holder = self._held
-        found = (self._read(name) or b"").decode(errors="replace")
-        if found not in ("", holder):
-            raise UserError(f"{self} is no longer held: {found} has its lock")
+        name, process = self._lock
+        owner = (self._read(name) or b"").decode(errors="replace")
+        if owner not in ("", process):
+            raise UserError(
+                f"{self} was locked by another process, {owner}, while this one did not respond; "
+                "wait for it to end and run the same command again"
+            )
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -115,8 +125,8 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def _write(self, name: str, data: bytes, keep: str) -> None:
-        self._check()
+    def _write(self, name: str, data: bytes, backup: str) -> None:
+        self._check_lock()
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
         partial = path.with_name(f".{name}.{os.getpid()}")
@@ -124,40 +134,43 @@ class Store:
             partial.write_bytes(data)
         except OSError:
             with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)  # it takes what little space there is
+                partial.unlink(missing_ok=True)  # frees space on a full disk
             raise
-        if keep and path.exists():
-            path.replace(self.path / keep)
+        if backup and path.exists():
+            path.replace(self.path / backup)
         partial.replace(path)
 
     def _append(self, name: str, line: bytes) -> None:
-        self._check()
+        self._check_lock()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / name).open("a+b", buffering=0) as file:
-            size = _cut_torn_line(file)
+            size = _remove_incomplete_line(file)
             try:
                 written = file.write(line)
                 if written < len(line):
-                    file.write(line[written:])  # says why: there is no space
+                    file.write(line[written:])  # raises the error that cut the first write short
                 os.fsync(file.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
                     file.truncate(size)
                 raise
 
+    def _delete(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
 
 def process_name() -> str:
-    """This process, for whoever is refused."""
+    """Return the name of this process, as written into locks."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def in_use_error(where: Store, holder: str) -> UserError:
-    """What is said to a second holder."""
-    return UserError(f"{where} is in use by {holder or 'another process'}; wait for it to end")
+def in_use_error(store: object, owner: str) -> UserError:
+    """Return the error for a process that does not get the lock of a store."""
+    return UserError(f"{store} is in use by {owner or 'another process'}; wait for it to end")
 
 
-def _cut_torn_line(file: IO[bytes]) -> int:
-    """Bytes of the whole lines; whatever is after them is cut off."""
+def _remove_incomplete_line(file: IO[bytes]) -> int:
+    """Truncate the file after its last newline and return its size."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return 0
@@ -165,6 +178,6 @@ def _cut_torn_line(file: IO[bytes]) -> int:
     if file.read(1) == b"\n":
         return size
     file.seek(0)
-    whole = file.read().rfind(b"\n") + 1
-    file.truncate(whole)
-    return whole
+    end = file.read().rfind(b"\n") + 1
+    file.truncate(end)
+    return end

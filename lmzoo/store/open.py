@@ -1,20 +1,30 @@
-"""What a store's address means: a folder's path, or `s3://bucket/prefix`."""
+"""Opens a store by its address: the path of a folder, or `s3://bucket/prefix`."""
 
 import re
 from pathlib import Path
 
+from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.s3 import S3Store
+from lmzoo.store.s3_bucket import Bucket
 
-BUCKET = re.compile("s3:/+")
-"""How the address of a bucket begins, also after `Path` has taken a slash from it."""
+S3_SCHEME = re.compile("s3:/+")
+"""Start of the address of a bucket; `Path` removes one of its slashes."""
 
 
-def open_store(where: Store | Path | str) -> Store:
-    """The place that is meant."""
-    if isinstance(where, Store):
-        return where
-    text = str(where)
-    if BUCKET.match(text):
-        return S3Store.at(BUCKET.sub("", text, count=1))
-    return Store(Path(where))
+def open_store(address: Store | Path | str) -> Store:
+    """Return the store at an address; a store is returned unchanged.
+
+    Raises:
+        UserError: The address has no bucket.
+    """
+    if isinstance(address, Store):
+        return address
+    text = str(address)
+    scheme = S3_SCHEME.match(text)
+    if scheme is None:
+        return Store(Path(address))
+    bucket, _, prefix = text[scheme.end() :].partition("/")
+    if not bucket:
+        raise UserError(f"{text!r} has no bucket; write s3://bucket/prefix")
+    return S3Store(Bucket(bucket), prefix.strip("/"))

@@ -1,8 +1,8 @@
-"""Writing to a store that cannot be written for a while: again, with growing pauses.
+"""Retries store operations that fail for a passing reason.
 
-A disk that is full, a folder that has turned read-only and a server that does not answer
-mostly come back. Whoever writes waits for them, says so in the log, and after `PATIENCE`
-gives up with one line. Standard library only.
+A full disk, a read-only folder and a server that does not answer often recover. An operation is
+repeated with growing pauses, and every failure is logged. After `RETRY_SECONDS` it fails with a
+`UserError`. Standard library only.
 """
 
 import errno
@@ -15,45 +15,45 @@ from lmzoo.errors import UserError
 
 Value = TypeVar("Value")
 
-PATIENCE = 60.0
-"""Seconds to keep trying."""
-LONGEST = 8.0
-"""Seconds between two tries, at most."""
-PASSING = {
+RETRY_SECONDS = 60.0
+"""Time after which an operation is given up, in seconds."""
+MAX_PAUSE = 8.0
+"""Longest pause between two attempts, in seconds."""
+TRANSIENT_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN,
 }  # fmt: skip
-"""What a store may recover from; any other error ends the waiting at once."""
+"""Error numbers that are retried. Any other error is raised at once."""
 LOG = logging.getLogger("lmzoo.store")
 
 
-def retry(action: Callable[[], Value], what: str) -> Value:
-    """The value of `action()`, which is repeated while the store is away.
+def retry(action: Callable[[], Value], target: str) -> Value:
+    """Call `action` until it succeeds and return its value.
 
     Args:
-        action: what to do; done again from the start, so a part of it must not count.
-        what: the file, for the log and the error.
+        action: The operation. It must be safe to repeat after it failed halfway.
+        target: The file or folder, for the log and the error message.
 
     Raises:
-        UserError: it still failed after `PATIENCE` seconds, or for a reason that does not pass.
-        FileExistsError, FileNotFoundError: answers, not failures.
+        UserError: It still failed after `RETRY_SECONDS`, or the error is not transient.
+        FileExistsError, FileNotFoundError: Raised unchanged, since they are answers, not failures.
     """
-    deadline, pause = time.monotonic() + PATIENCE, 0.25
+    deadline, pause = time.monotonic() + RETRY_SECONDS, 0.25
     while True:
         try:
             return action()
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError as error:
-            if error.errno not in PASSING:
-                why = error.strerror or str(error)
-                raise UserError(f"{what}: {why}; mend that, or give another store") from error
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if error.errno not in TRANSIENT_ERRORS:
+                reason = error.strerror or str(error)
+                raise UserError(f"{target}: {reason}; fix this or choose another store") from error
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise UserError(
-                    f"{what}: {error.strerror}, for {PATIENCE:.0f} s; nothing that was written "
-                    "before is lost: mend that and run the same command again"
+                    f"{target}: {error.strerror}, still after {RETRY_SECONDS:.0f} s; no written "
+                    "record is lost: fix this and run the same command again"
                 ) from error
-            LOG.warning("%s: %s; trying for another %.0f s", what, error.strerror, left)
-            time.sleep(max(0.0, min(pause, LONGEST, left)))
+            LOG.warning("%s: %s; retrying for %.0f s more", target, error.strerror, remaining)
+            time.sleep(max(0.0, min(pause, MAX_PAUSE, remaining)))
             pause *= 2

@@ -1,110 +1,123 @@
-"""A lock in a bucket: an object with the holder's name, which lasts unless it is renewed.
+"""A lock in a bucket: an object with the name of its owner, which expires unless it is renewed.
 
-The object is created by a put that S3 refuses if there is one, and renewed by puts that S3
-refuses if somebody else has written it since. Age is the difference of two times that S3
-itself tells, so machines' clocks need not agree. A holder that could not renew in time
-stops writing before anyone may take over.
+The owner creates the object with a put that fails if it exists, and renews it with puts that fail
+if another process has written it. The age of the object is computed from times of S3 only, so the
+clocks of the machines need not agree. An owner that could not renew stops writing before the lock
+expires for others.
 """
 
 import json
 import threading
 import time
-from collections.abc import Callable
-from email.utils import parsedate_to_datetime
-from typing import Any
 
 from lmzoo.errors import UserError
-from lmzoo.store.local import Store, in_use_error, process_name
+from lmzoo.store.local import in_use_error, process_name
 from lmzoo.store.retry import LOG, retry
+from lmzoo.store.s3_bucket import Bucket
 
-LASTS = 30.0
-"""Seconds after which a lease that was not renewed is over."""
+EXPIRY = 30.0
+"""Age in seconds at which other processes may take the lock."""
 RENEWALS = 5
-"""How often it is renewed in that time."""
+"""Number of renewals within `EXPIRY`."""
+SAFE = 0.8
+"""Fraction of `EXPIRY` after the last renewal in which the owner still writes."""
 
 
 class S3Lock:
-    """The lease object that `call(method, **given)` reaches."""
+    """A lock on a store.
 
-    def __init__(self, call: Callable[..., Any], where: Store) -> None:
-        self._call, self._where = call, where
-        self._count, self._etag, self._sure = 0, "", 0.0
-        self._ended = threading.Event()
-        self._renewer = threading.Thread(target=self._renew_until_ended, daemon=True)
+    Args:
+        bucket: The bucket of the store.
+        key: Key of the lock object.
+        store: Name of the store, for messages.
+    """
 
-    def taken(self, patience: float) -> "Lease":
-        """This lease, once it is ours.
+    def __init__(self, bucket: Bucket, key: str, store: str) -> None:
+        self._bucket, self._key, self._store = bucket, key, store
+        self._renewals, self._etag, self._renewed_at = 0, "", 0.0
+        self._released = threading.Event()
+        """Set when the lock is closed or lost."""
+        self._renewer = threading.Thread(target=self._renew_until_released, daemon=True)
+
+    def acquire(self, patience: float) -> None:
+        """Take the lock and keep it renewed.
 
         Raises:
-            UserError: another holder kept it for `patience` seconds.
+            UserError: Another process had it for `patience` seconds.
         """
         deadline = time.monotonic() + patience
-        while not retry(self._take, f"{self._where}"):
+        while not retry(self._try_acquire, self._store):
             if time.monotonic() >= deadline:
-                raise in_use_error(self._where, self._holder())
+                raise in_use_error(self._store, self._owner())
             time.sleep(0.5)
         self._renewer.start()
-        return self
 
     def check(self) -> None:
-        """Assure that the lease is still ours.
+        """Check that this process still has the lock.
 
         Raises:
-            UserError: it could not be renewed, so another may go on with the run.
+            UserError: The lock could not be renewed, so another process may have it.
         """
-        if self._ended.is_set() or time.monotonic() - self._sure > LASTS * 0.8:
-            raise UserError(f"{self._where} is no longer held: its lease could not be renewed")
+        if self._released.is_set() or not self._is_safe():
+            raise UserError(
+                f"{self._store}: the lock was lost because it could not be renewed in time; check "
+                "the connection to S3 and run the same command again"
+            )
 
     def close(self) -> None:
-        """Give the lease up."""
-        was_ours = not self._ended.is_set()
-        self._ended.set()
+        """Release the lock."""
+        lost = self._released.is_set()
+        self._released.set()
         if self._renewer.is_alive():
             self._renewer.join()
-        if was_ours and time.monotonic() - self._sure < LASTS * 0.8:
-            self._call("delete_object")
+        if not lost and self._is_safe():
+            try:
+                self._bucket.delete(self._key)
+            except (OSError, UserError) as error:
+                LOG.warning("%s: the lock expires in %g s: %s", self._store, EXPIRY, error)
 
-    def _take(self) -> bool:
-        """Create the lease, or take over one that is over; whether it is ours now."""
+    def _is_safe(self) -> bool:
+        """Return whether the last renewal is recent enough that no other process has the lock."""
+        return time.monotonic() - self._renewed_at <= SAFE * EXPIRY
+
+    def _try_acquire(self) -> bool:
+        """Create the lock object or replace an expired one; return whether that succeeded."""
         try:
             self._put(IfNoneMatch="*")
             return True
         except FileExistsError:
-            found = self._call("get_object")
-        if found is None:
-            return False
-        now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-        if (now - found["LastModified"]).total_seconds() <= LASTS:
-            return False
+            pass
         try:
-            self._put(IfMatch=found["ETag"])
-        except FileExistsError:
+            found = self._bucket.get(self._key)
+            if found.age <= EXPIRY:
+                return False
+            self._put(IfMatch=found.etag)
+        except (FileExistsError, FileNotFoundError):  # another process was faster
             return False
         return True
 
     def _put(self, **condition: str) -> None:
-        """Write the lease; the count makes every put another object."""
-        asked = time.monotonic()
-        self._count += 1
-        body = json.dumps({"holder": process_name(), "renewed": self._count, "began": id(self)})
-        answer = self._call("put_object", Body=body.encode(), **condition)
-        if answer is None:
-            raise FileExistsError(f"{self._where}: its lease is gone")
-        self._etag = answer["ETag"]
-        self._sure = asked
+        """Write the lock object; the counter changes its content, and so its ETag, every time."""
+        started = time.monotonic()
+        self._renewals += 1
+        body = json.dumps({"holder": process_name(), "renewed": self._renewals, "began": id(self)})
+        self._etag = self._bucket.put(self._key, body.encode(), **condition)
+        self._renewed_at = started
 
-    def _renew_until_ended(self) -> None:
-        while not self._ended.wait(LASTS / RENEWALS):
+    def _renew_until_released(self) -> None:
+        while not self._released.wait(EXPIRY / RENEWALS):
             self._renew()
 
     def _renew(self) -> None:
         try:
             self._put(IfMatch=self._etag)
-        except FileExistsError:  # somebody else has it
-            self._ended.set()
+        except (FileExistsError, FileNotFoundError):  # another process took or deleted it
+            self._released.set()
         except (OSError, UserError) as error:
-            LOG.warning("%s: its lease is not renewed: %s", self._where, error)
+            LOG.warning("%s: the lock was not renewed: %s", self._store, error)
 
-    def _holder(self) -> str:
-        found = self._call("get_object")
-        return "" if found is None else json.loads(found["Body"])["holder"]
+    def _owner(self) -> str:
+        try:
+            return json.loads(self._bucket.get(self._key).data)["holder"]
+        except FileNotFoundError:
+            return ""

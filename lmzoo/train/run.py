@@ -19,7 +19,7 @@ from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import CPU
-from lmzoo.store.records import CHECKPOINT, TEST_LOSSES, PREVIOUS, Record, RunFolder
+from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.recipe import Recipe

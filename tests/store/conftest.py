@@ -1,14 +1,15 @@
-"""An S3 server on loopback, and a bucket in it."""
+"""A local S3 server and an empty bucket in it."""
 
 import itertools
 
 import pytest
 
-from lmzoo.store import s3 as bucket_module
+from lmzoo.store import s3, s3_bucket
 
 
 @pytest.fixture(scope="session")
 def s3_server():
+    """Yield the URL of a moto server on loopback."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -18,15 +19,15 @@ def s3_server():
     server.stop()
 
 
-NUMBERS = itertools.count()
+BUCKET_NUMBERS = itertools.count()
 
 
 @pytest.fixture
 def bucket(s3_server, monkeypatch, tmp_path):
-    """The address of an empty bucket; boto3 finds the server by its environment."""
+    """Yield the address of an empty bucket; boto3 finds the server by the environment."""
     import boto3
 
-    fake = {
+    environment = {
         "AWS_ENDPOINT_URL": s3_server,
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
@@ -34,13 +35,13 @@ def bucket(s3_server, monkeypatch, tmp_path):
         "HOME": str(tmp_path),
         "TMPDIR": str(tmp_path),
     }
-    for name, value in fake.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(bucket_module.tempfile, "tempdir", str(tmp_path))
-    bucket_module._client.cache_clear()
-    bucket_module._scratch.cache_clear()
-    name = f"runs-{next(NUMBERS)}"
+    monkeypatch.setattr(s3.tempfile, "tempdir", str(tmp_path))
+    s3_bucket._client.cache_clear()
+    s3._scratch_folder.cache_clear()
+    name = f"runs-{next(BUCKET_NUMBERS)}"
     boto3.client("s3").create_bucket(Bucket=name)
     yield f"s3://{name}"
-    bucket_module._client.cache_clear()
-    bucket_module._scratch.cache_clear()
+    s3_bucket._client.cache_clear()
+    s3._scratch_folder.cache_clear()

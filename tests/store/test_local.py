@@ -1,168 +1,107 @@
-"""A folder that is full, away or half written: nothing is lost, nothing is written by half."""
+"""A folder that is full, forbidden or damaged loses nothing and has no incomplete files."""
 
-import errno
 import fcntl
-import logging
 import os
 import subprocess
 import sys
 
 import pytest
 
-from drills.faults import fill, small_disk
 from lmzoo.errors import UserError
-from lmzoo.store import retry as persist
+from lmzoo.store import retry as retry_module
 from lmzoo.store.local import Store
+from tests.store.small_disk import fill_disk, small_disk
 
 
 @pytest.fixture
-def here(tmp_path):
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-@pytest.fixture
-def pauses(monkeypatch):
-    """Time goes by only in pauses."""
-    now, slept = [0.0], []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(persist.time, "sleep", sleep)
-    monkeypatch.setattr(persist.time, "monotonic", lambda: now[0])
-    return slept
-
-
-def failing(times, number):
-    """An action that fails so many times with this error, and then returns how often it ran."""
-    calls = []
-
-    def action():
-        calls.append(1)
-        if len(calls) <= times:
-            raise OSError(number, os.strerror(number))
-        return len(calls)
-
-    return action
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ESTALE])
-def test_a_store_that_comes_back_is_waited_for_and_the_log_says_so(pauses, caplog, number):
-    with caplog.at_level(logging.WARNING, "lmzoo.store"):
-        assert persist.retry(failing(4, number), "runs/x") == 5
-    assert pauses == sorted(pauses)
-    assert len(caplog.messages) == 4
-    assert all(f"runs/x: {os.strerror(number)}" in text for text in caplog.messages)
-
-
-def test_a_store_that_stays_away_ends_in_one_line(pauses):
-    with pytest.raises(UserError, match=r"runs/x: No space left on device, for 60 s") as caught:
-        persist.retry(failing(10**9, errno.ENOSPC), "runs/x")
-    assert "\n" not in str(caught.value)
-    assert sum(pauses) == pytest.approx(persist.PATIENCE)
-
-
-@pytest.mark.parametrize("number", [errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM])
-def test_what_does_not_pass_ends_at_once_in_one_line(pauses, number):
-    with pytest.raises(UserError, match=rf"^runs/x: {os.strerror(number)}; .* another store$"):
-        persist.retry(failing(1, number), "runs/x")
-    assert not pauses
-
-
-@pytest.mark.parametrize("number", [errno.EEXIST, errno.ENOENT])
-def test_whether_a_file_is_there_is_an_answer(pauses, number):
-    with pytest.raises(OSError, match=os.strerror(number)) as answer:
-        persist.retry(failing(1, number), "runs/x")
-    assert answer.value.errno == number
-    assert not pauses
-
-
 @pytest.mark.parametrize(
-    "ask",
+    "operation",
     [
-        lambda place: place.read("state"),
-        lambda place: place.write("state", b""),
-        lambda place: place.append("lines", "one"),
-        lambda place: place.delete("state"),
-        lambda place: place.lock(".lock"),
+        lambda store: store.read("state"),
+        lambda store: store.write("state", b""),
+        lambda store: store.append("lines", "one"),
+        lambda store: store.delete("state"),
+        lambda store: store.lock(".lock"),
     ],
 )
-def test_a_store_below_a_file_is_refused_in_one_line(tmp_path, ask):
+def test_store_below_a_file_is_refused_in_one_line(tmp_path, operation):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/x.*: Not a directory; mend that"):
-        ask(Store(tmp_path / "file" / "x"))
+    with pytest.raises(UserError, match=r"file/x.*: Not a directory; fix this"):
+        operation(Store(tmp_path / "file" / "x"))
 
 
-def test_a_store_of_another_account_is_refused_in_one_line(tmp_path):
-    """As another account, since nothing is forbidden to root."""
+def test_store_of_another_account_is_refused_in_one_line(tmp_path):
+    """Run as another account, because root may read everything."""
     code = (
         "import os, sys; from pathlib import Path; from lmzoo.store.local import Store\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "Store(Path(sys.argv[1])).lock('.driver')"
     )
     if os.getuid():
-        pytest.skip("only root can become another account")
-    (tmp_path / "mine").mkdir(mode=0o700)
-    where = str(tmp_path / "mine" / "store")
-    done = subprocess.run([sys.executable, "-c", code, where], capture_output=True, text=True)
+        pytest.skip("only root can change its account")
+    (tmp_path / "private").mkdir(mode=0o700)
+    path = str(tmp_path / "private" / "store")
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].endswith(
-        "store: Permission denied; mend that, or give another store"
+        "store: Permission denied; fix this or choose another store"
     )
     assert "UserError" in done.stderr
 
 
-def test_a_replaced_file_is_kept_as_the_one_before(here):
+def test_write_keeps_the_replaced_file_as_backup(store):
     for text in (b"one", b"two", b"three"):
-        here.write("state", text, keep="before")
-    assert (here.read("state"), here.read("before")) == (b"three", b"two")
-    here.delete("state", "before", "never")
-    assert (here.read("state"), here.read("before")) == (None, None)
+        store.write("state", text, backup="before")
+    assert (store.read("state"), store.read("before")) == (b"three", b"two")
+    store.delete("state", "before", "never")
+    assert (store.read("state"), store.read("before")) == (None, None)
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"epoch": 3', b"x" * 70_000])
-def test_an_append_cuts_off_what_a_killed_writer_left(here, torn):
-    here.append("lines", "one")
-    with (here.path / "lines").open("ab") as file:
+def test_append_removes_an_incomplete_last_line(store, torn):
+    store.append("lines", "one")
+    with (store.path / "lines").open("ab") as file:
         file.write(torn)
-    here.append("lines", "two")
-    assert here.read("lines") == b"one\ntwo\n"
+    store.append("lines", "two")
+    assert store.read("lines") == b"one\ntwo\n"
 
 
-def test_an_append_cuts_off_a_torn_first_line(here):
-    here.path.mkdir()
-    (here.path / "lines").write_bytes(b"{torn")
-    here.append("lines", "one")
-    assert here.read("lines") == b"one\n"
+def test_append_removes_an_incomplete_first_line(store):
+    store.path.mkdir()
+    (store.path / "lines").write_bytes(b"{torn")
+    store.append("lines", "one")
+    assert store.read("lines") == b"one\n"
 
 
-def test_a_disk_that_is_full_damages_nothing_and_goes_on_when_there_is_space(disk):
-    here = Store(disk)
-    here.write("state", b"s" * 100_000)
-    here.append("lines", "first")
+def test_full_disk_damages_nothing_and_writing_continues_when_there_is_space(disk):
+    store = Store(disk)
+    store.write("state", b"s" * 100_000)
+    store.append("lines", "first")
     filler = disk / "filler"
-    fill(filler)
+    fill_disk(filler)
 
-    waited = []
+    pauses = []
 
-    def tidy(*_):
-        """What the store looks like while it waits; then somebody makes room."""
+    def check_and_free_space(*_):
         assert {p.name for p in disk.iterdir()} - {"filler"} == {"state", "lines"}
-        assert here.read("state") == b"s" * 100_000
-        assert here.read("lines") == b"first\n"
+        assert store.read("state") == b"s" * 100_000
+        assert store.read("lines") == b"first\n"
         filler.unlink()
-        waited.append(1)
+        pauses.append(1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persist.time, "sleep", tidy)
-        here.write("state", b"t" * 100_000)
-    assert waited == [1]
-    fill(filler)
+        patch.setattr(retry_module.time, "sleep", check_and_free_space)
+        store.write("state", b"t" * 100_000)
+    assert pauses == [1]
+    fill_disk(filler)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persist.time, "sleep", lambda _: filler.unlink())
-        here.append("lines", "x" * 50_000)
-    assert here.read("state") == b"t" * 100_000
-    assert here.read("lines") == b"first\n" + b"x" * 50_000 + b"\n"
+        patch.setattr(retry_module.time, "sleep", lambda _: filler.unlink())
+        store.append("lines", "x" * 50_000)
+    assert store.read("state") == b"t" * 100_000
+    assert store.read("lines") == b"first\n" + b"x" * 50_000 + b"\n"
 
 
 @pytest.fixture
@@ -174,37 +113,37 @@ def disk(tmp_path):
         pytest.skip(f"{error}; the test needs root")
 
 
-def test_a_holder_that_is_killed_lets_go_and_one_that_lives_is_named(here):
+def test_lock_names_its_owner_and_is_released_when_the_owner_is_killed(store):
     code = (
         "import sys, time; from pathlib import Path; from lmzoo.store.local import Store\n"
-        "held = Store(Path(sys.argv[1])).lock('.lock'); print('held', flush=True); time.sleep(60)"
+        "lock = Store(Path(sys.argv[1])).lock('.lock'); print('locked', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(here.path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
+    assert process.stdout.readline() == "locked\n"
     with pytest.raises(UserError, match=rf"is in use by process {process.pid} on \S+; wait"):
-        here.lock(".lock")
+        store.lock(".lock")
     process.kill()
     process.communicate()
-    here.lock(".lock", patience=5.0).close()
+    store.lock(".lock", patience=5.0).close()
 
 
-def test_who_was_forgotten_while_it_stood_still_does_not_write(here, monkeypatch):
-    """A file server has taken the lock back, and given it to a process elsewhere."""
-    lock = here.lock(".lock")
-    here.append("records", "one")
+def test_process_that_lost_its_lock_does_not_write(store, monkeypatch):
+    """A file server released the lock and another process took it."""
+    lock = store.lock(".lock")
+    store.append("records", "one")
     fcntl.flock(lock, fcntl.LOCK_UN)
-    other = Store(here.path)
+    other = Store(store.path)
     monkeypatch.setattr("lmzoo.store.local.process_name", lambda: "process 7 on elsewhere")
-    held = other.lock(".lock")
+    other_lock = other.lock(".lock")
     other.append("records", "two")
-    for write in (lambda: here.append("records", "three"), lambda: here.write("state", b"")):
-        with pytest.raises(UserError, match="no longer held: process 7 on elsewhere has its lock"):
+    for write in (lambda: store.append("records", "three"), lambda: store.write("state", b"")):
+        with pytest.raises(UserError, match="locked by another process, process 7 on elsewhere"):
             write()
     other.append("records", "four")
-    assert here.read("records") == b"one\ntwo\nfour\n"
-    assert here.read("state") is None
-    held.close()
+    assert store.read("records") == b"one\ntwo\nfour\n"
+    assert store.read("state") is None
+    other_lock.close()
     lock.close()

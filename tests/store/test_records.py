@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import (
-    DECISIVE,
+    IDENTITY_FIELDS,
     RECORDS,
     STATUSES,
     RunFolder,
@@ -25,9 +25,9 @@ from lmzoo.store.records import (
 )
 from tests.tiny import quick
 
-RUN = {key: 1 for key in DECISIVE}
+RUN = {key: 1 for key in IDENTITY_FIELDS}
 
-values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
+json_values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
 
 
 @pytest.fixture
@@ -37,84 +37,84 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_identity_is_decided_by_exactly_the_decisive_parts() -> None:
-    one = run_identity(RUN)
-    assert len(one) == 12
-    assert all(run_identity({**RUN, key: 2}) != one for key in DECISIVE)
-    assert run_identity({**RUN, "label": "tuned", "epochs": 30}) == one
-    assert run_identity(dict(reversed(RUN.items()))) == one
+def test_identity_depends_on_exactly_the_identity_fields() -> None:
+    identity = run_identity(RUN)
+    assert len(identity) == 12
+    assert all(run_identity({**RUN, key: 2}) != identity for key in IDENTITY_FIELDS)
+    assert run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
+    assert run_identity(dict(reversed(RUN.items()))) == identity
 
 
-def test_identity_does_not_know_the_order_of_fields() -> None:
+def test_identity_does_not_depend_on_the_order_of_fields() -> None:
     fields: dict[str, Any] = {"width": 8, "cell": {"name": "mgu", "cuts": [0, 2]}}
-    turned = {"cell": {"cuts": [0, 2], "name": "mgu"}, "width": 8}
-    assert run_identity({**RUN, "model": fields}) == run_identity({**RUN, "model": turned})
+    reordered = {"cell": {"cuts": [0, 2], "name": "mgu"}, "width": 8}
+    assert run_identity({**RUN, "model": fields}) == run_identity({**RUN, "model": reordered})
     fields["cell"]["cuts"] = [2, 0]
-    assert run_identity({**RUN, "model": fields}) != run_identity({**RUN, "model": turned})
+    assert run_identity({**RUN, "model": fields}) != run_identity({**RUN, "model": reordered})
 
 
-def test_identity_needs_every_decisive_part_and_no_nan() -> None:
+def test_identity_requires_every_field_and_no_nan() -> None:
     with pytest.raises(KeyError):
-        run_identity({key: 1 for key in DECISIVE[1:]})
+        run_identity({key: 1 for key in IDENTITY_FIELDS[1:]})
     with pytest.raises(ValueError, match="JSON"):
         run_identity({**RUN, "recipe": {"lr": math.nan}})
 
 
-def test_a_folder_keeps_its_first_config(folder: RunFolder) -> None:
+def test_folder_keeps_its_first_config(folder: RunFolder) -> None:
     folder.create({**RUN, "seed": 2})
     assert folder.config == RUN
 
 
 @settings(quick, max_examples=8)
-@given(st.lists(st.dictionaries(st.text(), values, max_size=3), max_size=4))
-def test_what_is_appended_is_read_back(given_records: list[dict]) -> None:
+@given(st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=4))
+def test_appended_records_are_read_back(contents: list[dict]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name))
-        written = [{**record, "event": "e", "epoch": i} for i, record in enumerate(given_records)]
-        for record in written:
+        records = [{**content, "event": "e", "epoch": i} for i, content in enumerate(contents)]
+        for record in records:
             folder.append(record)
         expected = [
-            {key: replace_non_finite(value) for key, value in record.items()} for record in written
+            {key: replace_non_finite(value) for key, value in record.items()} for record in records
         ]
         assert folder.records() == expected
 
 
-def test_numbers_that_are_none_become_null(folder: RunFolder) -> None:
+def test_non_finite_numbers_become_null(folder: RunFolder) -> None:
     folder.append({"event": "epoch", "epoch": 1, "loss": math.nan, "other": -math.inf})
     line = (folder.path / RECORDS).read_text()
     assert json.loads(line) == {"event": "epoch", "epoch": 1, "loss": None, "other": None}
 
 
-def test_the_last_of_equal_events_counts(folder: RunFolder) -> None:
+def test_last_of_equal_events_counts(folder: RunFolder) -> None:
     for loss in (3, 2):
         folder.append({"event": "epoch", "epoch": 1, "loss": loss})
     folder.append({"event": "test", "epoch": 1, "loss": 9})
     assert [record["loss"] for record in folder.records()] == [2, 9]
 
 
-@pytest.mark.parametrize("kept", range(1, 40))
-def test_a_line_torn_anywhere_is_no_record_and_is_mended(folder: RunFolder, kept: int) -> None:
-    whole = {"event": "epoch", "epoch": 1, "text": "ä"}
-    folder.append(whole)
+@pytest.mark.parametrize("length", range(1, 40))
+def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder, length: int) -> None:
+    complete = {"event": "epoch", "epoch": 1, "text": "ä"}
+    folder.append(complete)
     path = folder.path / RECORDS
     line = path.read_bytes()
-    torn = line.replace(b"1", b"2")[:kept].rstrip(b"\n}")
+    torn = line.replace(b"1", b"2")[:length].rstrip(b"\n}")
     path.write_bytes(line + torn)
-    assert folder.records() == [whole]
+    assert folder.records() == [complete]
     folder.append({"event": "epoch", "epoch": 3})
     assert [record["epoch"] for record in folder.records()] == [1, 3]
     assert path.read_bytes().startswith(line + b'{"event"')
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{torn", b"[1]", b"\xff\xfe"])
-def test_a_damaged_config_is_none_and_is_written_anew(folder: RunFolder, damaged: bytes) -> None:
+def test_damaged_config_is_none_and_is_written_again(folder: RunFolder, damaged: bytes) -> None:
     (folder.path / "config.json").write_bytes(damaged)
     assert folder.config is None
     folder.create(RUN)
     assert folder.config == RUN
 
 
-def test_a_value_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_write_json_replaces_the_file_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "value.json"
     write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="JSON"):
@@ -124,24 +124,24 @@ def test_a_value_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"{]", b"\xff"])
-def test_no_file_and_no_json_are_none(tmp_path: Path, content: bytes | None) -> None:
+def test_missing_file_and_invalid_json_are_none(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "value.json"
     if content is not None:
         path.write_bytes(content)
     assert read_json(path) is None
 
 
-def owed(status: str, epoch: int, budget: int) -> bool:
+def is_training_pending(status: str, epoch: int, budget: int) -> bool:
     return find_end([{"event": "end", "status": status, "epoch": epoch}], budget) is None
 
 
 @pytest.mark.parametrize(("done", "budget"), list(itertools.product((1, 5, 9), repeat=2)))
-def test_what_is_still_owed(done: int, budget: int) -> None:
+def test_only_short_and_failed_runs_are_pending(done: int, budget: int) -> None:
     assert set(STATUSES) == {"finished", "pruned", "diverged", "failed"}
-    assert owed("finished", done, budget) == (done < budget)
-    assert not owed("pruned", done, budget)
-    assert not owed("diverged", done, budget)
-    assert owed("failed", done, budget)
+    assert is_training_pending("finished", done, budget) == (done < budget)
+    assert not is_training_pending("pruned", done, budget)
+    assert not is_training_pending("diverged", done, budget)
+    assert is_training_pending("failed", done, budget)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_is_still_owed(done: int, budget: int) -> None:
         ("diverged", 6, 5, "finished"),
     ],
 )
-def test_what_happened_behind_the_budget_is_no_part_of_it(status, epoch, budget, counts_as) -> None:
+def test_epochs_beyond_the_budget_do_not_count(status, epoch, budget, counts_as) -> None:
     before = {"event": "end", "status": "finished", "epoch": 2}
     end = find_end([before, {"event": "end", "status": status, "epoch": epoch}], budget)
     assert end is not None
@@ -173,7 +173,7 @@ def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
     return records
 
 
-def test_a_test_is_owed_at_the_budget_itself() -> None:
+def test_test_is_pending_at_the_budget_itself() -> None:
     assert records_pending(_trained(5), 5, test=True)
     assert not records_pending(_trained(5, 5), 5, test=True)
     assert not records_pending(_trained(9, 5, 9), 5, test=True)
@@ -183,7 +183,7 @@ def test_a_test_is_owed_at_the_budget_itself() -> None:
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", None])
-def test_a_test_that_was_passed_by_cannot_be_made_up(status: str | None) -> None:
+def test_missed_test_is_refused(status: str | None) -> None:
     records = _trained(9)
     if status:
         records.append({"event": "end", "epoch": 9, "status": status})
@@ -195,7 +195,7 @@ def test_a_test_that_was_passed_by_cannot_be_made_up(status: str | None) -> None
     assert not records_pending([*_trained(4), diverged_before], 5, test=True)
 
 
-def test_a_failure_that_was_overcome_does_not_count() -> None:
+def test_failure_before_a_finish_does_not_count() -> None:
     ends = [
         {"event": "end", "status": status, "epoch": epoch}
         for status, epoch in [("failed", 2), ("finished", 5)]
@@ -206,7 +206,7 @@ def test_a_failure_that_was_overcome_does_not_count() -> None:
     assert find_end([], 0) is None
 
 
-def test_epochs_are_in_order_and_only_epochs() -> None:
+def test_epoch_records_are_sorted_and_exclude_other_events() -> None:
     records: list[dict[str, Any]] = [{"event": "epoch", "epoch": e} for e in (3, 1, 2)]
     records.append({"event": "test", "epoch": 0})
     assert [record["epoch"] for record in epoch_records(records)] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""A bucket is a place like any folder, and its lease a lock like any other."""
+"""A store in a bucket behaves like one in a folder."""
 
 import stat
 import subprocess
@@ -9,182 +9,113 @@ from pathlib import Path
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.store import retry as persist
-from lmzoo.store import s3 as bucket_module
-from lmzoo.store import s3_lock as lease
-from lmzoo.store.local import Store
+from lmzoo.store import retry as retry_module
+from lmzoo.store import s3_bucket
 from lmzoo.store.open import open_store
-from tests.sweep.processes import wait_until
+from lmzoo.store.s3 import S3Store
 
-# moto's own server leaves sockets to the garbage collector
+# moto's server does not close its sockets
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 @pytest.fixture
-def there(bucket):
+def store(bucket):
     return open_store(f"{bucket}/a/b")
 
 
-def test_an_address_survives_what_paths_do_to_it(bucket):
-    by_path = open_store(Path(f"{bucket}/a") / "b")
-    assert str(by_path) == f"{bucket}/a/b" == by_path.address
-    assert type(open_store("runs/a")) is Store
+def fail(*_, **__):
+    raise OSError("away")
 
 
-def test_what_is_written_is_read_elsewhere_and_the_one_before_is_kept(there):
-    assert there.read("state") is None
+def test_files_are_read_by_another_process_and_replaced_ones_are_kept_as_backup(store):
+    assert store.read("state") is None
     for text in (b"one", b"two"):
-        there.write("state", text, keep="before")
-    there.append("lines", "first")
-    there.append("lines", "second")
-    elsewhere = open_store(str(there))
-    assert (elsewhere.read("state"), elsewhere.read("before")) == (b"two", b"one")
-    assert elsewhere.read("lines") == b"first\nsecond\n"
-    there.delete("state", "before", "never")
-    assert elsewhere.read("state") is None
+        store.write("state", text, backup="before")
+    store.append("lines", "first")
+    store.append("lines", "second")
+    other = open_store(str(store))
+    assert (other.read("state"), other.read("before")) == (b"two", b"one")
+    assert other.read("lines") == b"first\nsecond\n"
+    store.delete("state", "before", "never")
+    assert other.read("state") is None
 
 
-def test_what_is_fetched_is_what_was_asked_for_from_all_below(there, monkeypatch):
+def test_local_copy_has_the_named_files_of_all_subfolders(store):
     for i in range(3):
-        (there / f"run{i}").write("config.json", b"c%d" % i)
-        (there / f"run{i}").write("checkpoint.pt", b"heavy")
-    there.write("study.json", b"s")
-    (open_store(f"{there}c")).write("config.json", b"another prefix that begins alike")
-    found = there.local_copy(["config.json", "study.json"])
-    names = {str(p.relative_to(found)): p.read_bytes() for p in found.rglob("*") if p.is_file()}
-    assert names == {
+        (store / f"run{i}").write("config.json", b"c%d" % i)
+        (store / f"run{i}").write("checkpoint.pt", b"heavy")
+    store.write("study.json", b"s")
+    (open_store(f"{store}c")).write("config.json", b"a longer prefix with the same start")
+    folder = store.local_copy(["config.json", "study.json"])
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert files == {
         "run0/config.json": b"c0", "run1/config.json": b"c1", "run2/config.json": b"c2",
         "study.json": b"s",
     }  # fmt: skip
 
 
-def test_a_second_holder_is_refused_with_the_first_ones_name(there):
-    held = there.lock(".driver")
-    with pytest.raises(UserError, match=r"a/b is in use by process \d+ on \S+; wait"):
-        open_store(str(there)).lock(".driver")
-    held.close()
-    open_store(str(there)).lock(".driver").close()
-
-
-def test_of_many_who_want_it_one_gets_it(there):
-    got, refused = [], []
-
-    def want():
-        try:
-            got.append(open_store(str(there)).lock(".lock"))
-        except UserError:
-            refused.append(1)
-
-    crowd = [threading.Thread(target=want) for _ in range(6)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join()
-    assert (len(got), len(refused)) == (1, 5)
-    got[0].close()
-
-
-def test_a_lease_is_renewed_while_it_is_held(there, monkeypatch):
-    monkeypatch.setattr(lease, "LASTS", 1.0)
-    held = there.lock(".lock")
-    wait_until(lambda: held._count >= 4)
-    held.close()
-    assert there.read(".lock") is None
-
-
-def test_a_lease_that_was_taken_over_ends_the_writing_of_the_first(there, monkeypatch):
-    first, second = open_store(str(there)), open_store(str(there))
-    held = first.lock(".lock")
-    first.write("state", b"first")
-    with monkeypatch.context() as patch:
-        patch.setattr(lease, "LASTS", -1.0)  # whatever its age, it is over
-        taken = second.lock(".lock")
-    held._renew()
-    with pytest.raises(UserError, match="no longer held: its lease could not be renewed"):
-        first.write("state", b"too late")
-    with pytest.raises(UserError, match="no longer held"):
-        first.append("lines", "too late")
-    held.close()  # does not take the other's
-    second.write("state", b"second")
-    assert there.read("state") == b"second"
-    with pytest.raises(UserError, match="in use"):
-        there.lock(".lock")
-    taken.close()
-
-
-def test_a_holder_that_cannot_renew_stops_writing_before_another_may_take_over(there, monkeypatch):
-    held = there.lock(".lock")
-    monkeypatch.setattr(held, "_call", lambda *_, **__: (_ for _ in ()).throw(OSError("cut off")))
-    held._renew()
-    there.write("state", b"in time")
-    held._sure -= 0.85 * lease.LASTS
-    with pytest.raises(UserError, match="no longer held"):
-        there.write("state", b"too late")
-    held.close()
-
-
-def test_errors_name_the_place_and_the_cause(bucket, monkeypatch):
-    with pytest.raises(UserError, match="names no bucket"):
-        open_store("s3://")
+def test_errors_name_the_store_and_the_cause(bucket, monkeypatch):
     with pytest.raises(UserError, match=r"s3://no-such-bucket/x/a: S3 refuses .*NoSuchBucket"):
         open_store("s3://no-such-bucket/x").write("a", b"")
-    monkeypatch.setattr(persist, "PATIENCE", 0.1)
+    monkeypatch.setattr(retry_module, "RETRY_SECONDS", 0.1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    bucket_module._client.cache_clear()
-    with pytest.raises(UserError, match="S3 does not answer"):
-        open_store(f"{bucket}/x").read("a")
+    s3_bucket._client.cache_clear()
+    for operation in (lambda s: s.read("a"), lambda s: s.delete("a"), lambda s: s.names()):
+        with pytest.raises(UserError, match="S3 does not answer"):
+            operation(open_store(f"{bucket}/x"))
 
 
-def test_the_scratch_folder_is_of_this_process_alone(there, tmp_path):
-    assert there.path.is_relative_to(tmp_path)
-    own = there.path.parents[2]
-    assert own.parent == tmp_path
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    assert open_store(str(there)).path == there.path, "a run is opened again in the same process"
+def test_scratch_folder_belongs_to_one_process(store, tmp_path):
+    assert store.path.is_relative_to(tmp_path)
+    folder = store.path.parents[2]
+    assert folder.parent == tmp_path
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert open_store(str(store)).path == store.path, "a run is opened again in the same process"
     code = (
-        "import os, sys; from lmzoo.store.open import place\n"
-        "mine = place(sys.argv[1]).path.parents[2]; child = os.fork()\n"
-        "if not child: print(place(sys.argv[1]).path.parents[2]); sys.exit()\n"
-        "os.waitpid(child, 0); print(mine); print(mine.exists())"
+        "import os, sys; from lmzoo.store.open import open_store\n"
+        "def folder(): return open_store(sys.argv[1]).path.parents[2]\n"
+        "parent = folder(); child = os.fork()\n"
+        "if not child: print(folder()); sys.exit()\n"
+        "os.waitpid(child, 0); print(parent); print(parent.exists())"
     )
-    asked = [sys.executable, "-c", code, str(there)]
-    out = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-    forked, mine, outlived_its_child = out
-    assert len({forked, mine, str(own)}) == 3
-    assert outlived_its_child == "True"
-    assert not Path(mine).exists()
-    assert not Path(forked).exists()
-    assert own.exists()
+    command = [sys.executable, "-c", code, str(store)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    child, parent, exists_after_child = out
+    assert len({child, parent, str(folder)}) == 3
+    assert exists_after_child == "True"
+    assert not Path(parent).exists()
+    assert not Path(child).exists()
+    assert folder.exists()
 
 
-def test_what_is_shared_is_put_there_and_away_here(there, monkeypatch):
-    there.path.mkdir(parents=True)
-    (there.path / "events.1").write_bytes(b"curve")
+def test_publish_moves_files_from_the_scratch_folder_to_the_bucket(store, monkeypatch):
+    store.path.mkdir(parents=True)
+    (store.path / "events.1").write_bytes(b"curve")
     with monkeypatch.context() as patch:
-        patch.setattr(there, "_call", lambda *_, **__: (_ for _ in ()).throw(OSError("away")))
-        there.publish("events.*")
-    assert (there.path / "events.1").exists()
-    there.publish("events.*")
-    assert there.read("events.1") == b"curve"
-    assert not list(there.path.iterdir())
+        patch.setattr(store.bucket, "put", fail)
+        store.publish("events.*")
+    assert (store.path / "events.1").exists()
+    store.publish("events.*")
+    assert store.read("events.1") == b"curve"
+    assert not list(store.path.iterdir())
 
 
-def test_what_is_recalled_is_read_at_once_and_given_once(there, monkeypatch):
+def test_prefetch_reads_in_parallel_and_its_result_is_returned_once(store, monkeypatch):
     for i in range(4):
-        (there / f"run{i}").write("records", b"old%d\n" % i)
-    met, read = threading.Barrier(4, timeout=60), bucket_module.S3Store._read
+        (store / f"run{i}").write("records", b"old%d\n" % i)
+    barrier, read = threading.Barrier(4, timeout=60), S3Store._read
 
-    def together(self, name):
-        met.wait()
+    def read_together(self, name):
+        barrier.wait()
         return read(self, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bucket_module.S3Store, "_read", together)
-        there.prefetch("records")
-    elsewhere = open_store(str(there))
-    (elsewhere / "run0").write("records", b"new")
-    assert (there / "run0").read("records") == b"old0\n", "it was not recalled"
-    assert (there / "run0").read("records") == b"new"
-    (there / "run1").append("records", "more")
-    assert (there / "run1").read("records") == b"old1\nmore\n"
-    assert (there / "run9").read("records") is None
+        patch.setattr(S3Store, "_read", read_together)
+        store.prefetch("records")
+    other = open_store(str(store))
+    (other / "run0").write("records", b"new")
+    assert (store / "run0").read("records") == b"old0\n", "it was not prefetched"
+    assert (store / "run0").read("records") == b"new"
+    (store / "run1").append("records", "more")
+    assert (store / "run1").read("records") == b"old1\nmore\n"
+    assert (store / "run9").read("records") is None

@@ -218,14 +218,14 @@ def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
         tested[budget] = run.test()
     run.close()
     for record in (r for r in folder.records() if r["event"] == "test"):
-        saved = np.load(folder.losses(record["epoch"]))
+        saved = np.load(folder.losses_path(record["epoch"]))
         assert saved.dtype == np.float32
         assert saved.shape == (2, len(corpus.test))
         nll, tokens = saved.astype(np.float64)
         assert np.allclose(nll, tested[record["epoch"]].nll.numpy(), rtol=1e-6)
         assert np.isclose(nll.sum() / tokens.sum(), record["token"], rtol=1e-6)
         assert np.isclose((nll / tokens).mean(), record["sentence"], rtol=1e-6)
-    assert not np.allclose(np.load(folder.losses(1))[0], np.load(folder.losses(3))[0])
+    assert not np.allclose(np.load(folder.losses_path(1))[0], np.load(folder.losses_path(3))[0])
     assert not list(folder.path.glob(".test*"))
 
 

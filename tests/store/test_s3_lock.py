@@ -1,0 +1,89 @@
+"""The lock of a bucket has one owner, who stops writing before another process may take it."""
+
+import threading
+
+import pytest
+
+from lmzoo.errors import UserError
+from lmzoo.store import s3_lock
+from lmzoo.store.open import open_store
+from tests.sweep.processes import wait_until
+
+# moto's server does not close its sockets
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def store(bucket):
+    return open_store(f"{bucket}/a/b")
+
+
+def fail(*_, **__):
+    raise OSError("away")
+
+
+def test_second_process_is_refused_with_the_name_of_the_owner(store):
+    lock = store.lock(".driver")
+    with pytest.raises(UserError, match=r"a/b is in use by process \d+ on \S+; wait"):
+        open_store(str(store)).lock(".driver")
+    lock.close()
+    open_store(str(store)).lock(".driver").close()
+
+
+def test_one_of_many_gets_the_lock(store):
+    locks, refused = [], []
+
+    def acquire():
+        try:
+            locks.append(open_store(str(store)).lock(".lock"))
+        except UserError:
+            refused.append(1)
+
+    threads = [threading.Thread(target=acquire) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(locks), len(refused)) == (1, 5)
+    locks[0].close()
+
+
+def test_lock_is_renewed_until_it_is_closed(store, monkeypatch):
+    monkeypatch.setattr(s3_lock, "EXPIRY", 1.0)
+    lock = store.lock(".lock")
+    wait_until(lambda: lock._renewals >= 4)
+    lock.close()
+    assert store.read(".lock") is None
+
+
+def test_owner_stops_writing_when_another_process_takes_the_expired_lock(store, monkeypatch):
+    first, second = open_store(str(store)), open_store(str(store))
+    first_lock = first.lock(".lock")
+    first.write("state", b"first")
+    with monkeypatch.context() as patch:
+        patch.setattr(s3_lock, "EXPIRY", -1.0)  # every lock is expired
+        second_lock = second.lock(".lock")
+    first_lock._renew()
+    with pytest.raises(UserError, match="the lock was lost"):
+        first.write("state", b"too late")
+    with pytest.raises(UserError, match="the lock was lost"):
+        first.append("lines", "too late")
+    first_lock.close()  # does not release the lock of the second
+    second.write("state", b"second")
+    assert store.read("state") == b"second"
+    with pytest.raises(UserError, match="in use"):
+        store.lock(".lock")
+    second_lock.close()
+
+
+def test_owner_that_cannot_renew_stops_writing_before_the_lock_expires(store, monkeypatch):
+    lock = store.lock(".lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(lock._bucket, "put", fail)
+        lock._renew()
+    store.write("state", b"in time")
+    lock._renewed_at -= 0.85 * s3_lock.EXPIRY
+    with pytest.raises(UserError, match="the lock was lost"):
+        store.write("state", b"too late")
+    lock.close()
+    assert store.read(".lock"), "the lock may belong to another process"
