@@ -1,52 +1,72 @@
 # Two commands do everything on a fresh machine: `make sweep` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+SWEEP := .venv/.sweep
+ALL := .venv/.all
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: sweep test check drill drill-faults format clean bench bench-gpu
+.PHONY: sweep test check docs lock drill drill-faults format clean bench bench-gpu
 
-# The main sweep on the embedded corpus; run again, it does only what is new.
-sweep: $(READY)
+# The main sweep on the embedded corpus. Run again, it trains only what is new.
+sweep: $(SWEEP)
 	$(BIN)/python sweeps/gru_ablation.py
 
-test: $(READY)
+test: $(ALL)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
-check: $(READY)
+check: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/codespell lmzoo sweeps analysis tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell lmzoo sweeps analysis tests tools docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/mkdocs build --quiet --strict
 
-# A cluster of real hosts on this machine, and what may befall it: needs root (docs/cluster.md).
-drill: $(READY)
+# The documentation, readable without a server or a network: open site/index.html.
+docs: $(ALL)
+	$(BIN)/mkdocs build --strict
+
+# Renew the pins of every distribution that an installation brings.
+lock: $(ALL)
+	$(BIN)/python tools/lock.py
+
+# Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
+drill: $(ALL)
 	$(BIN)/python -m pytest drills/test_sweep.py drills/test_strangers.py -x -v -o addopts="" --timeout 7200
 
-# Thirty seeded faults over one sweep; every record must come out as if undisturbed (docs/robustness.md).
-drill-faults: $(READY)
+# One sweep under thirty random faults: every record must equal that of an undisturbed sweep.
+drill-faults: $(ALL)
 	$(BIN)/python -m pytest drills/test_faults.py -x -s -o addopts="" --timeout 14400
 
-# Ratios beside named rivals, one thread; JSON to runs/bench, tables to docs/performance.md.
-bench: $(READY)
+# Ratios beside named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
+bench: $(ALL)
 	for name in scan fuse mixture words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py
 
-# On a machine with a GPU, torch and what this package itself needs: no Ray, no .venv (docs/performance.md).
+# On a machine with a GPU; needs torch and this package's own dependencies, no Ray and no .venv.
 bench-gpu:
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/publish.py
 
-format: $(READY)
+format: $(ALL)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(READY): pyproject.toml constraints.txt
-	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all]"
-	touch $(READY)
+.venv/.made:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# What a sweep and its tables need.
+$(SWEEP): .venv/.made pyproject.toml constraints.txt
+	$(INSTALL) setuptools
+	$(INSTALL) --no-build-isolation -e ".[sweeps,analysis,figures]"
+	touch $@
+
+# The rest: tests, checks, documentation, clusters.
+$(ALL): $(SWEEP)
+	$(INSTALL) --no-build-isolation -e ".[all]"
+	touch $@
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv runs site .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,46 @@
+"""Every page with code runs as it is printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks, run_page
+
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+SLOW = {"cluster.md"}
+"""Pages that start a Ray cluster for the whole machine."""
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in SLOW else [], id=page.name)
+        for page in TUTORIALS
+    ],
+)
+def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
+    assert any(True for _ in blocks(page))
+    run_page(page, tmp_path)
+
+
+def test_the_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
+    first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\n{first.code}```\n")
+    printed = run_page(page, tmp_path)
+    assert re.search(r"^3 \d\.\d+$", printed, re.MULTILINE)
+    assert "nats per token" in printed
+
+
+def test_a_failing_block_fails_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\ntrue\n```\n\n```sh\nfalse\ntrue\n```\n")
+    with pytest.raises(AssertionError, match="false"):
+        run_page(page, tmp_path)
+
+
+def test_the_readme_fits_on_three_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150

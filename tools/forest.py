@@ -1,0 +1,88 @@
+"""Draw the forest plots of the results pages from the tables on the same page.
+
+    python tools/forest.py
+
+A page asks for a figure with `![...](NAME.svg)` above a ranking table. The figure shows the
+difference of every point to the reference, in nats, with its interval.
+"""
+
+import html
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+PAGES = Path(__file__).parents[1] / "docs/results"
+STYLE = """<style>
+text{font:13px system-ui,sans-serif;fill:#1d2731} .s{font-size:11px;fill:#4a5865}
+line{stroke:#5b6b7a;stroke-width:1.6} .z{stroke:#9aa7b3;stroke-dasharray:4 3;stroke-width:1}
+circle{fill:#5b6b7a} .worse{stroke:#b3541e} circle.worse{fill:#b3541e} .better{stroke:#1f6fb2} circle.better{fill:#1f6fb2}
+@media (prefers-color-scheme: dark){text{fill:#e8edf2} .s{fill:#b4c0cb} line{stroke:#a9b6c2} circle{fill:#a9b6c2}
+.worse{stroke:#f0a06a} circle.worse{fill:#f0a06a} .better{stroke:#7fb8ee} circle.better{fill:#7fb8ee}}
+</style>"""
+LEFT, WIDTH, ROW = 210, 760, 24
+
+
+class Point(NamedTuple):
+    """A row of a ranking; a reference has difference 0."""
+
+    label: str
+    difference: float
+    half: float
+
+
+def read_points(table: str) -> list[Point]:
+    """Return the points of a Markdown ranking that have a difference."""
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()]
+    columns = {name: i for i, name in enumerate(lines[0])}
+    points = []
+    for cells in lines[2:]:
+        label = cells[columns["point"]].replace("\\", "")
+        text = cells[columns["difference"]].replace("−", "-")
+        numbers = re.findall(r"[-+]?\d+\.\d+", text)
+        if text == "reference" or numbers:
+            difference, half = ([float(n) for n in numbers] + [0.0, 0.0])[:2]
+            points.append(Point(label, difference, half))
+    return points
+
+
+def draw(points: list[Point]) -> str:
+    """Return the figure as SVG: one line per point, coloured where the interval excludes 0."""
+    low = min(0.0, *(p.difference - p.half for p in points))
+    high = max(0.0, *(p.difference + p.half for p in points))
+    pad = 0.04 * (high - low)
+    low, high = low - pad, high + pad
+    height = ROW * len(points) + 46
+
+    def x(value: float) -> float:
+        return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - 20), 1)
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+        "<title>Differences to the reference with 95 % intervals</title>", STYLE,
+        f'<line class="z" x1="{x(0)}" x2="{x(0)}" y1="6" y2="{height - 36}"/>',
+    ]  # fmt: skip
+    for i, point in enumerate(points):
+        y = 18 + ROW * i
+        ends = point.difference - point.half, point.difference + point.half
+        kind = "worse" if ends[0] > 0 else "better" if ends[1] < 0 else ""
+        out.append(f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{html.escape(point.label)}</text>')
+        out.append(f'<line class="{kind}" x1="{x(ends[0])}" x2="{x(ends[1])}" y1="{y}" y2="{y}"/>')
+        out.append(f'<circle class="{kind}" cx="{x(point.difference)}" cy="{y}" r="4"/>')
+    for value in (low + pad, 0.0, high - pad):
+        if value == 0.0 or abs(x(value) - x(0)) > 60:
+            out.append(f'<text class="s" x="{x(value)}" y="{height - 20}" text-anchor="middle">{value:+.2f}</text>')
+    middle = (LEFT + WIDTH - 20) / 2
+    out.append(f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right of the dashed line is worse</text></svg>')
+    return "\n".join(out) + "\n"
+
+
+def main() -> None:
+    """Write every figure that a page asks for."""
+    asked = re.compile(r"^!\[[^]]*\]\(([\w-]+-forest\.svg)\).*?^(\| rank .*?)\n\n", re.DOTALL | re.MULTILINE)
+    for page in sorted(PAGES.glob("*.md")):
+        for name, table in asked.findall(page.read_text(encoding="utf-8") + "\n\n"):
+            (PAGES / name).write_text(draw(read_points(table)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
