@@ -33,7 +33,7 @@ lock: $(ALL)
 
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
-	$(BIN)/python -m pytest drills/test_sweep.py drills/test_strangers.py -x -v -o addopts="" --timeout 7200
+	$(BIN)/python -m pytest drills/test_sweep.py drills/test_access.py -x -v -o addopts="" --timeout 7200
 
 # One sweep under thirty random faults: every record must equal that of an undisturbed sweep.
 drill-faults: $(ALL)
