@@ -1,14 +1,14 @@
-"""Faults that befall one sweep of one machine, one after another, drawn by a seed.
+"""Injects faults into one sweep on one machine, in random order.
 
     trial      SIGKILL of a process that trains
-    raylet     SIGKILL of the Ray process that holds the machine's places
-    driver     SIGKILL of the script, and of all below it
-    readonly   the store cannot be written for a few seconds
-    full       the store's disk is full for a few seconds
-    truncate   the script is killed, and a checkpoint cut off at a random byte
+    raylet     SIGKILL of the Ray process that manages the node
+    driver     SIGKILL of the sweep script and of all processes below it
+    readonly   the store is read-only for a few seconds
+    full       the disk of the store is full for a few seconds
+    truncate   the script is killed, and a checkpoint is cut at a random byte
 
-The store lies on a small tmpfs, so that it can be filled. Whenever the script has died it
-is started again, as its user would.
+The store is on a small tmpfs, so that it can be filled. A script that died is started again with
+the same command, as its user would do.
 """
 
 import contextlib
@@ -23,70 +23,71 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, find_end
-from tests.sweep.processes import descendants, kill_a_trial, start
+from tests.store.small_disk import fill_disk
+from tests.sweep.processes import descendants, kill_worker, start
 
 LOG = logging.getLogger("lmzoo.drills")
 KINDS = ("trial", "raylet", "driver", "readonly", "full", "truncate")
-AWAY = (2.0, 6.0)
-"""Seconds that the store is away, at least and at most."""
-QUIET = 900.0
-"""Seconds without a new epoch after which a script that lives is taken for stuck."""
+OUTAGE_SECONDS = (2.0, 6.0)
+"""Shortest and longest time for which the store cannot be written."""
+STUCK_SECONDS = 900.0
+"""Time without a new epoch after which a running script counts as stuck."""
 
 
-class Faulty:
-    """A sweep whose store is `disk`/NAME, and what was seen of it."""
+class FaultySweep:
+    """A sweep whose store is the folder `name` on `disk`, with faults drawn by `seed`."""
 
     def __init__(self, script: Path, disk: Path, name: str, seed: int) -> None:
         self.script, self.disk, self.store = script, disk, disk / name
-        self.chance = random.Random(seed)
-        self.seen: set[tuple[str, int]] = set()
-        self.done: list[str] = []
-        """The faults that struck."""
+        self.random = random.Random(seed)
+        self.known_epochs: set[tuple[str, int]] = set()
+        self.injected: list[str] = []
+        """Kinds of the faults so far."""
         self.starts = self.stuck = 0
         self.driver: subprocess.Popen[str] | None = None
 
-    def suffer(self, faults: int) -> None:
-        """Strike so many times, each kind as often; between two faults an epoch or more is done."""
+    def inject(self, faults: int) -> None:
+        """Inject `faults` faults, the same number of each kind, one epoch or more apart."""
         plan = [KINDS[i % len(KINDS)] for i in range(faults)]
-        self.chance.shuffle(plan)
+        self.random.shuffle(plan)
         for kind in plan:
-            self._await_epochs(self.chance.randint(1, 3))
+            self._await_epochs(self.random.randint(1, 3))
             getattr(self, f"_{kind}")()
-            self.done.append(kind)
-            LOG.info("%s, after %d epochs and %d starts", kind, len(self.seen), self.starts)
+            self.injected.append(kind)
+            LOG.info("%s, %d epochs and %d starts", kind, len(self.known_epochs), self.starts)
 
     def finish(self) -> None:
-        """Let the sweep end."""
-        while self._alive() or self._start():
+        """Run the script until it succeeds and no run has failed."""
+        while self._is_running() or self._start():
             assert self.driver is not None
             code = self.driver.wait(600)
-            self._read_log()
+            self._check_log()
             if code == 0 and "failed" not in self.statuses().values():
                 return
 
     def close(self) -> None:
-        """Leave no process behind."""
-        if self._alive():
+        """Kill all processes of the sweep."""
+        if self._is_running():
             self._driver()
 
     def statuses(self) -> dict[str, str]:
-        """Run -> how it ended last."""
-        found = {}
+        """Return the last end status of each run, "" if it has not ended."""
+        statuses = {}
         for config in self.store.glob(f"*/{CONFIG}"):
             ends = [r for r in RunFolder(config.parent).records() if r["event"] == "end"]
-            found[config.parent.name] = ends[-1]["status"] if ends else ""
-        return found
+            statuses[config.parent.name] = ends[-1]["status"] if ends else ""
+        return statuses
 
     def epochs(self) -> set[tuple[str, int]]:
-        """(run, epoch) of all whole epoch records; none that was ever there may be missing."""
-        found = {
+        """Return (run, epoch) of all epoch records; assert that none has disappeared."""
+        epochs = {
             (run, line["epoch"]) for run, line in lines(self.store) if line["event"] == "epoch"
         }
-        assert self.seen <= found, f"lost: {self.seen - found}"
-        self.seen = found
-        return found
+        assert self.known_epochs <= epochs, f"lost: {self.known_epochs - epochs}"
+        self.known_epochs = epochs
+        return epochs
 
-    def _alive(self) -> bool:
+    def _is_running(self) -> bool:
         return self.driver is not None and self.driver.poll() is None
 
     def _start(self) -> bool:
@@ -98,34 +99,36 @@ class Faulty:
             )
         return True
 
-    def _read_log(self) -> None:
+    def _check_log(self) -> None:
         log = (self.disk.parent / f"driver-{self.starts}.log").read_text()
         assert "Traceback" not in log or "ray" in log, log[-3000:]
 
-    def _await_epochs(self, more: int) -> None:
-        last, heard = len(self.epochs()), time.monotonic()
-        goal = last + more
+    def _await_epochs(self, new: int) -> None:
+        """Wait for new epochs; start the script if it died, kill it if it is stuck."""
+        last, last_progress = len(self.epochs()), time.monotonic()
+        goal = last + new
         while (count := len(self.epochs())) < goal:
-            if not self._alive():
-                assert self.driver is None or self.driver.returncode != 0, "too short a sweep"
+            if not self._is_running():
+                assert self.driver is None or self.driver.returncode != 0, "the sweep is too short"
                 self._start()
-                heard = time.monotonic()
-            if time.monotonic() - heard > QUIET:
+                last_progress = time.monotonic()
+            if time.monotonic() - last_progress > STUCK_SECONDS:
                 self.stuck += 1
                 self._driver()
             time.sleep(0.1)
-            last, heard = count, heard if count == last else time.monotonic()
+            last_progress = last_progress if count == last else time.monotonic()
+            last = count
 
     def _trial(self) -> None:
         assert self.driver is not None
         deadline = time.monotonic() + 60
-        while not kill_a_trial(self.driver.pid) and time.monotonic() < deadline:
+        while not kill_worker(self.driver.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def _raylet(self) -> None:
         assert self.driver is not None
-        for pid, name in descendants(self.driver.pid).items():
-            if "raylet/raylet" in name.split("\0")[0]:
+        for pid, command in descendants(self.driver.pid).items():
+            if "raylet/raylet" in command.split("\0")[0]:
                 os.kill(pid, signal.SIGKILL)
 
     def _driver(self) -> None:
@@ -139,27 +142,27 @@ class Faulty:
 
     def _readonly(self) -> None:
         with read_only(self.disk):
-            time.sleep(self.chance.uniform(*AWAY))
+            time.sleep(self.random.uniform(*OUTAGE_SECONDS))
 
     def _full(self) -> None:
         filler = self.disk / "filler"
-        fill(filler)
-        time.sleep(self.chance.uniform(*AWAY))
+        fill_disk(filler)
+        time.sleep(self.random.uniform(*OUTAGE_SECONDS))
         filler.unlink()
 
     def _truncate(self) -> None:
         self._driver()
-        going = [
+        unfinished = [
             path
             for path in sorted(self.store.glob(f"*/{CHECKPOINT}"))
             if find_end(RunFolder(path.parent).records(), 10**9) is None
         ]
-        path = self.chance.choice(going)
-        os.truncate(path, self.chance.randrange(path.stat().st_size))
+        path = self.random.choice(unfinished)
+        os.truncate(path, self.random.randrange(path.stat().st_size))
 
 
 def lines(store: Path) -> Iterator[tuple[str, dict]]:
-    """(run, record) of every whole line as it lies on the disk, doubles and all."""
+    """Yield (run, record) of every complete line on disk, repeated records included."""
     for path in sorted(store.glob(f"*/{RECORDS}")):
         for line in path.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
@@ -167,32 +170,8 @@ def lines(store: Path) -> Iterator[tuple[str, dict]]:
 
 
 @contextlib.contextmanager
-def small_disk(path: Path, megabytes: int) -> Iterator[Path]:
-    """A tmpfs of so many megabytes at `path`.
-
-    Raises:
-        PermissionError: this account may not mount one.
-    """
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        raise PermissionError(f"may not mount {path}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(filler: Path) -> None:
-    """Write the file until no byte of its disk is left."""
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
-
-
-@contextlib.contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """A view of the folder that cannot be written lies over it."""
+    """Mount a read-only view of the folder over it."""
     subprocess.run(["mount", "--bind", str(path), str(path)], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(path)], check=True)
     try:

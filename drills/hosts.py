@@ -1,14 +1,14 @@
-"""A host is a set of namespaces: own address, processes, home, /tmp, /dev/shm and sshd.
+"""Hosts made of namespaces: each has its own address, processes, home, /tmp, /dev/shm and sshd.
 
     with Network(folder) as network:
         head = network.host("head", 10)          # 10.77.0.10
         laptop = network.host("laptop", 5, checkout=True)
         laptop.run("ssh root@10.77.0.10 hostname")
-        head.kill()                              # every process of it, at once
-        with head.cut(): ...                     # its cable
+        head.kill()                              # kill all its processes
+        with head.disconnect(): ...              # without network
 
-What they have in common is the machine's system folders, the interpreter, and /mnt, which
-stands for the cluster's shared file system. The process namespace matters: `ray stop` ends
+The hosts share the system folders of the machine, the interpreter, and /mnt, which stands for the
+shared file system of a cluster. Each needs its own process namespace, because `ray stop` ends
 every Ray process that it can see.
 """
 
@@ -27,18 +27,18 @@ ROOT = Path(__file__).parents[1]
 BRIDGE = "lmzoo-br"
 GATEWAY = "10.77.0.1"
 LOCK = Path("/var/tmp/lmzoo-drill.lock")
-"""Held by a running drill: the names of hosts and bridge are the machine's."""
+"""Locked by a running drill, because the names of the hosts exist once per machine."""
 
 
 def sh(*command: str | Path) -> str:
-    """Run a command of the machine itself; its output, or an error that shows it."""
+    """Run a command on this machine and return its output; a failure shows the output."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
-def clear() -> None:
-    """Remove what a drill left that was itself killed: hosts, their processes, the bridge."""
+def remove_leftovers() -> None:
+    """Remove the hosts, processes and the bridge of an earlier drill that was killed."""
     for name in [line.split()[0] for line in sh("ip", "netns", "list").splitlines()]:
         if name.startswith("lmzoo-"):
             for process in sh("ip", "netns", "pids", name).split():
@@ -46,52 +46,52 @@ def clear() -> None:
                     os.kill(int(process), signal.SIGKILL)
             sh("ip", "netns", "del", name)
     for link in Path("/sys/class/net").glob("lmzoo-*"):
-        # One end of a cable goes with the other, in its own time.
+        # Deleting one end of a cable also deletes the other, sometimes before this loop does.
         subprocess.run(["ip", "link", "del", link.name], check=False, capture_output=True)
 
 
 class Host:
-    """One host; made by `Network.host`."""
+    """One host; created by `Network.host`."""
 
     def __init__(self, folder: Path, shared: Path, name: str, last: int, *, checkout: bool) -> None:
         self.folder, self.name, self.ip = folder, name, f"10.77.0.{last}"
         self.home = folder / "root"
         self.namespace, self.cable = f"lmzoo-{name}", f"lmzoo-v{last}"
-        self._lay_out(shared, checkout=checkout)
-        self._plug_in()
+        self._create_files(shared, checkout=checkout)
+        self._connect()
         self._boot()
 
     def command(self, script: str) -> list[str]:
-        """The command that runs a shell script on this host, as a logged-in root would."""
+        """Return the command that runs a shell script on this host in a login shell of root."""
         enter = ["nsenter", "--all", "--target", str(self.init), "--wd=/root"]
         env = ["env", "-i", "HOME=/root", "USER=root", "TERM=dumb", f"PATH={os.environ['PATH']}"]
         return [*enter, *env, "bash", "--login", "-i", "-c", script]
 
     def run(self, script: str, *, seconds: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run a shell script on this host and wait."""
+        """Run a shell script on this host and wait for it."""
         return subprocess.run(
             self.command(script), capture_output=True, text=True, timeout=seconds, check=False
         )
 
     def start(self, script: str) -> subprocess.Popen[str]:
-        """Start a shell script on this host; its output goes on `stdout`."""
+        """Start a shell script on this host; both outputs go to `stdout` of the process."""
         return subprocess.Popen(
             self.command(script), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
     def kill(self) -> None:
-        """Pull the plug: SIGKILL of the first process takes all others with it."""
+        """Kill all processes, as a power cut would: killing the first one kills the others."""
         if self._shell.poll() is None:
             os.kill(self.init, signal.SIGKILL)
             self._shell.wait(timeout=30)
 
     def reboot(self) -> None:
-        """The host comes back with its disk and without its processes."""
+        """Start the host again after `kill`; its files are kept."""
         self._boot()
 
     @contextlib.contextmanager
-    def cut(self) -> Iterator[None]:
-        """Pull the cable for as long as the context: nothing is refused, packets are lost."""
+    def disconnect(self) -> Iterator[None]:
+        """Disconnect the network inside the context: packets are lost, not refused."""
         sh("ip", "link", "set", self.cable, "down")
         try:
             yield
@@ -99,12 +99,12 @@ class Host:
             sh("ip", "link", "set", self.cable, "up")
 
     def remove(self) -> None:
-        """End its processes and take its devices away."""
+        """Kill its processes and delete its network devices."""
         self.kill()
         sh("ip", "link", "del", self.cable)
         sh("ip", "netns", "del", self.namespace)
 
-    def _lay_out(self, shared: Path, *, checkout: bool) -> None:
+    def _create_files(self, shared: Path, *, checkout: bool) -> None:
         home = self.home
         (home / ".ssh").mkdir(parents=True, mode=0o700)
         home.chmod(0o700)
@@ -124,7 +124,7 @@ class Host:
         for number, path in enumerate(keep):
             (self.folder / f"keep{number}").mkdir()
             mounts.append(f"mount --bind {path} {self.folder}/keep{number}")
-        if not checkout:  # the hosts have only what is sent to them
+        if not checkout:  # the host has only the files that are sent to it
             mounts += [f"mount -t tmpfs tmpfs {ROOT}", f"mkdir {ROOT}/.venv"]
             mounts.append(f"mount --bind {self.folder}/keep1 {ROOT}/.venv")
         mounts.append(f"mount --bind {home} /root")
@@ -136,7 +136,7 @@ class Host:
         script.append(f"exec /usr/sbin/sshd -D -e -f {self.folder}/sshd_config")
         (self.folder / "init.sh").write_text("\n".join(script) + "\n")
 
-    def _plug_in(self) -> None:
+    def _connect(self) -> None:
         name, cable = self.namespace, self.cable
         sh("ip", "netns", "add", name)
         sh("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -147,24 +147,24 @@ class Host:
         sh("ip", "-n", name, "route", "add", "default", "via", GATEWAY)
 
     def _boot(self) -> None:
-        apart = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
+        unshare = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
         with (self.folder / "log").open("w") as log:
             self._shell = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, *apart, "--kill-child",
+                ["ip", "netns", "exec", self.namespace, *unshare, "--kill-child",
                  "bash", str(self.folder / "init.sh")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + 20
         while "listening" not in (self.folder / "log").read_text():
             assert self._shell.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline, f"{self.name} does not come up"
+            assert time.monotonic() < deadline, f"{self.name} does not start"
             time.sleep(0.1)
         children = Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children").read_text()
         self.init = int(children.split()[0])
 
 
 class Network:
-    """A bridge, the hosts on it, and the folder they share as /mnt."""
+    """A bridge, its hosts, and the folder that they share as /mnt."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.shared = folder, folder / "shared"
@@ -176,7 +176,7 @@ class Network:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(f"another drill is running on this machine ({LOCK})") from None
-        clear()
+        remove_leftovers()
         self.shared.mkdir(parents=True)
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key")
         sh("ip", "link", "add", BRIDGE, "type", "bridge")
@@ -191,7 +191,7 @@ class Network:
         self._lock.close()
 
     def host(self, name: str, last: int, *, checkout: bool = False) -> Host:
-        """Add a host; with `checkout` it sees this repository, as a developer's laptop does."""
+        """Add a host; with `checkout` it sees this repository, like the laptop of a developer."""
         host = Host(self.folder / name, self.shared, name, last, checkout=checkout)
         self.hosts.append(host)
         return host

@@ -1,55 +1,56 @@
-"""Thirty faults over one sweep: no epoch lost, none doubled, every run ends as if undisturbed."""
+"""Faults during a sweep lose no epoch, repeat none and change no result."""
 
-# ruff: noqa: F811  fixtures are imported, and then asked for by their names
+# ruff: noqa: F811  pytest needs the imported fixtures as parameter names
 import dataclasses
 import time
 from collections import Counter
 
 import pytest
 
-from drills.faults import KINDS, Faulty, lines, small_disk
-from tests.sweep.byhand import sweep
+from drills.faults import KINDS, FaultySweep, lines
+from tests.store.small_disk import small_disk
 from tests.sweep.conftest import corpus, corpus_fields, sentences, study  # noqa: F401
+from tests.sweep.local_sweep import sweep
 from tests.sweep.processes import ROOT
 
-TIMED = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second")
 
 
-def long(study, epochs, samples):
-    """What makes the study long enough to be struck so often."""
+def longer(study, epochs, samples):
+    """Return the changes that make the study long enough for all faults."""
     fields = {**study.fields, "recipe.batch": 2}
     return {"epochs": epochs, "samples": samples, "seeds": 3, "grace": 2, "fields": fields}
 
 
-def strike(faults, seed, changes, script, disk, study, corpus, fields, undisturbed):
-    """Strike the sweep of the changed study, and compare it with the undisturbed one."""
-    began = time.monotonic()
-    faulty = Faulty(script, disk, "toy-text", seed)
+def run_with_faults(faults, seed, changes, script, disk, study, corpus, fields, undisturbed):
+    """Inject faults into a sweep and compare its records with those of an undisturbed one."""
+    started = time.monotonic()
+    faulty = FaultySweep(script, disk, "toy-text", seed)
     try:
-        faulty.suffer(faults)
+        faulty.inject(faults)
         faulty.finish()
     finally:
         faulty.close()
     assert sweep(dataclasses.replace(study, **changes), corpus, fields, undisturbed)
 
-    found, expected = counted(faulty.store), counted(undisturbed)
-    lost, doubled = expected - found, found - expected
-    print(  # noqa: T201  what `make drill-faults` is for
-        f"\n{dict(Counter(faulty.done))}, {faulty.starts} starts, {faulty.stuck} stuck; "
+    records, expected = count_records(faulty.store), count_records(undisturbed)
+    lost, unexpected = expected - records, records - expected
+    print(  # noqa: T201  the result of `make drill-faults`
+        f"\n{dict(Counter(faulty.injected))}, {faulty.starts} starts, {faulty.stuck} stuck; "
         f"{len(faulty.epochs())} epochs of {len(faulty.statuses())} runs, "
-        f"{sum(lost.values())} records lost, {sum(doubled.values())} doubled or other; "
+        f"{sum(lost.values())} records lost, {sum(unexpected.values())} repeated or different; "
         f"{sum(line['event'] == 'note' for _, line in lines(faulty.store))} notes; "
-        f"{time.monotonic() - began:.0f} s"
+        f"{time.monotonic() - started:.0f} s"
     )
     assert not lost
-    assert not doubled
+    assert not unexpected
     return faulty
 
 
-def counted(store):
-    """How often each record is there, apart from the clock, notes and ends that did not last."""
+def count_records(store):
+    """Count equal records, ignoring times, notes and failed ends."""
     return Counter(
-        (run, *sorted((k, repr(v)) for k, v in line.items() if k not in TIMED))
+        (run, *sorted((k, repr(v)) for k, v in line.items() if k not in TIMES))
         for run, line in lines(store)
         if line["event"] != "note" and line.get("status") != "failed"
     )
@@ -65,9 +66,9 @@ def script(tmp_path, sentences, monkeypatch):
             "import dataclasses\n"
             "from pathlib import Path\n"
             "from lmzoo.sweep import main\n"
-            "from tests.sweep.conftest import _study\n"
+            "from tests.sweep.conftest import toy_study\n"
             "if __name__ == '__main__':\n"
-            f"    study = _study(Path({str(sentences)!r}))\n"
+            f"    study = toy_study(Path({str(sentences)!r}))\n"
             f"    main(dataclasses.replace(study, **{changes!r}))\n"
         )
         return path
@@ -87,7 +88,8 @@ def disk(tmp_path):
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("faults", [len(KINDS), 30])
 def test_faults_change_no_digit(faults, script, disk, study, corpus, corpus_fields, tmp_path):
-    changes = long(study, epochs=2 * faults, samples=faults // 5 + 3)
+    changes = longer(study, epochs=2 * faults, samples=faults // 5 + 3)
     undisturbed = tmp_path / "undisturbed"
     args = changes, script(changes), disk, study, corpus, corpus_fields, undisturbed
-    assert Counter(strike(faults, 1, *args).done) == dict.fromkeys(KINDS, faults // len(KINDS))
+    injected = run_with_faults(faults, 1, *args).injected
+    assert Counter(injected) == dict.fromkeys(KINDS, faults // len(KINDS))

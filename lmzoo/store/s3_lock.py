@@ -24,13 +24,7 @@ SAFE = 0.8
 
 
 class S3Lock:
-    """A lock on a store.
-
-    Args:
-        bucket: The bucket of the store.
-        key: Key of the lock object.
-        store: Name of the store, for messages.
-    """
+    """The lock object `key` of a bucket; `store` is the name of the store in messages."""
 
     def __init__(self, bucket: Bucket, key: str, store: str) -> None:
         self._bucket, self._key, self._store = bucket, key, store
