@@ -125,7 +125,7 @@ def test_a_correct_objective_obeys_its_laws(law: Law) -> None:
 
 
 def test_a_faulty_objective_is_detected() -> None:
-    with pytest.raises(AssertionError, match="take the training loss from"):
+    with pytest.raises(AssertionError, match="take the loss from"):
         objectives.law_training_raises_the_objective(faults.toy(ReversedObjective))
     with pytest.raises(AssertionError, match="unscored"):
         objectives.law_objective_is_zero_where_unscored(faults.toy(ScoresEveryPosition))

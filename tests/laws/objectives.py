@@ -28,9 +28,7 @@ def law_training_raises_the_objective(model: LanguageModel) -> None:
             training_loss(model, tokens, lengths).backward()
             optimiser.step()
         last = mean_loss()
-    assert last <= share * first, (
-        f"{steps} steps take the training loss from {first:.3f} to {last:.3f}"
-    )
+    assert last <= share * first, f"{steps} steps take the loss from {first:.3f} to {last:.3f}"
 
 
 def law_objective_is_zero_where_unscored(model: LanguageModel) -> None:

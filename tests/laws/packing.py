@@ -35,9 +35,8 @@ def law_packed_equals_alone(model: LanguageModel) -> None:
         return
     with _float64():
         corpus = random_corpus(model)
-        alone, packed = (
-            [new_training(model, i, r) for i, r in enumerate(RECIPES)] for _ in range(2)
-        )
+        seeds = list(enumerate(RECIPES))
+        alone, packed = ([new_training(model, i, r) for i, r in seeds] for _ in range(2))
         for epoch, (single, member) in enumerate(zip(alone, packed, strict=True)):
             single.epoch = member.epoch = epoch
             assert list(fit(single, corpus, epoch + 1))

@@ -66,7 +66,5 @@ def is_deterministic(model: LanguageModel) -> bool:
 def assert_close(actual: Tensor, expected: Tensor, tolerance: float, name: str) -> None:
     """Assert that both tensors agree to an absolute tolerance; NaN agrees with nothing."""
     assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, not {expected.shape}"
-    difference = (actual - expected).abs()
-    assert (difference <= tolerance).all(), (
-        f"{name}: differs by {difference.max():.3g}, more than {tolerance:.0e}"
-    )
+    gap = (actual - expected).abs()
+    assert (gap <= tolerance).all(), f"{name}: differs by {gap.max():.3g}, more than {tolerance:g}"

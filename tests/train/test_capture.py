@@ -40,7 +40,7 @@ def _train(training, corpus, epochs=EPOCHS):
     return training
 
 
-def _train_without_recorder(monkeypatch, training, corpus, epochs=EPOCHS):
+def _train_plainly(monkeypatch, training, corpus, epochs=EPOCHS):
     with monkeypatch.context() as patch:
         patch.setattr(stepper, "device_recorder", lambda device: None)
         return _train(Training(copy.deepcopy(training.model), training.recipe, 1), corpus, epochs)
@@ -62,11 +62,9 @@ def _assert_equal(actual, expected):
 
 
 @pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
-def test_replay_does_not_change_the_result_of_any_recipe(
-    monkeypatch, corpus, fake_recorder, recipe
-):
+def test_replay_does_not_change_the_result(monkeypatch, corpus, fake_recorder, recipe):
     replayed = _training(corpus, recipe)
-    expected = _train_without_recorder(monkeypatch, replayed, corpus)
+    expected = _train_plainly(monkeypatch, replayed, corpus)
     _assert_equal(_train(replayed, corpus), expected)
     steps = EPOCHS * math.ceil(60 / 16)
     assert fake_recorder.runs + fake_recorder.replays == steps
@@ -78,14 +76,14 @@ def test_replay_does_not_change_the_result_of_any_recipe(
 def test_steps_with_sources_are_replayed(monkeypatch, fake_recorder):
     replayed = Training(tiny("seq2seq"), Recipe(batch=4), 1)
     pairs = random_corpus(replayed.model)
-    expected = _train_without_recorder(monkeypatch, replayed, pairs)
+    expected = _train_plainly(monkeypatch, replayed, pairs)
     assert_trainings_equal(_train(replayed, pairs), expected)
     assert fake_recorder.replays > 0
 
 
 def test_replaced_optimiser_state_is_recorded_again(monkeypatch, corpus, fake_recorder):
     replayed = _training(corpus)
-    expected = _train_without_recorder(monkeypatch, replayed, corpus, 8)
+    expected = _train_plainly(monkeypatch, replayed, corpus, 8)
     _train(replayed, corpus, 4)
     before = fake_recorder.recordings
     replayed.load(copy.deepcopy(replayed.dump()))  # the optimiser's state has new addresses
@@ -96,7 +94,7 @@ def test_replaced_optimiser_state_is_recorded_again(monkeypatch, corpus, fake_re
 def test_the_number_of_recordings_is_limited(monkeypatch, corpus, fake_recorder):
     monkeypatch.setattr(stepper, "MAX_RECORDINGS", 1)
     replayed = _training(corpus)
-    expected = _train_without_recorder(monkeypatch, replayed, corpus)
+    expected = _train_plainly(monkeypatch, replayed, corpus)
     _assert_equal(_train(replayed, corpus), expected)
     assert fake_recorder.recordings == 1
     assert fake_recorder.replays
@@ -119,11 +117,9 @@ class _Branching(LanguageModel):
         return torch.log_softmax(self.table, 0).expand(len(prefix), -1)
 
 
-def test_a_model_that_synchronises_is_trained_without_recording(
-    monkeypatch, corpus, fake_recorder, log
-):
+def test_a_model_that_synchronises_is_not_recorded(monkeypatch, corpus, fake_recorder, log):
     branching = Training(_Branching(corpus.task), RECIPE_KINDS[0], 1)
-    expected = _train_without_recorder(monkeypatch, branching, corpus)
+    expected = _train_plainly(monkeypatch, branching, corpus)
     _assert_equal(_train(branching, corpus), expected)
     assert fake_recorder.recordings == 0
     assert log.messages == [
@@ -132,23 +128,20 @@ def test_a_model_that_synchronises_is_trained_without_recording(
     ]
 
 
-def test_a_model_that_draws_on_the_cpu_is_trained_without_recording(corpus, fake_recorder, log):
+def test_a_model_that_draws_on_the_cpu_is_not_recorded(corpus, fake_recorder, log):
     noisy = _training(corpus, Recipe(batch=16), "gpt", width=4, dropout=0.5)
     _train(noisy, corpus, 3)
     assert fake_recorder.recordings == 0
-    assert log.messages == [
-        "the steps of transformer_decoder are not replayed: it draws from the host's generator"
-    ]
+    reason = "it draws from the CPU's random generator"
+    assert log.messages == [f"the steps of transformer_decoder are not replayed: {reason}"]
 
 
-def test_a_reason_that_the_recorder_finds_in_warm_up_stops_recording(
-    corpus, fake_recorder, log, monkeypatch
-):
+def test_a_reason_found_in_warm_up_stops_recording(corpus, fake_recorder, log, monkeypatch):
     run = fake_recorder.run
-    monkeypatch.setattr(fake_recorder, "run", lambda work: run(work) or "it waits at x.py:3")
+    monkeypatch.setattr(fake_recorder, "run", lambda work: run(work) or "it synchronises at x.py:3")
     _train(_training(corpus), corpus)
     assert fake_recorder.recordings == 0
-    assert log.messages == ["the steps of recurrent_lm are not replayed: it waits at x.py:3"]
+    assert log.messages == ["the steps of recurrent_lm are not replayed: it synchronises at x.py:3"]
 
 
 def test_a_run_alone_is_not_recorded_on_a_cpu(corpus):

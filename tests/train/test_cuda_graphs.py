@@ -96,7 +96,7 @@ def test_a_synchronisation_is_reported_with_its_position(events):
         warnings.warn_explicit("called a synchronizing CUDA operation", UserWarning, "/a/c.py", 8)
         warnings.warn("step() is running without CUDA graph capture", stacklevel=1)
 
-    assert CudaGraphs(DEVICE).run(work) == "it waits for the device at b.py:7"
+    assert CudaGraphs(DEVICE).run(work) == "it synchronises with the device at b.py:7"
 
 
 def test_other_warnings_are_issued_again():

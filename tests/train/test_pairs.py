@@ -51,15 +51,12 @@ def test_a_model_that_ignores_the_source_does_not() -> None:
 @pytest.mark.parametrize("echo", ["copy", "reverse"])
 def test_attention_copies_long_sources_better(echo: str) -> None:
     """A source of triple length is harder to encode as one vector, but not harder to attend to."""
+    recipe = Recipe(lr=0.01)
+    corpora = {n: open_toy(echo, n, symbols=10, train=3000, valid=200) for n in (4, 12)}
     loss = {
-        (name, length): validation_loss(
-            name,
-            open_toy(echo, length, symbols=10, train=3000, valid=200),
-            epochs=24,
-            recipe=Recipe(lr=0.01),
-        )
+        (name, n): validation_loss(name, corpus, epochs=24, recipe=recipe)
         for name in ("seq2seq", "seq2seq_dot_attention")
-        for length in (4, 12)
+        for n, corpus in corpora.items()
     }
     assert loss["seq2seq", 12] - loss["seq2seq", 4] > 0.5
     assert loss["seq2seq_dot_attention", 12] < loss["seq2seq", 12] / 3

@@ -101,20 +101,23 @@ def test_best_weights_are_saved_once_if_current_and_kept_after_worse_epochs(corp
         assert all(torch.equal(best[name], value) for name, value in expected.items())
 
 
+def _before_steps(training, action):
+    """Call `action` before every optimiser step."""
+    step = training.optimiser.step
+    training.optimiser.step = lambda: (action(), step())
+
+
 def test_published_gradients_accumulate_within_an_epoch(corpus):
     """With constant weights, the gradient of the second step is g_1 + g_2."""
     recipe = dataclasses.replace(RECIPES["published"], batch=30)
     training = Training(_fresh(corpus), recipe, seed=0)
     gradients = []
-    step = training.optimiser.step
 
-    def record_and_step():
+    def record():
         gradients.append([p.grad.clone() for p in training.model.parameters()])
-        for group in training.optimiser.param_groups:
-            group["lr"] = 0.0  # constant weights
-        step()
+        training.optimiser.param_groups[0]["lr"] = 0.0  # constant weights
 
-    training.optimiser.step = record_and_step
+    _before_steps(training, record)
     list(fit(training, corpus, 2))
     assert len(gradients) == 4
     alone = Training(_fresh(corpus), dataclasses.replace(recipe, accumulate="step"), seed=0)
@@ -130,11 +133,11 @@ def test_published_gradients_accumulate_within_an_epoch(corpus):
 def test_the_gradient_norm_is_clipped(model, corpus, clip, bound):
     training = Training(model, dataclasses.replace(SMALL, clip=clip), seed=0)
     norms = []
-    step = training.optimiser.step
-    training.optimiser.step = lambda: (
-        norms.append(math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters()))),
-        step(),
-    )
+
+    def record():
+        norms.append(math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())))
+
+    _before_steps(training, record)
     list(fit(training, corpus, 1))
     assert all(norm <= bound * 1.001 for norm in norms)
     assert clip is not None or max(norms) > 0.05
@@ -142,12 +145,8 @@ def test_the_gradient_norm_is_clipped(model, corpus, clip, bound):
 
 def test_warmup_raises_the_learning_rate_linearly(model, corpus):
     training = Training(model, dataclasses.replace(SMALL, warmup=8, lr=0.1), seed=0)
-    rates = []
-    step = training.optimiser.step
-    training.optimiser.step = lambda: (
-        rates.append(training.optimiser.param_groups[0]["lr"]),
-        step(),
-    )
+    rates, [group] = [], training.optimiser.param_groups
+    _before_steps(training, lambda: rates.append(group["lr"]))
     list(fit(training, corpus, 3))
     assert rates == pytest.approx([0.1 * min(1, i / 8) for i in range(1, len(rates) + 1)])
 

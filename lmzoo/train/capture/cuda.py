@@ -30,8 +30,7 @@ class CudaGraphs:
 
     def run(self, work: Work) -> str:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
-        current = torch.cuda.current_stream(self._device)
-        mode = torch.cuda.get_sync_debug_mode()
+        current, mode = torch.cuda.current_stream(self._device), torch.cuda.get_sync_debug_mode()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -61,13 +60,10 @@ class CudaGraphs:
 def find_synchronisation(caught: Iterable[warnings.WarningMessage]) -> str:
     """Return where the first synchronisation happened, or ''; re-issue unrelated warnings."""
     reason = ""
-    for warning in caught:
-        text = str(warning.message)
+    for w in caught:
+        text, place = str(w.message), f"{Path(w.filename).name}:{w.lineno}"
         if "synchronizing CUDA operation" in text:
-            place = f"{Path(warning.filename).name}:{warning.lineno}"
-            reason = reason or f"it waits for the device at {place}"
+            reason = reason or f"it synchronises with the device at {place}"
         elif "without CUDA graph capture" not in text:  # expected: the work is not yet captured
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return reason

@@ -80,10 +80,8 @@ class Stepper:
             return
         shape = tuple(None if c is None else (c.shape, c.dtype) for c in columns)
         if shape not in self._recordings:
-            if (
-                self._warmups[shape] < self._recorder.warmup_steps
-                or len(self._recordings) >= MAX_RECORDINGS
-            ):
+            full = len(self._recordings) >= MAX_RECORDINGS
+            if full or self._warmups[shape] < self._recorder.warmup_steps:
                 self._warm_up(self._recorder, shape, lambda: step(*columns))
                 return
             performed = self._recorder.runs_while_recording
@@ -108,7 +106,7 @@ class Stepper:
         reason = recorder.run(work)
         self._warmups[shape] += 1
         if not generator_state.equal(torch.get_rng_state()):
-            reason = reason or "it draws from the host's generator"
+            reason = reason or "it draws from the CPU's random generator"
         if reason and self._warmups[shape] == recorder.warmup_steps:
             self._stop_recording(reason)
 

@@ -86,7 +86,7 @@ def reason_not_packable(model: LanguageModel) -> str:
         before = torch.get_rng_state()
         template.train().objective(*batch)
         if not before.equal(torch.get_rng_state()):
-            return "it draws noise while it trains, and each member's noise is its own"
+            return "its training draws noise, which must differ between pack members"
         return _vmap_failure(template, batch)
 
 

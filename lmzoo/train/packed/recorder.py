@@ -29,9 +29,9 @@ from lmzoo.train.packed.memory_plan import MemoryBlock, MemoryTrace
 from lmzoo.train.packed.replay import Operation, leaves, map_leaves, returns_views
 
 REASONS = {
-    torch.Tag.data_dependent_output: "reads numbers",
-    torch.Tag.dynamic_output_shape: "makes a shape that depends on numbers",
-    torch.Tag.nondeterministic_seeded: "draws",
+    torch.Tag.data_dependent_output: "reads values",
+    torch.Tag.dynamic_output_shape: "has a result whose shape depends on values",
+    torch.Tag.nondeterministic_seeded: "draws random numbers",
 }
 """Tags of operations that differ from step to step, and why."""
 HEADROOM = 2
@@ -70,7 +70,7 @@ class OperationRecorder:
         )
         recording.calls.clear()
         if trace.any_alive():
-            raise RecordingError("it keeps what it made from one step to the next")
+            raise RecordingError("it keeps a result of one step for the next")
 
         @torch.no_grad()
         def replay() -> None:

@@ -91,7 +91,7 @@ class StackedParameters:
         assert len(trainings) == len(self._trainings), "a pack member was deleted"
         return trainings
 
-    def belong_to(self, trainings: Sequence[Training]) -> bool:
+    def belongs_to(self, trainings: Sequence[Training]) -> bool:
         """Whether the rows are those of these trainings, in this order."""
         own = [ref() for ref in self._trainings]
         return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
@@ -105,13 +105,11 @@ class StackedParameters:
 
     @torch.no_grad()
     def read(self) -> None:
-        """Copy weights and optimiser state from the trainings, without new allocations."""
+        """Copy weights and optimiser state from the trainings, into the addresses of recordings."""
         _copy(self._parts(self.values), [parameter for *_, parameter in self._entries])
         # All parameters of a training have made the same number of steps, or none has state yet.
         states = self._states()
-        started = {
-            p: state for (_, p, _), state in zip(self._entries, states, strict=True) if state
-        }
+        started = {p: s for (_, p, _), s in zip(self._entries, states, strict=True) if s}
         for key in next(iter(started.values()), {}):
             matrix = torch.zeros_like(self.values)
             if key != "step":

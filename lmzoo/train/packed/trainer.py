@@ -85,7 +85,7 @@ class PackedTrainer:
         self._clips = torch.tensor([t.recipe.clip or math.inf for t in trainings])
         self._objective = vmap(make_functional(self.template))
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
-        # Other optimisers count their steps in Python, so a replay would not count them.
+        # torch's optimisers count steps in Python, so only steps with `StackedAdam` are recorded.
         self._adam = None if self._accumulates else self.stacked.adam
         name = f"{len(trainings)} members of {self.template.name}"
         recorder = OperationRecorder() if self._adam else None
@@ -98,7 +98,7 @@ class PackedTrainer:
         A trainer is kept only if it replays steps; its first member owns it.
         """
         known = trainings[0].packed_trainer
-        if isinstance(known, PackedTrainer) and known.stacked.belong_to(trainings):
+        if isinstance(known, PackedTrainer) and known.stacked.belongs_to(trainings):
             known.stacked.read()
             return known
         trainer = PackedTrainer(list(trainings))
@@ -174,10 +174,10 @@ class PackedTrainer:
 def _stack_rows(
     batches: Sequence[Int[Tensor, "_"]],
 ) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
-    """Stack the row indices of the members' batches; return a mask of the valid ones.
+    """Stack the row indices of the members' batches; return a mask that is False at padding.
 
-    At different epochs, the last and smaller batch of each member comes at a different step. It
-    is padded with its own first sequence. The mask is None if no batch is padded.
+    One batch of an epoch is smaller, at a step that depends on the epoch. It is padded with its
+    own first sequence. The mask is None if no batch is padded.
     """
     sizes = [len(rows) for rows in batches]
     if min(sizes) == max(sizes):

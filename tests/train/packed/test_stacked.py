@@ -71,9 +71,7 @@ def test_replayed_members_equal_runs_alone(monkeypatch, corpus, fake_recorder, r
     assert fake_recorder.replays > 4
 
 
-def test_recordings_survive_epochs_and_a_member_that_trains_alone_in_between(
-    monkeypatch, corpus, fake_recorder
-):
+def test_recordings_survive_a_member_that_trains_alone(monkeypatch, corpus, fake_recorder):
     expected = _train_alone(monkeypatch, corpus, [7, 8, 7])
     packed = _members(corpus)
     for _ in range(4):
