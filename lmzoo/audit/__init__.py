@@ -1,1 +1,1 @@
-"""Measurements that tell whether a model is the normalised causal density it claims to be."""
+"""Tests of whether a model is a normalised causal density."""

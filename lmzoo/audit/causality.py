@@ -1,21 +1,20 @@
-r"""Is a model the normalised causal density it claims to be? Measured, not declared.
+r"""Measure whether a model is a normalised causal density.
 
-With ℓ_t = log P(s_t | s_<t) as `log_prob` returns it, the largest of each:
+With ℓ_t = log P(s_t | s_<t) from `log_prob`, the audit takes the largest value of each:
 
     future   | ℓ_t(s) − ℓ_t(s') |              s' differs from s in one token after t
     itself   | Σ_v exp ℓ_t(.., s_{t-1}, v, s_{t+1}, ..) − 1 |
     total    | Σ_s exp Σ_t ℓ_t − 1 |           over every sequence of the task
-    pads     | ℓ_t(s) − ℓ_t(s') |              s' differs from s beyond its length
-    mates    | ℓ_t(s) − ℓ_t(s') |              s' stands in a batch of other sequences
+    pads     | ℓ_t(s) − ℓ_t(s') |              s' differs from s in the padding
+    mates    | ℓ_t(s) − ℓ_t(s') |              the other sequences of the batch differ
 
-`itself` finds a score that reads its own token, and one that is no probability. A model
-that scores sequences from another end makes no claim token by token and answers for
-`total` instead; a bound or a reconstruction answers for `pads` and `mates` only.
+`itself` detects a score that depends on its own token, and scores that are not normalised. A model
+that does not score from left to right has no causal token scores and is checked for `total`
+instead of `future` and `itself`. A bound or a reconstruction is checked for `pads` and `mates`
+only.
 
-A path may be closed by a weight that starts at zero, so every weight is disturbed first.
-Scores are taken in double precision, where honest ones differ by rounding, ~1e-13.
-
-S0 as audited in zoo.md 1.6.
+A weight that starts at zero can hide a leak, so noise is added to every weight first. Scores are
+computed in double precision, where rounding errors are about 1e-13.
 """
 
 import functools
@@ -29,28 +28,29 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
-from lmzoo.contract import MODELS, START, LanguageModel, Score, Task, stream
+from lmzoo.contract import MODELS, START, LanguageModel, Score, Task
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
+from lmzoo.seeding import derive_seed
 
 TASK = Task(vocab=4, length=5, source_vocab=4, source_length=3)
-"""Where every sequence can be listed: 4⁴ of them."""
+"""Small enough to enumerate all 4⁴ sequences."""
 
 TOLERANCE = 1e-6
-"""Far above rounding in double precision, far below what any leak is worth."""
+"""Far above rounding errors in double precision and far below the effect of any leak."""
 
-FAULTS = {
-    "future": "a score changes by {:.2g} nats with a later token",
-    "itself": "the probabilities of all tokens at one place miss 1 by {:.2g}",
-    "total": "the probabilities of all sequences miss 1 by {:.2g}",
-    "pads": "a score changes by {:.2g} nats with what stands beyond the sequence",
-    "mates": "a score changes by {:.2g} nats with the other sequences of the batch",
+FAULT_MESSAGES = {
+    "future": "a score changes by {:.2g} nats when a later token changes",
+    "itself": "the probabilities of all tokens at one position differ from 1 in sum by {:.2g}",
+    "total": "the probabilities of all sequences differ from 1 in sum by {:.2g}",
+    "pads": "a score changes by {:.2g} nats when the padding changes",
+    "mates": "a score changes by {:.2g} nats when the other sequences of the batch change",
 }
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The largest deviation found by each question; None where it does not apply."""
+    """The largest deviation in each check; None where the check does not apply."""
 
     future: float | None
     itself: float | None
@@ -60,50 +60,51 @@ class Audit:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong, a phrase each; nothing for an honest model."""
-        found = asdict(self)
+        """A message for each deviation above `TOLERANCE`; empty for a valid model."""
+        deviations = asdict(self)
         return tuple(
-            phrase.format(found[name])
-            for name, phrase in FAULTS.items()
-            if found[name] is not None and not found[name] <= TOLERANCE
+            message.format(deviations[name])
+            for name, message in FAULT_MESSAGES.items()
+            if deviations[name] is not None and not deviations[name] <= TOLERANCE
         )
 
 
 def audit(config: Any, seed: int = 0) -> Audit:
-    """Build the configuration at a tiny task, disturb its weights, and question it."""
+    """Build the configuration for a tiny task, add noise to its weights, and check it."""
     model = zoo.build(config, TASK, seed).double().eval()
-    tokens, lengths = _random(seed, rows=6)
+    tokens, lengths = _random_batch(seed, rows=6)
     if model.closed_form:
         model.fit_closed_form(tokens, lengths)
     with torch.no_grad():
-        generator = torch.Generator().manual_seed(stream(seed, "disturbed"))
+        generator = torch.Generator().manual_seed(derive_seed(seed, "disturbed"))
         for weight in model.parameters():
             weight += 0.3 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-    claims = model.score in (Score.EXACT, Score.CONDITIONAL)
-    ask = _Questions(model, tokens, lengths)
+    is_density = model.score in (Score.EXACT, Score.CONDITIONAL)
+    checks = _Checks(model, tokens, lengths)
     return Audit(
-        future=ask.future() if claims and model.causal else None,
-        itself=ask.itself() if claims and model.causal else None,
-        total=None if model.causal or not claims else ask.total(),
-        pads=ask.pads(),
-        mates=ask.mates(seed),
+        future=checks.future() if is_density and model.causal else None,
+        itself=checks.itself() if is_density and model.causal else None,
+        total=None if model.causal or not is_density else checks.total(),
+        pads=checks.pads(),
+        mates=checks.mates(seed),
     )
 
 
 def audit_verdict(config: Any) -> str:
-    """What the audit finds wrong with a configuration, '' if nothing; asked once a process."""
-    return _unsound(json.dumps(MODELS.write(config), sort_keys=True))
+    """Return the faults of a configuration, '' if there are none. Cached per process."""
+    return _cached_verdict(json.dumps(MODELS.dump(config), sort_keys=True))
 
 
 @functools.cache
-def _unsound(config: str) -> str:
-    return "; ".join(audit(MODELS.read(json.loads(config))).faults)
+def _cached_verdict(config: str) -> str:
+    return "; ".join(audit(MODELS.parse(json.loads(config))).faults)
 
 
-def published(config: Any) -> Any | None:
-    """The configuration as S0 ran it, its inputs divided by their spread over time.
+def with_published_norm(config: Any) -> Any | None:
+    """Return the configuration with the input normalisation of S0, which leaks the future.
 
-    None where it has no such option, or reads nothing of its inputs.
+    S0 divides inputs by their standard deviation over time. Return None if the configuration has
+    no such option, or if its model does not leak with it.
     """
     if not hasattr(config, "norm"):
         return None
@@ -114,10 +115,10 @@ def published(config: Any) -> Any | None:
     return leaking if zoo.build(leaking, TASK).leaks else None
 
 
-class _Questions:
-    """The model's scores of changed copies of one batch, in evaluation and in training.
+class _Checks:
+    """Compare the scores of changed copies of a batch, in evaluation and in training mode.
 
-    What is compared is asked for in batches of one shape, so that noise falls alike.
+    Compared scores come from batches of the same shape, so that they have the same noise.
     """
 
     def __init__(self, model: LanguageModel, tokens: Tensor, lengths: Tensor) -> None:
@@ -125,46 +126,46 @@ class _Questions:
         self.full = torch.full_like(lengths, tokens.shape[1])
 
     def future(self) -> float:
-        """Change each token in turn to every other and look at the scores before it."""
+        """Replace each token by every other token and compare the scores before it."""
         changes = list(itertools.product(range(2, TASK.length), range(TASK.vocab)))
-        changed = torch.cat([_with(self.tokens, u, v) for u, v in changes])
+        changed = torch.cat([_replace_token(self.tokens, u, v) for u, v in changes])
         full, worst = self.full.repeat(len(changes)), 0.0
         for training in (False, True):
             before = self._scores(self.tokens.repeat(len(changes), 1), full, training=training)
             after = self._scores(changed, full, training=training)
             pairs = zip(after.chunk(len(changes)), before.chunk(len(changes)), strict=True)
-            for (u, _), (one, other) in zip(changes, pairs, strict=True):
-                worst = max(worst, _apart(one[:, :u], other[:, :u]))
+            for (u, _), (new, old) in zip(changes, pairs, strict=True):
+                worst = max(worst, _max_deviation(new[:, :u], old[:, :u]))
         return worst
 
     def itself(self) -> float:
-        """Put every token at one place and add up the probabilities that it gets there."""
-        places, worst = range(1, TASK.length), 0.0
-        full = self.full.repeat(len(places))
+        """Sum the probabilities of all tokens at each position."""
+        positions, worst = range(1, TASK.length), 0.0
+        full = self.full.repeat(len(positions))
         for training in (False, True):
-            total = torch.zeros(len(places), len(self.tokens), dtype=torch.float64)
-            for v in range(TASK.vocab):  # each in a call of its own: all meet the same noise
-                put = torch.cat([_with(self.tokens, u, v) for u in places])
-                scores = self._scores(put, full, training=training).unflatten(0, total.shape)
-                total += torch.stack([scores[i, :, u] for i, u in enumerate(places)]).exp()
-            worst = max(worst, _apart(total, torch.ones_like(total)))
+            total = torch.zeros(len(positions), len(self.tokens), dtype=torch.float64)
+            for v in range(TASK.vocab):  # one call per token, so that all have the same noise
+                changed = torch.cat([_replace_token(self.tokens, u, v) for u in positions])
+                scores = self._scores(changed, full, training=training).unflatten(0, total.shape)
+                total += torch.stack([scores[i, :, u] for i, u in enumerate(positions)]).exp()
+            worst = max(worst, _max_deviation(total, torch.ones_like(total)))
         return worst
 
     def total(self) -> float:
-        """Add up the probabilities of all sequences."""
+        """Sum the probabilities of all sequences."""
         rest = torch.cartesian_prod(*[torch.arange(TASK.vocab)] * (TASK.length - 1))
-        every = torch.nn.functional.pad(rest, (1, 0), value=START)
-        lengths = torch.full((len(every),), TASK.length)
-        scores = self._scores(every, lengths, training=False)
-        return _apart(scores.sum(1).exp().sum(), torch.ones(()))
+        sequences = torch.nn.functional.pad(rest, (1, 0), value=START)
+        lengths = torch.full((len(sequences),), TASK.length)
+        scores = self._scores(sequences, lengths, training=False)
+        return _max_deviation(scores.sum(1).exp().sum(), torch.ones(()))
 
     def pads(self) -> float:
-        """Fill what stands beyond each sequence with every token."""
-        beyond = torch.arange(TASK.length) >= self.lengths[:, None]
-        filled = torch.cat([self.tokens.masked_fill(beyond, v) for v in range(TASK.vocab)])
+        """Replace the padding by every token."""
+        padding = torch.arange(TASK.length) >= self.lengths[:, None]
+        filled = torch.cat([self.tokens.masked_fill(padding, v) for v in range(TASK.vocab)])
         before, lengths = self.tokens.repeat(TASK.vocab, 1), self.lengths.repeat(TASK.vocab)
         return max(
-            _apart(
+            _max_deviation(
                 self._scores(filled, lengths, training=training),
                 self._scores(before, lengths, training=training),
             )
@@ -172,30 +173,32 @@ class _Questions:
         )
 
     def mates(self, seed: int) -> float:
-        """Keep the first sequence and change all others."""
-        tokens, lengths = _random(seed + 1, rows=len(self.tokens))
+        """Keep the first sequence and change all other sequences."""
+        tokens, lengths = _random_batch(seed + 1, rows=len(self.tokens))
         tokens[0], lengths[0] = self.tokens[0], self.lengths[0]
         worst = 0.0
         for training in (False, True):
             before = self._scores(self.tokens, self.lengths, training=training)
             after = self._scores(tokens, lengths, training=training)
-            worst = max(worst, _apart(after[:1], before[:1]))
+            worst = max(worst, _max_deviation(after[:1], before[:1]))
         return worst
 
     def _scores(self, tokens: Tensor, lengths: Tensor, *, training: bool) -> Tensor:
-        """`log_prob` with all noise from one fixed stream, and one source for every row."""
+        """Return `log_prob` with noise of a fixed seed and the same source for all sequences."""
         rows = len(tokens)
         source = torch.arange(TASK.source_length).expand(rows, -1) % TASK.source_vocab
-        given = (source, torch.full((rows,), TASK.source_length)) if self.model.conditional else ()
+        sources = (
+            (source, torch.full((rows,), TASK.source_length)) if self.model.conditional else ()
+        )
         self.model.train(training)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(0)
-            return self.model.log_prob(tokens, lengths, *given)
+            return self.model.log_prob(tokens, lengths, *sources)
 
 
-def _random(seed: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Random sequences, the first as long as may be, the second as short."""
-    generator = torch.Generator().manual_seed(stream(seed, "audit"))
+def _random_batch(seed: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Return random sequences; the first has the maximal length, the second the minimal."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "audit"))
     tokens = torch.randint(TASK.vocab, (rows, TASK.length), generator=generator)
     tokens[:, 0] = START
     lengths = torch.randint(2, TASK.length + 1, (rows,), generator=generator)
@@ -203,13 +206,13 @@ def _random(seed: int, rows: int) -> tuple[Tensor, Tensor]:
     return tokens, lengths
 
 
-def _with(tokens: Tensor, place: int, token: int) -> Tensor:
+def _replace_token(tokens: Tensor, position: int, token: int) -> Tensor:
     changed = tokens.clone()
-    changed[:, place] = token
+    changed[:, position] = token
     return changed
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
-    """The largest difference; infinite where one is not a number or they are not alike."""
-    apart = (found - expected).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
-    return float(torch.where(found == expected, 0.0, apart).max())
+def _max_deviation(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest absolute difference; NaN counts as infinite, equal infinities as 0."""
+    deviation = (actual - expected).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return float(torch.where(actual == expected, 0.0, deviation).max())

@@ -1,17 +1,14 @@
-r"""What could be gained by knowing the bag of a sequence's tokens, and nothing of their order.
+r"""The most that a model can gain by knowing the bag of a sequence's tokens but not their order.
 
-An oracle that is told how often each token occurs, c_v of n in all, need only choose
-among the orders of them:
+An oracle that knows the count c_v of each token, n tokens in all, only has to predict their order:
 
     floor = E[ log( n! / Π_v c_v! ) ] / n                            nats per token
     gain  = H(unigram) − floor                = H(bag) / n  where tokens are independent
 
-A leak that lets the bag through (dividing by the spread over the whole sequence does)
-is worth up to that gain. For independent amino acids of natural frequencies, H = 2.889,
-the floor is 1.747 at n = 19 and 2.497 at n = 99; S0's leaking LSTM scored 1.774 and 2.524,
-an honest one cannot score below H.
-
-zoo.md 1.7, whose figures for the short sequences are those of n = 20.
+A leak of the bag, for example by dividing inputs by their standard deviation over the whole
+sequence, is worth at most this gain. For independent amino acids with natural frequencies,
+H = 2.889, and the floor is 1.747 at n = 19 and 2.497 at n = 99. The leaking LSTM of S0 scored 1.774
+and 2.524; a causal model cannot score below H.
 """
 
 import math
@@ -26,24 +23,24 @@ from lmzoo.data.corpus import Sequences
 
 @dataclass(frozen=True)
 class LeakBudget:
-    """Nats per token of a set of sequences."""
+    """Losses of two reference models on a set of sequences, in nats per token."""
 
     unigram: float
-    """Entropy of the tokens' own frequencies: what an order-free model without leak scores."""
+    """Entropy of the token frequencies: the best loss of a unigram model."""
     floor: float
-    """What the oracle scores that knows each sequence's bag."""
+    """Loss of the oracle that knows the bag of each sequence."""
     tokens_per_sequence: float
 
     @property
     def gain(self) -> float:
-        """The most that leaking the bag can be worth to an order-free model."""
+        """The most that a unigram model can gain by a leak of the bag."""
         return self.unigram - self.floor
 
 
 def leak_budget(part: Sequences, vocab: int) -> LeakBudget:
-    """The budget of these sequences; `<start>` and padding are not among their tokens."""
-    place = torch.arange(part.tokens.shape[1])
-    real = (place >= 1) & (place < part.lengths[:, None])
+    """Compute the leak budget of the sequences, without `<start>` and padding."""
+    position = torch.arange(part.tokens.shape[1])
+    real = (position >= 1) & (position < part.lengths[:, None])
     counts = torch.zeros(len(part), vocab, dtype=torch.float64)
     counts.scatter_add_(1, part.tokens, real.double())
     n = counts.sum(1)
@@ -56,18 +53,21 @@ def leak_budget(part: Sequences, vocab: int) -> LeakBudget:
 
 
 def entropy(weights: Float[Tensor, "V"]) -> float:
-    """−Σ p log p of the weights made to sum to one, in nats."""
+    """Return −Σ p log p in nats, where p are the weights normalised to sum to one."""
     p = weights / weights.sum()
     return float(-torch.special.xlogy(p, p).sum())
 
 
 def uniform_bag_floor(symbols: int, n: int) -> float:
-    """The floor of n independent uniform tokens, exactly: E log n! − symbols · E log c!."""
+    """Return the exact floor of n independent uniform tokens."""
     return bag_floor(torch.full((symbols,), 1.0 / symbols, dtype=torch.float64), n)
 
 
 def bag_floor(p: Float[Tensor, "V"], n: int) -> float:
-    """The floor of n independent tokens of frequencies p, each count c_v being binomial."""
+    """Return the exact floor of n independent tokens with frequencies p.
+
+    E log( n! / Π_v c_v! ) = log n! − Σ_v E log c_v!     with binomial counts c_v
+    """
     c = torch.arange(n + 1, dtype=torch.float64)
     choose = math.lgamma(n + 1) - torch.lgamma(c + 1) - torch.lgamma(n - c + 1)
     q = p.double()[:, None]

@@ -1,1 +1,1 @@
-"""Trainings that answer one question each and are not a study."""
+"""Experiments that train models and compare them outside of a study."""

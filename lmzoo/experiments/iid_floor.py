@@ -1,14 +1,12 @@
-r"""Where nothing can be known, whoever knows something has looked.
+r"""Train a model on independent uniform tokens, on which only a leak can beat the entropy.
 
-The tokens are independent and uniform over V symbols, fresh ones at every step, so that
+The tokens are uniform over V symbols and newly drawn for every training step, so
 
     E[ −log P(s_t | s_<t) ] ≥ log V            for every causal, normalised P
 
-with equality for the uniform one. A model that comes out lower reads its answers. How
-low it may come is `leak_budget`'s business: an oracle that knows the bag of tokens, but
-not their order, stands at 1.791 for 20 symbols and sequences of 19.
-
-zoo.md 1.7 (test C3).
+with equality for the uniform distribution. A model with a lower loss reads the tokens that it
+predicts. An oracle that knows the bag of tokens but not their order scores 1.791 for 20 symbols and
+sequences of 19 (`lmzoo.audit.leak_budget`).
 """
 
 import math
@@ -21,38 +19,39 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.audit.leak_budget import uniform_bag_floor
-from lmzoo.contract import START, LanguageModel, Task, stream
+from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
+from lmzoo.seeding import derive_seed
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.recipe import Recipe
 
 MARGIN = 0.02
-"""Nats per token that the finite sample of the test may take off: its standard error is
-far smaller for any model that is not far from uniform."""
+"""Tolerance in nats per token. The standard error of the test loss is far smaller for models that
+are nearly uniform."""
 
 
 @dataclass(frozen=True)
 class IidFloor:
-    """What a model scores where log V is the least an honest one can."""
+    """The loss of a model on independent uniform tokens, and two references."""
 
     loss: float
-    """Nats per token on fresh sequences."""
+    """Loss on new sequences, in nats per token."""
     floor: float
-    """log V, of the V symbols."""
+    """log V, the least loss of a causal model."""
     oracle: float
-    """Of the oracle that knows the bag of each sequence's tokens."""
+    """Loss of the oracle that knows the bag of tokens of each sequence."""
     steps: int
 
     @property
     def fault(self) -> str:
-        """What is wrong, '' if the loss is one that a causal density may have."""
+        """A message if the loss is too low for a causal density, else ''."""
         if self.loss >= self.floor - MARGIN:
             return ""
         return (
-            f"{self.loss:.3f} nats on independent uniform tokens, {self.floor:.3f} is the least "
-            "a model can score that does not see them"
+            f"{self.loss:.3f} nats on independent uniform tokens of entropy {self.floor:.3f}: "
+            "the model reads the tokens that it predicts"
         )
 
 
@@ -66,12 +65,12 @@ def iid_floor(
     lr: float = 1e-2,
     seed: int = 0,
 ) -> IidFloor:
-    """Train on fresh independent tokens for so many steps, and score fresh ones."""
+    """Build a model, train it on independent tokens for `steps` steps, and score new tokens."""
     model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
-    return measure(model, symbols=symbols, steps=steps, batch=batch, lr=lr, seed=seed)
+    return measure_iid_floor(model, symbols=symbols, steps=steps, batch=batch, lr=lr, seed=seed)
 
 
-def measure(
+def measure_iid_floor(
     model: LanguageModel,
     *,
     symbols: int,
@@ -80,15 +79,19 @@ def measure(
     lr: float = 1e-2,
     seed: int = 0,
 ) -> IidFloor:
-    """The same for a model that is built already; it is trained further."""
-    fresh = _draws(symbols, model.task.length, batch, stream(seed, "iid floor", "train"))
+    """Train a given model on independent tokens and score new tokens."""
+    batches = _draw_batches(
+        symbols, model.task.length, batch, derive_seed(seed, "iid floor", "train")
+    )
     if model.closed_form:
-        data = [next(fresh) for _ in range(min(steps, 100))]
+        data = [next(batches) for _ in range(min(steps, 100))]
         tokens = torch.cat([tokens for tokens, _ in data])
         model.fit_closed_form(tokens, torch.full((len(tokens),), model.task.length))
     else:
-        _train(model, fresh, steps, lr, seed)
-    test = next(_draws(symbols, model.task.length, 2000, stream(seed, "iid floor", "test")))
+        _train(model, batches, steps, lr, seed)
+    test = next(
+        _draw_batches(symbols, model.task.length, 2000, derive_seed(seed, "iid floor", "test"))
+    )
     return IidFloor(
         loss=evaluate(model, Sequences(*test)).token,
         floor=math.log(symbols),
@@ -98,22 +101,24 @@ def measure(
 
 
 def _train(
-    model: LanguageModel, fresh: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float, seed: int
+    model: LanguageModel, batches: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float, seed: int
 ) -> None:
     recipe = Recipe(lr=lr)
     optimiser = make_optimiser(recipe, model.parameters())
     model.train()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, "noise"))
+        torch.manual_seed(derive_seed(seed, "noise"))
         for _ in range(steps):
-            tokens, lengths = next(fresh)
+            tokens, lengths = next(batches)
             optimiser.zero_grad()
             (-model.objective(tokens, lengths).sum() / (lengths - 1).sum()).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip or math.inf)
             optimiser.step()
 
 
-def _draws(symbols: int, length: int, rows: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _draw_batches(
+    symbols: int, length: int, rows: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     first = len(SPECIALS)
     while True:

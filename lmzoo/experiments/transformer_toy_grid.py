@@ -1,13 +1,12 @@
 """Does a post-LN transformer need warm-up, and which initial weights let it learn?
 
-S2's regression (`lmzoo/experiments/transformer_toy.py`) under every learning rate, warm-up,
-initialiser, depth and batch size that S2 published, with attention among the samples of
-a batch, as its script has it, and among positions, as it should be; each tested with
-dropout on, as published, and off. zoo.md 4.2.
+The regression of `lmzoo.experiments.transformer_toy` for every learning rate, warm-up,
+initialiser, depth and batch size published in S2, with attention between the samples of a batch, as
+in the published script, and between positions. Each run is tested with dropout on, as published,
+and off.
 
-It scores no tokens, so it is no study of the engine: this script trains what is missing
-in its store, one run after the other, and prints the table. Start it twice to use two
-cores: each run is held by one process.
+`main` trains the missing runs of its store one after another and prints the table. Several
+processes can share a store: a run is locked while it is trained.
 """
 
 import fcntl
@@ -23,30 +22,31 @@ import typer
 from rich.console import Console
 
 from lmzoo.config import from_dict, to_dict
-from lmzoo.experiments.transformer_toy import EPOCHS, Toy, ToyModel, ToyRecipe
-from lmzoo.store.records import SCHEMA, RunFolder, find_end, run_identity
+from lmzoo.experiments.transformer_toy import EPOCHS, ToyModel, ToyRecipe, ToyTraining
+from lmzoo.store.records import SCHEMA, Record, RunFolder, find_end, run_identity
 
-TWO = {"layers": 2}
-COLD = {"warmup": 0}
+TWO_LAYERS = {"layers": 2}
+NO_WARMUP = {"warmup": 0}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of S2's tables; what it leaves out is the default, warm-up over ten steps."""
+    """A row of the tables of S2. Fields that are not given have their default values."""
 
     label: str
     published: str = ""
+    """The loss in S2, as text."""
     model: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
 
 
 SETTINGS = (
-    Setting("lr 1e-3, no warm-up", "3.37", {}, COLD),
-    Setting("lr 1e-4, no warm-up", "0.56", {}, {**COLD, "lr": 1e-4}),
-    Setting("lr 1e-5, no warm-up", "2.31", {}, {**COLD, "lr": 1e-5}),
+    Setting("lr 1e-3, no warm-up", "3.37", {}, NO_WARMUP),
+    Setting("lr 1e-4, no warm-up", "0.56", {}, {**NO_WARMUP, "lr": 1e-4}),
+    Setting("lr 1e-5, no warm-up", "2.31", {}, {**NO_WARMUP, "lr": 1e-5}),
     Setting("lr 1e-3, 1 % warm-up", "0.10"),
-    Setting("2 layers, lr 1e-3, no warm-up", "0.086", TWO, COLD),
-    Setting("2 layers, lr 1e-4, no warm-up", "0.614", TWO, {**COLD, "lr": 1e-4}),
+    Setting("2 layers, lr 1e-3, no warm-up", "0.086", TWO_LAYERS, NO_WARMUP),
+    Setting("2 layers, lr 1e-4, no warm-up", "0.614", TWO_LAYERS, {**NO_WARMUP, "lr": 1e-4}),
     Setting("default", "0.097"),
     Setting("xavier_uniform", "0.191", {"init": "xavier_uniform"}),
     Setting("xavier_normal", "0.189", {"init": "xavier_normal"}),
@@ -58,21 +58,29 @@ SETTINGS = (
     Setting("uniform ±0.001", "3.44", {"init": "uniform_0.001"}),
     Setting("kaiming_uniform", "3.50", {"init": "kaiming_uniform"}),
     Setting("kaiming_normal", "3.50", {"init": "kaiming_normal"}),
-    Setting("2 layers, kaiming_normal", "0.524", {**TWO, "init": "kaiming_normal"}),
-    Setting("2 layers, kaiming_uniform", "0.531", {**TWO, "init": "kaiming_uniform"}),
-    Setting("2 layers, xavier_uniform", "0.124", {**TWO, "init": "xavier_uniform"}),
-    Setting("2 layers, default", "0.092", TWO),
-    Setting("2 layers, uniform ±0.01", "0.117", {**TWO, "init": "uniform_0.01"}),
-    Setting("batch 64, lr 1e-3, no warm-up", "0.037", {}, {**COLD, "batch": 64}),
-    Setting("pre-LN, lr 1e-3, no warm-up", "", {"norm_first": True}, COLD),
+    Setting("2 layers, kaiming_normal", "0.524", {**TWO_LAYERS, "init": "kaiming_normal"}),
+    Setting("2 layers, kaiming_uniform", "0.531", {**TWO_LAYERS, "init": "kaiming_uniform"}),
+    Setting("2 layers, xavier_uniform", "0.124", {**TWO_LAYERS, "init": "xavier_uniform"}),
+    Setting("2 layers, default", "0.092", TWO_LAYERS),
+    Setting("2 layers, uniform ±0.01", "0.117", {**TWO_LAYERS, "init": "uniform_0.01"}),
+    Setting("batch 64, lr 1e-3, no warm-up", "0.037", {}, {**NO_WARMUP, "batch": 64}),
+    Setting("pre-LN, lr 1e-3, no warm-up", "", {"norm_first": True}, NO_WARMUP),
 )
-"""In S2's order; the tables of initialisers leave lr and warm-up unsaid: 1e-3 and 1 % agree."""
+"""In the order of S2. Its tables of initialisers do not state learning rate and warm-up; the
+defaults of 1e-3 and 1 % agree with them."""
 
-Result = dict[str, Any]
 
+def toy_run_config(
+    setting: Setting, seed: int, *, batch_first: bool, **sizes: int
+) -> dict[str, Any]:
+    """Return the config of a run with its identity.
 
-def describe(setting: Setting, seed: int, *, batch_first: bool, **sizes: int) -> dict[str, Any]:
-    """The config of one run, its identity included."""
+    Args:
+        setting: The table row.
+        seed: Random seed.
+        batch_first: Attention between positions (True) or between samples (False).
+        sizes: Recipe fields such as `steps` and `tests`.
+    """
     model = from_dict(ToyModel, {**setting.model, "batch_first": batch_first})
     config = {
         "schema": SCHEMA,
@@ -88,8 +96,12 @@ def describe(setting: Setting, seed: int, *, batch_first: bool, **sizes: int) ->
     return {"run": run_identity(config), **config}
 
 
-def train(folder: RunFolder, config: dict[str, Any]) -> Result | None:
-    """The run's test, made now if there is none yet; None if another process is at it."""
+def train_run(folder: RunFolder, config: dict[str, Any]) -> Record | None:
+    """Train and test a run unless it is finished.
+
+    Returns:
+        The test record, or None if another process trains the run.
+    """
     folder.create(config)
     with (folder.path / ".lock").open("w") as lock:
         try:
@@ -98,44 +110,46 @@ def train(folder: RunFolder, config: dict[str, Any]) -> Result | None:
             return None
         if find_end(folder.records(), EPOCHS) is None:
             _train(folder, config)
-    return result(folder)
+    return find_test(folder)
 
 
 def _train(folder: RunFolder, config: dict[str, Any]) -> None:
     fields = {key: value for key, value in config["model"].items() if key != "name"}
     recipe = from_dict(ToyRecipe, config["recipe"])
-    toy = Toy(from_dict(ToyModel, fields), recipe, config["seed"])
-    for record in toy.fit():
+    training = ToyTraining(from_dict(ToyModel, fields), recipe, config["seed"])
+    for record in training.fit():
         folder.append(record)
-    tested = toy.test()
+    losses = training.test()
     folder.append(
         {
             "event": "test",
             "epoch": EPOCHS,
-            "dropout_off": tested.evaluating,
-            "dropout_on": tested.training,
+            "dropout_off": losses.dropout_off,
+            "dropout_on": losses.dropout_on,
         }
     )
     folder.append({"event": "end", "epoch": EPOCHS, "status": "finished", "reason": ""})
 
 
-def result(folder: RunFolder) -> Result | None:
-    """The run's test, or None if it has none yet."""
+def find_test(folder: RunFolder) -> Record | None:
+    """Return the test record of a run, or None if there is none."""
     return next((r for r in folder.records() if r["event"] == "test"), None)
 
 
-def table(store: Path, seeds: int, **sizes: int) -> Iterator[str]:
-    """The settings beside the published numbers, as lines of Markdown."""
+def format_table(store: Path, seeds: int, **sizes: int) -> Iterator[str]:
+    """Yield the lines of a Markdown table of all settings with their published losses."""
     modes = ("dropout_on", "dropout_off")
-    heads = [f"{who}, {m.replace('_', ' ')}" for who in ("samples", "positions") for m in modes]
+    heads = [f"{axis}, {m.replace('_', ' ')}" for axis in ("samples", "positions") for m in modes]
     yield " | ".join(["| setting", "published", *heads]) + " |"
     yield "| --- |" + " ---: |" * (1 + len(heads))
     for setting in SETTINGS:
         cells = [setting.label, setting.published or "—"]
         for batch_first in (False, True):
-            configs = [describe(setting, s, batch_first=batch_first, **sizes) for s in range(seeds)]
-            found = [result(RunFolder(store / config["run"])) for config in configs]
-            cells += [_cell([r[mode] for r in found if r is not None]) for mode in modes]
+            configs = [
+                toy_run_config(setting, s, batch_first=batch_first, **sizes) for s in range(seeds)
+            ]
+            tests = [find_test(RunFolder(store / config["run"])) for config in configs]
+            cells += [_cell([r[mode] for r in tests if r is not None]) for mode in modes]
         yield "| " + " | ".join(cells) + " |"
 
 
@@ -150,29 +164,29 @@ def _cell(losses: list[float | None]) -> str:
 
 
 def main(
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each setting.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each setting.")] = 1,
     steps: Annotated[int, typer.Option(min=EPOCHS, help="Training batches.")] = 1000,
     tests: Annotated[int, typer.Option(min=1, help="Test batches.")] = 1000,
     storage: Annotated[Path, typer.Option(help="Folder of the run stores.")] = Path("runs"),
-    only: Annotated[str, typer.Option(help="Settings whose label holds this text.")] = "",
-    table_only: Annotated[bool, typer.Option("--table", help="Train nothing, print.")] = False,  # noqa: FBT002
+    only: Annotated[str, typer.Option(help="Train settings whose label has this text.")] = "",
+    table_only: Annotated[bool, typer.Option("--table", help="Do not train.")] = False,  # noqa: FBT002
 ) -> None:
-    """Train what is missing, print all settings beside the published numbers."""
-    store, say = storage / "transformer_toy-squares", Console(stderr=True, highlight=False)
+    """Train the missing runs and print a table of all settings with the published losses."""
+    store, console = storage / "transformer_toy-squares", Console(stderr=True, highlight=False)
     torch.set_num_threads(1)
     sizes = {"steps": steps, "tests": tests}
-    wanted = [
+    runs = [
         (setting, batch_first, seed)
         for seed in range(seeds)
         for batch_first in (False, True)
         for setting in SETTINGS
         if only in setting.label and not table_only
     ]
-    for i, (setting, batch_first, seed) in enumerate(wanted, 1):
-        config = describe(setting, seed, batch_first=batch_first, **sizes)
-        with say.status(f"{i} of {len(wanted)}: {setting.label}"):
-            found = train(RunFolder(store / config["run"]), config)
-        where = "positions" if batch_first else "samples"
-        told = "another process has it" if found is None else _cell([found["dropout_off"]])
-        say.print(f"{i} of {len(wanted)}: {setting.label}, attending to {where}: {told}")
-    sys.stdout.write("\n".join(table(store, seeds, **sizes)) + "\n")
+    for i, (setting, batch_first, seed) in enumerate(runs, 1):
+        config = toy_run_config(setting, seed, batch_first=batch_first, **sizes)
+        with console.status(f"{i} of {len(runs)}: {setting.label}"):
+            record = train_run(RunFolder(store / config["run"]), config)
+        axis = "positions" if batch_first else "samples"
+        loss = "another process trains it" if record is None else _cell([record["dropout_off"]])
+        console.print(f"{i} of {len(runs)}: {setting.label}, attention between {axis}: {loss}")
+    sys.stdout.write("\n".join(format_table(store, seeds, **sizes)) + "\n")

@@ -1,1 +1,1 @@
-"""What a trained model believes: pure functions from a model to plain numbers, and pictures."""
+"""Inspect trained models: gates, states, attention, latents, boundaries, and plots of them."""

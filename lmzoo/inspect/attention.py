@@ -1,15 +1,16 @@
-r"""What a model's attentions look at: how widely, from how far out, and along how many edges.
+r"""Statistics of attention: entropy, norms of queries and keys, and number of edges.
 
-    H_i      = −Σ_j α_ij log α_ij        0 where one j takes all, as one always does where it
-                                         is picked; log |{j seen by i}| where all are alike
-    entropy, widest    the means of H_i and of that bound over sequences and queries i
-    ‖q‖, ‖k‖           as they are compared, τ left out: 1 where they are normed
-    edges              heads × queries × memory, seen or not, of one sequence: summed over
-                       layers, layers × heads × T² of a Transformer
-    seen               those of them that the mask leaves
+    H_i      = −Σ_j α_ij log α_ij        0 where one j has all the weight (always, for hard
+                                         attention); log |{j visible to i}| where all are equal
+    entropy, widest    means of H_i and of this upper bound over sequences and queries i
+    ‖q‖, ‖k‖           norms in the dot product, without τ; 1 where they are normalised
+    edges              heads × queries × memory of one sequence, visible or not; summed over
+                       layers, layers × heads × T² for a Transformer
+    visible            edges that the mask allows
 
-If a model can change its attention by changing the norms of vectors, it will (S1).
-S1; zoo.md 4.1.
+If a model can change its attention by the norms of queries and keys, training uses this (S1).
+
+Source: S1.
 """
 
 from dataclasses import dataclass
@@ -36,46 +37,47 @@ class Head:
 
 @dataclass(frozen=True)
 class Edges:
-    """Pairs of query and key of one sequence, over all heads."""
+    """Number of query-key pairs of one sequence, over all heads."""
 
     layer: str
     edges: int
     seen: int
+    """Edges that the mask allows."""
 
 
-def heads(model: nn.Module, seen: Activity) -> list[Head]:
-    """Every head of every attention that was asked."""
+def heads(model: nn.Module, activity: Activity) -> list[Head]:
+    """Return the statistics of every head that was used."""
     found = []
-    for layer, looks in seen.looks.items():
+    for layer, calls in activity.attention_calls.items():
         attention = cast("Attention", model.get_submodule(layer))
-        told = [_told(attention, look) for look in looks]
-        means = [torch.cat(column, dim=1).mean(1).tolist() for column in zip(*told, strict=True)]
-        found += [Head(layer, h, *facts) for h, facts in enumerate(zip(*means, strict=True))]
+        columns = [_head_statistics(attention, call) for call in calls]
+        means = [torch.cat(column, dim=1).mean(1).tolist() for column in zip(*columns, strict=True)]
+        found += [Head(layer, h, *values) for h, values in enumerate(zip(*means, strict=True))]
     return found
 
 
-def edges(model: nn.Module, seen: Activity, sequences: int) -> list[Edges]:
-    """Edges of every attention that was asked, given how many sequences there were."""
+def edges(model: nn.Module, activity: Activity, sequences: int) -> list[Edges]:
+    """Return the edges of every attention that was used, for this number of sequences."""
     found = []
-    for layer, looks in seen.looks.items():
+    for layer, calls in activity.attention_calls.items():
         attention = cast("Attention", model.get_submodule(layer))
-        logits = [_logits(attention, look) for look in looks]
-        total = sum(one.numel() for one in logits)
-        open_ = sum(int((one > -torch.inf).sum()) for one in logits)
-        found.append(Edges(layer, total // sequences, open_ // sequences))
+        logits = [_logits(attention, call) for call in calls]
+        total = sum(values.numel() for values in logits)
+        visible = sum(int((values > -torch.inf).sum()) for values in logits)
+        found.append(Edges(layer, total // sequences, visible // sequences))
     return found
 
 
-def _logits(attention: Attention, look: AttentionCall) -> Tensor:
-    return attention.compare(look.x, look.remembered[0], look.see)
+def _logits(attention: Attention, call: AttentionCall) -> Tensor:
+    return attention.logits_for_keys(call.x, call.cache[0], call.mask)
 
 
-def _told(attention: Attention, look: AttentionCall) -> tuple[Tensor, ...]:
-    """(heads, n) of each: entropy, its bound, ‖q‖ and ‖k‖."""
-    logits = _logits(attention, look)
-    entropy = torch.special.entr(attention.weigh(logits)).sum(-1)
+def _head_statistics(attention: Attention, call: AttentionCall) -> tuple[Tensor, ...]:
+    """Return entropy, its upper bound, ‖q‖ and ‖k‖, each (heads, n)."""
+    logits = _logits(attention, call)
+    entropy = torch.special.entr(attention.attention_weights(logits)).sum(-1)
     visible = logits > -torch.inf
-    q, k = attention.directions(look.x), look.remembered[0]
-    every = (entropy, visible.sum(-1).log(), q.norm(dim=-1), k.norm(dim=-1))
-    # (*N, heads, n) as (heads, all of them)
-    return tuple(one.transpose(0, -2).flatten(1) for one in every)
+    q, k = attention.unscaled_queries(call.x), call.cache[0]
+    statistics = (entropy, visible.sum(-1).log(), q.norm(dim=-1), k.norm(dim=-1))
+    # from (*N, heads, n) to (heads, N · n)
+    return tuple(values.transpose(0, -2).flatten(1) for values in statistics)

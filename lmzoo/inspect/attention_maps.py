@@ -1,61 +1,85 @@
-r"""What each token looked at: the weights of a sentence's attention, layer by layer, head by head.
+r"""Attention maps: the attention weights of one sentence, by layer and head.
 
     weight[l, h, i, j] = α_ij of head h in layer l,   Σ_j α_ij = 1
 
-A decoder looks back at the words that it has read, i at j <= i. A row that is given a
-source looks at that: i is there the word that is predicted, as α decides what it is made of.
+The memory of an attention map is the prefix or the source. With the prefix, token i has been read
+and attends to the tokens j <= i. With the source, token i is predicted and attends to the source
+tokens j.
 
-S0 (DLM40), S3 (its alignments); zoo.md 2, 4.3.
+Source: S0 (DLM40), S3.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.inspect.latent_values import numbered
-from lmzoo.models.attention.transformer_decoder import TransformerDecoder
-from lmzoo.models.seq2seq.seq2seq_dot_attention import Seq2SeqDotAttention
+from lmzoo.inspect.latent_values import number_tokens
+
+
+@runtime_checkable
+class HasAttentionMaps(Protocol):
+    """The two members that a model class needs so that its attention maps can be shown."""
+
+    attention_memory: Literal["prefix", "source"]
+
+    def attention_maps(
+        self, tokens: Tensor, *source: Tensor
+    ) -> Float[Tensor, "layers B heads i j"]: ...
 
 
 @dataclass(frozen=True)
-class Maps:
-    """Axes of `weight`: layers, heads, tokens that look, tokens that are looked at."""
+class AttentionMaps:
+    """Attention weights of one sentence."""
 
     axes: tuple[str, str]
-    """What the tokens of the last two are."""
+    """Names of the last two axes of `weight`."""
     looking: tuple[str, ...]
+    """Tokens of axis i."""
     looked_at: tuple[str, ...]
+    """Tokens of axis j."""
     weight: Float[Tensor, "layers heads i j"]
 
 
-def has_maps(model: LanguageModel) -> bool:
-    """Whether the attention of this model can be laid along the words of a sentence."""
-    return isinstance(model, TransformerDecoder | Seq2SeqDotAttention)
+def has_attention_maps(model: LanguageModel) -> bool:
+    """Return whether the model has attention maps over the tokens of a sentence."""
+    return isinstance(model, HasAttentionMaps)
 
 
 @torch.no_grad()
-def maps(
+def attention_maps(
     model: LanguageModel,
     ids: Sequence[int],
     tokens: Sequence[str],
-    given: tuple[Tensor, ...] = (),
-    source: Sequence[str] = (),
-) -> Maps:
-    """The maps of one sentence, given as ids and as text, `<start>` first, and of its source."""
-    was_training, row = model.training, torch.tensor([list(ids[:-1])])
+    sources: tuple[Tensor, ...] = (),
+    source_tokens: Sequence[str] = (),
+) -> AttentionMaps:
+    """Compute the attention maps of one sentence.
+
+    Args:
+        model: A model for which `has_attention_maps` is true.
+        ids: Token ids of the sentence, `<start>` first.
+        tokens: The same tokens as text.
+        sources: Source tokens (1, S) and lengths (1), for a model that reads a source.
+        source_tokens: The source tokens as text.
+    """
+    assert isinstance(model, HasAttentionMaps), "see `has_attention_maps`"
+    was_training, prefix = model.training, torch.tensor([list(ids[:-1])])
     model.eval()
-    if isinstance(model, Seq2SeqDotAttention):
-        weight = model.attention_map(row, *given)[None]
-        axes, looking = ("predicted token", "source token"), numbered(tokens[1:], start=1)
-        looked_at = numbered(source, start=1)
+    if model.attention_memory == "source":
+        axes = "predicted token", "source token"
+        looking, looked_at = (
+            number_tokens(tokens[1:], start=1),
+            number_tokens(source_tokens, start=1),
+        )
+        weight = model.attention_maps(prefix, *sources)[:, 0]
     else:
-        assert isinstance(model, TransformerDecoder), "see `has_maps`"
-        weight = model.attention_maps(row)[:, 0]
-        axes, looking = ("token that looks", "token looked at"), numbered(tokens[:-1])
-        looked_at = looking
+        axes = "token that looks", "token looked at"
+        looking = looked_at = number_tokens(tokens[:-1])
+        weight = model.attention_maps(prefix)[:, 0]
     model.train(was_training)
-    return Maps(axes, looking, looked_at, weight)
+    return AttentionMaps(axes, looking, looked_at, weight)

@@ -1,54 +1,58 @@
-r"""Where the layers of a hierarchical multiscale LSTM ended their segments in a sentence.
+r"""Segment boundaries of a cell with boundary detectors, such as `hm_lstm`, in one sentence.
 
-    ended[ℓ, t] = z^ℓ_t ∈ {0, 1}        once s_t had been read, t = 0..n-2
+    ended[ℓ, t] = z^ℓ_t ∈ {0, 1}        after s_t is read, t = 0..n-2
 
-The top layer has no boundary. Whether the segments are phrases is for the reader to see.
+The top layer of `hm_lstm` has no detector.
 
-Chung et al. 2017 (arXiv:1609.01704), their figure of z; S2; zoo.md 4.2.
+Source: Chung et al. 2017 (arXiv:1609.01704); S2.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
+from lmzoo.cells.base import Cell
 from lmzoo.contract import LanguageModel
 from lmzoo.inspect.hooks import record_activity
-from lmzoo.inspect.latent_values import numbered
+from lmzoo.inspect.latent_values import number_tokens
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Axes of `ended`: the layers that have a boundary, lowest first, and the tokens read."""
+    """Boundaries of one sentence."""
 
     layers: tuple[str, ...]
+    """Names of the layers that have a detector, lowest first."""
     tokens: tuple[str, ...]
+    """The tokens that are read."""
     ended: Float[Tensor, "layers n"]
 
 
 def has_boundaries(model: LanguageModel) -> bool:
-    """Whether it is made of such cells, two layers or more, and begins in one state only."""
+    """Return whether the model has a cell with boundary detectors and one initial state."""
     return (
         isinstance(model, RecurrentLM)
-        and isinstance(model.cell, HierarchicalMultiscaleLSTM)
-        and model.cell.config.depth > 1
+        and model.cell.num_boundaries > 0
         and model.config.starts <= 1
     )
 
 
 @torch.no_grad()
 def boundaries(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
-    """The boundaries of one sentence, given as ids and as text, `<start>` first."""
+    """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""
     was_training, row = model.training, torch.tensor([list(ids)])
-    with record_activity(model.eval()) as seen:
+    with record_activity(model.eval()) as activity:
         model.log_prob(row, torch.tensor([len(ids)]))
     model.train(was_training)
-    # The last part of such a cell's state is z, (1, D - 1).
-    by_cell = [torch.cat([step.state[-1] for step in steps]).T for steps in seen.steps.values()]
+    by_cell = []
+    for name, steps in activity.cell_steps.items():
+        cell = cast("Cell", model.get_submodule(name))
+        by_cell.append(torch.cat([cell.boundaries(step.state) for step in steps]).T)
     ended = torch.cat(by_cell)
     names = tuple(f"layer {n}" for n in range(1, len(ended) + 1))
-    return Boundaries(names, numbered(tokens[:-1]), ended)
+    return Boundaries(names, number_tokens(tokens[:-1]), ended)

@@ -1,12 +1,13 @@
-r"""How open the gates of a recurrent model are, and how large its state.
+r"""Statistics of the gates and states of a recurrent model.
 
     mean       E[g]                      over sequences, steps and units
     spread     √ E[(g − E g)²]
-    saturated  share of g < 0.05 or g > 0.95: there σ' < 0.05, and no gradient comes through
-    state      ‖s_t‖ of each vector carried, at every step, mean over sequences
+    saturated  share of g < 0.05 or g > 0.95, where σ' < 0.05 and almost no gradient passes
+    state      ‖s_t‖ of each state vector at every step, mean over sequences
 
-A gate that is saturated everywhere is a constant, one that never moves from ½ an average.
-zoo.md 4.1, 4.4 (S1, S4).
+A gate that is always saturated is constant. A gate that is always near ½ only averages.
+
+Source: S1, S4.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,16 @@ from torch import Tensor
 
 from lmzoo.inspect.hooks import Activity, CellStep
 
-SHUT, OPEN = 0.05, 0.95
-"""Beyond these a gate counts as saturated."""
+LOW, HIGH = 0.05, 0.95
+"""A gate below LOW or above HIGH is saturated."""
 
-VECTOR = 2
-"""Axes of a carried vector, (B, H); a state that grows has more."""
+VECTOR_NDIM = 2
+"""Axes of a state vector, (B, H). State tensors with more axes grow with the sequence."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One gate of one cell."""
+    """Statistics of one gate of one cell."""
 
     cell: str
     name: str
@@ -35,18 +36,18 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Carry:
-    """The state of one cell."""
+class StateNorms:
+    """Norms of the state of one cell."""
 
     cell: str
     norms: list[list[float]]
-    """Of each vector carried, at every step: h first."""
+    """For each state vector, h first: the norm at every step."""
 
 
-def gates(seen: Activity) -> list[Gate]:
-    """Every gate of every cell that was stepped."""
+def gates(activity: Activity) -> list[Gate]:
+    """Return the statistics of every gate of every cell that ran."""
     found = []
-    for cell, steps in seen.steps.items():
+    for cell, steps in activity.cell_steps.items():
         for name in steps[0].gates:
             values = torch.cat([step.gates[name].flatten() for step in steps]).double()
             found.append(_gate(cell, name, values))
@@ -54,7 +55,7 @@ def gates(seen: Activity) -> list[Gate]:
 
 
 def _gate(cell: str, name: str, values: Tensor) -> Gate:
-    saturated = (values < SHUT) | (values > OPEN)
+    saturated = (values < LOW) | (values > HIGH)
     return Gate(
         cell,
         name,
@@ -64,11 +65,11 @@ def _gate(cell: str, name: str, values: Tensor) -> Gate:
     )
 
 
-def carries(seen: Activity) -> list[Carry]:
-    """The norms of every cell's state, step by step."""
-    return [Carry(cell, _norms(steps)) for cell, steps in seen.steps.items()]
+def state_norms(activity: Activity) -> list[StateNorms]:
+    """Return the norms of the state vectors of every cell that ran."""
+    return [StateNorms(cell, _norms(steps)) for cell, steps in activity.cell_steps.items()]
 
 
 def _norms(steps: list[CellStep]) -> list[list[float]]:
-    parts = [i for i, part in enumerate(steps[0].state) if part.ndim == VECTOR]
-    return [[step.state[i].norm(dim=-1).mean().item() for step in steps] for i in parts]
+    vectors = [i for i, part in enumerate(steps[0].state) if part.ndim == VECTOR_NDIM]
+    return [[step.state[i].norm(dim=-1).mean().item() for step in steps] for i in vectors]

@@ -1,58 +1,59 @@
-"""How gates, states and attention changed while a run was trained, as its records tell.
+"""The course of gate, state and attention statistics during the training of a run.
 
     gates      mean, spread, saturated        of each gate of each cell
-    states     norm                           of each vector carried, mean over steps
+    states     norm                           of each state vector, mean over steps
     heads      entropy, ‖q‖, ‖k‖              of each head of each attention
 
-`train --gates` writes an event `gates` before the first epoch, numbered 0, and after every
-one, about the weights as they then are; what is told of a whole run is about its best.
+`train --gates` appends a `gates` event to the records of a run before the first epoch, as epoch 0,
+and after every epoch. The event describes the weights at that time, not the best weights.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lmzoo.inspect.summary import Found, plain
+from lmzoo.inspect.summary import Summary, as_json
 from lmzoo.store.records import Record
 
 EVENT = "gates"
-KEPT = ("gates", "states", "heads")
-"""What changes with the weights: edges are a matter of shapes."""
+EVENT_KEYS = ("gates", "states", "heads")
+"""The statistics that change with the weights; edges depend on shapes only."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One number of one thing, epoch by epoch; None where it was not finite or not measured."""
+    """One statistic by epoch; None where it is not finite or was not recorded."""
 
-    where: str
-    """The cell or the attention, as the model names it."""
-    what: str
-    fact: str
+    module: str
+    """Name of the cell or attention in the model."""
+    part: str
+    """The gate, state or head."""
+    statistic: str
     values: list[float | None]
 
 
-def facts(found: Found) -> dict[str, Any]:
-    """What an event holds of one look, but for the event's name and epoch."""
-    return {key: rows for key, rows in plain(found).items() if key in KEPT}
+def event_fields(summary: Summary) -> dict[str, Any]:
+    """Return the fields of a `gates` event, without event name and epoch."""
+    return {key: rows for key, rows in as_json(summary).items() if key in EVENT_KEYS}
 
 
-def measured(records: Sequence[Record]) -> list[Record]:
-    """The events of a run that hold a look, in order of their epochs."""
+def gate_events(records: Sequence[Record]) -> list[Record]:
+    """Return the `gates` events of a run by epoch."""
     return sorted((r for r in records if r["event"] == EVENT), key=lambda r: r["epoch"])
 
 
 def series(events: Sequence[Record]) -> list[Series]:
-    """All numbers of these events, each as long as there are events."""
-    columns = [dict(_numbers(event)) for event in events]
-    named = dict.fromkeys(name for column in columns for name in column)
-    return [Series(*name, [column.get(name) for column in columns]) for name in named]
+    """Return every statistic of the events, with one value per event."""
+    columns = [dict(_statistics(event)) for event in events]
+    names = dict.fromkeys(name for column in columns for name in column)
+    return [Series(*name, [column.get(name) for column in columns]) for name in names]
 
 
-def _numbers(event: Record) -> Iterator[tuple[tuple[str, str, str], float | None]]:
-    """((where, what, fact), number) of one epoch."""
+def _statistics(event: Record) -> Iterator[tuple[tuple[str, str, str], float | None]]:
+    """Yield ((module, part, statistic), value) of one event."""
     for gate in event["gates"]:
-        for fact in ("mean", "spread", "saturated"):
-            yield (gate["cell"], f"gate {gate['name']}", fact), gate[fact]
+        for statistic in ("mean", "spread", "saturated"):
+            yield (gate["cell"], f"gate {gate['name']}", statistic), gate[statistic]
     for state in event["states"]:
         for number, norms in enumerate(state["norms"], 1):
             finite = None not in norms
@@ -61,6 +62,6 @@ def _numbers(event: Record) -> Iterator[tuple[tuple[str, str, str], float | None
                 sum(norms) / len(norms) if finite else None,
             )
     for head in event["heads"]:
-        named = (("entropy", "entropy"), ("‖q‖", "query_norm"), ("‖k‖", "key_norm"))
-        for fact, key in named:
-            yield (head["layer"], f"head {head['head'] + 1}", fact), head[key]
+        keys = (("entropy", "entropy"), ("‖q‖", "query_norm"), ("‖k‖", "key_norm"))
+        for statistic, key in keys:
+            yield (head["layer"], f"head {head['head'] + 1}", statistic), head[key]

@@ -1,12 +1,12 @@
-"""Looking over a model's shoulder: what its cells and attentions were asked while it scored.
+"""Record the steps of a model's cells and the calls of its attentions while it scores.
 
-    with watched(model) as seen:
+    with record_activity(model) as activity:
         model.log_prob(tokens, lengths)
-    seen.steps["cell"]      the gates and the state of every step
-    seen.looks["blocks.0.attention"]      queries, keys and what they might see
+    activity.cell_steps["cell"]                          gates and state of every step
+    activity.attention_calls["blocks.0.attention"]       inputs of every call
 
-While it is watched a cell is run by its own `step`, whose gates these are; afterwards the
-model is as it was.
+Inside the block, a cell runs its `step` instead of a fast kernel, so that its gates can be
+recorded. After the block, the model is unchanged.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import Attention, Remembered
+from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.cells.base import Cell, State
 
 
@@ -26,70 +26,72 @@ class CellStep:
 
     gates: dict[str, Tensor]
     state: State
-    """What is carried on."""
+    """The state after the step."""
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call of an attention."""
+    """The inputs of one call of an attention."""
 
     x: Tensor
-    remembered: Remembered
-    see: Tensor | None
+    cache: KeysAndValues
+    mask: Tensor | None
 
 
 @dataclass(frozen=True)
 class Activity:
-    """By the module's name in the model; what was never asked is not here."""
+    """Recorded steps and calls by the module's name; modules that did not run are absent."""
 
-    steps: dict[str, list[CellStep]] = field(default_factory=dict)
-    looks: dict[str, list[AttentionCall]] = field(default_factory=dict)
+    cell_steps: dict[str, list[CellStep]] = field(default_factory=dict)
+    attention_calls: dict[str, list[AttentionCall]] = field(default_factory=dict)
 
 
 def has_activity(model: nn.Module) -> bool:
-    """Whether it has a part that can be watched."""
+    """Return whether the model has a cell or an attention."""
     return any(isinstance(module, Cell | Attention) for module in model.modules())
 
 
 @contextmanager
 def record_activity(model: nn.Module) -> Iterator[Activity]:
-    """Write down every step and every look until the block ends."""
-    seen, touched = Activity(), []
+    """Record every cell step and every attention call until the block ends."""
+    activity, overrides = Activity(), []
     try:
         for name, module in model.named_modules():
-            # An attribute of the object hides the method of its class, and leaves with it.
-            own = vars(module)
+            # An instance attribute hides the method of the class until it is deleted.
+            attributes = vars(module)
             if isinstance(module, Cell):
-                own["step"] = _stepping(module, seen.steps, name)
-                own["scan"] = module.naive_scan
-                touched += [(own, "step"), (own, "scan")]
+                attributes["step"] = _recording_step(module, activity.cell_steps, name)
+                attributes["scan"] = module.naive_scan
+                overrides += [(attributes, "step"), (attributes, "scan")]
             elif isinstance(module, Attention):
-                own["look"] = _looking(module, seen.looks, name)
-                touched.append((own, "look"))
-        yield seen
+                attributes["attend"] = _recording_attend(module, activity.attention_calls, name)
+                overrides.append((attributes, "attend"))
+        yield activity
     finally:
-        for own, method in touched:
-            del own[method]
+        for attributes, method in overrides:
+            del attributes[method]
 
 
-def _stepping(cell: Cell, seen: dict[str, list[CellStep]], name: str) -> Callable[..., Any]:
+def _recording_step(
+    cell: Cell, records: dict[str, list[CellStep]], name: str
+) -> Callable[..., Any]:
     step = cell.step
 
-    def stepping(projected: Tensor, state: State) -> tuple[Tensor, State]:
-        output, after = step(projected, state)
-        seen.setdefault(name, []).append(CellStep(cell.gates(projected, state), after))
-        return output, after
+    def recording_step(projected: Tensor, state: State) -> tuple[Tensor, State]:
+        output, new_state = step(projected, state)
+        records.setdefault(name, []).append(CellStep(cell.gates(projected, state), new_state))
+        return output, new_state
 
-    return stepping
+    return recording_step
 
 
-def _looking(
-    attention: Attention, seen: dict[str, list[AttentionCall]], name: str
+def _recording_attend(
+    attention: Attention, records: dict[str, list[AttentionCall]], name: str
 ) -> Callable[..., Any]:
-    look = attention.look
+    attend = attention.attend
 
-    def looking(x: Tensor, remembered: Remembered, see: Tensor | None = None) -> Tensor:
-        seen.setdefault(name, []).append(AttentionCall(x, remembered, see))
-        return look(x, remembered, see)
+    def recording_attend(x: Tensor, cache: KeysAndValues, mask: Tensor | None = None) -> Tensor:
+        records.setdefault(name, []).append(AttentionCall(x, cache, mask))
+        return attend(x, cache, mask)
 
-    return looking
+    return recording_attend

@@ -1,35 +1,36 @@
-r"""What the values of a discrete latent are called.
+r"""Names of the values of a discrete latent.
 
-    parent, source ...     the earlier tokens, `0 <start>`, `1 a`, ..
-    parent and arc type    `0 <start> / 0`, `0 <start> / 1`, .. in the order a·R + r
-    A or B                 `A`, `B`, or `A`, `B 1`, `B 2`, ..
-    permutation            the lag at each place of the window, as `2 1 3`
-    state of a group       `0.0`, `0.1`, .. group and state
-    anything else          `0`, `1`, ..
+    parent, source ...      the earlier tokens: `0 <start>`, `1 a`, ...
+    parent and arc type     `0 <start> / 0`, `0 <start> / 1`, ... in the order a·R + r
+    A or B                  `A`, `B`, or `A`, `B 1`, `B 2`, ...
+    other                   the model's `latent_value_names()` if it has one, else `0`, `1`, ...
 
-S0 (its figures of latents); zoo.md 2.
+Source: S0 (figures of latents).
 """
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from lmzoo.contract import LanguageModel
-from lmzoo.models.markov.factorial_aggregate_markov import FactorialAggregateMarkov
-from lmzoo.models.ngram.permutation_log_bilinear import PermutationLogBilinear
 
 
-def value_names(model: LanguageModel, count: int, sources: Sequence[str]) -> tuple[str, ...]:
-    """Names of the `count` values of the model's latent; `sources` are the tokens s_0, s_1, .."""
-    if points_back(model):
-        names = numbered(sources)
+@runtime_checkable
+class NamesLatentValues(Protocol):
+    """The method that a model class needs to name the values of its latent."""
+
+    def latent_value_names(self) -> tuple[str, ...]: ...
+
+
+def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the `count` values of the model's latent, for the tokens s_0, s_1, .."""
+    if "parent" in model.latent or "source" in model.latent:
+        names = number_tokens(tokens)
         types = count // len(names)
         if types == 1:
             return names
         return tuple(f"{name} / {r}" for name in names for r in range(types))
-    if isinstance(model, PermutationLogBilinear):
-        return tuple(" ".join(str(lag + 1) for lag in order) for order in model.orders.tolist())
-    if isinstance(model, FactorialAggregateMarkov):
-        states = model.config.states
-        return tuple(f"{k // states}.{k % states}" for k in range(count))
+    if isinstance(model, NamesLatentValues):
+        return model.latent_value_names()
     first, either, rest = model.latent.partition(" or ")
     if not either:
         return tuple(map(str, range(count)))
@@ -37,11 +38,6 @@ def value_names(model: LanguageModel, count: int, sources: Sequence[str]) -> tup
     return (first, *others)
 
 
-def points_back(model: LanguageModel) -> bool:
-    """Whether the latent's values are positions of earlier tokens."""
-    return "parent" in model.latent or "source" in model.latent
-
-
-def numbered(tokens: Sequence[str], start: int = 0) -> tuple[str, ...]:
-    """Tokens with their positions, so that equal words stay apart."""
+def number_tokens(tokens: Sequence[str], start: int = 0) -> tuple[str, ...]:
+    """Prefix tokens with their positions, so that equal tokens have different names."""
     return tuple(f"{i} {token}" for i, token in enumerate(tokens, start))

@@ -1,9 +1,9 @@
-"""Latents as pictures: heat maps of values by tokens or positions, bars where there is one axis.
+"""Plots of latents, attention maps, boundaries and training statistics.
 
-Colour runs from 0 to 1 in every picture, so that pictures can be laid side by side; it
-goes with the square root, since a probability of 0.05 among many is worth seeing.
+All heat maps have the same colour scale from 0 to 1, so they can be compared. Colours follow the
+square root, so that a probability of 0.05 is visible.
 
-S0 (its figures of latents).
+Source: S0 (figures of latents).
 """
 
 from collections.abc import Sequence
@@ -13,94 +13,172 @@ from typing import Any
 import altair as alt
 from torch import Tensor
 
+from lmzoo.inspect.attention_maps import AttentionMaps
+from lmzoo.inspect.boundaries import Boundaries
+from lmzoo.inspect.history import Series
 from lmzoo.inspect.posterior import Posterior, Prior
 
-SHADES = ["#ffffff", "#6baed6", "#08519c", "#08306b"]
+COLOURS = ["#ffffff", "#6baed6", "#08519c", "#08306b"]
 CELL = 22
-"""Side of a cell, in pixels before scaling."""
+"""Side of a heat-map cell in pixels, before scaling."""
 
+MAPS_FULL_SIZE = 2
+"""Up to this number of attention maps, cells have their full size."""
 
-def posterior_picture(found: Posterior, title: str, subtitle: str) -> alt.Chart:
-    """Heat map: predicted tokens from left to right, the latent's values downwards."""
-    chart = heat_map(
-        found.probability, found.values, found.tokens, ("predicted token", found.latent)
-    )
-    return chart.properties(title=heading(title, subtitle))
+SHARES = ("mean", "spread", "saturated")
+"""Statistics between 0 and 1, which are plotted on that scale."""
 
-
-def prior_picture(found: Prior, title: str, subtitle: str) -> Any:
-    """Bars, a heat map by position, or one heat map for each slot."""
-    over = heading(title, subtitle)
-    if not found.by_position:
-        return _bars(found).properties(title=over)
-    positions = [str(t + 1) for t in range(found.probability.shape[2])]
-    panels = [
-        heat_map(slot, found.values, positions, ("position of the predicted token", found.latent))
-        for slot in found.probability
-    ]
-    if len(panels) == 1:
-        return panels[0].properties(title=over)
-    named = [
-        panel.properties(title=f"slot {n}").encode(y=panel.encoding.y.title(f"source of slot {n}"))
-        for n, panel in enumerate(panels, 1)
-    ]
-    return alt.concat(*named, columns=2).properties(title=heading(title, "prior of each slot"))
+PANEL_COLUMNS = 3
 
 
 def save_png(chart: Any, path: Path) -> None:
-    """Write the chart at twice its size in pixels."""
+    """Write a chart as PNG at twice its size in pixels."""
     chart.save(str(path), format="png", scale_factor=2)
+
+
+def plot_posterior(posterior: Posterior, title: str, subtitle: str) -> alt.Chart:
+    """Plot a heat map: predicted tokens on the x axis, values of the latent on the y axis."""
+    axes = "predicted token", posterior.latent
+    chart = heat_map(posterior.probability, posterior.values, posterior.tokens, axes)
+    return chart.properties(title=heading(title, subtitle))
+
+
+def plot_prior(prior: Prior, title: str, subtitle: str) -> Any:
+    """Plot bars, or a heat map by position, or one heat map per slot."""
+    if not prior.by_position:
+        return _bars(prior).properties(title=heading(title, subtitle))
+    positions = [str(t + 1) for t in range(prior.probability.shape[2])]
+    axes = "position of the predicted token", prior.latent
+    panels = [heat_map(slot, prior.values, positions, axes) for slot in prior.probability]
+    if len(panels) == 1:
+        return panels[0].properties(title=heading(title, subtitle))
+    slots = [
+        panel.properties(title=f"slot {n}").encode(y=panel.encoding.y.title(f"source of slot {n}"))
+        for n, panel in enumerate(panels, 1)
+    ]
+    return alt.concat(*slots, columns=2).properties(title=heading(title, "prior of each slot"))
+
+
+def plot_attention_maps(maps: AttentionMaps, title: str, subtitle: str) -> Any:
+    """Plot one heat map per layer (rows) and head (columns)."""
+    layers, heads = maps.weight.shape[:2]
+    y_title, x_title = maps.axes
+    cell = CELL if layers * heads <= MAPS_FULL_SIZE else CELL // 2
+    panels = [
+        heat_map(
+            maps.weight[layer, head], maps.looking, maps.looked_at, (x_title, y_title),
+            legend="attention", cell=cell,
+        ).properties(title=f"layer {layer + 1}, head {head + 1}")
+        for layer in range(layers)
+        for head in range(heads)
+    ]  # fmt: skip
+    return alt.concat(*panels, columns=heads, title=heading(title, subtitle))
+
+
+def plot_boundaries(boundaries: Boundaries, title: str, subtitle: str) -> Any:
+    """Plot tokens on the x axis and layers on the y axis, dark where a segment ends."""
+    chart = heat_map(
+        boundaries.ended.flip(0), boundaries.layers[::-1], boundaries.tokens,
+        ("token read", "boundary of"), legend="ended", legend_values=(0.0, 1.0),
+    )  # fmt: skip
+    return chart.properties(title=heading(title, subtitle))
+
+
+def plot_epochs(every_series: Sequence[Series], epochs: Sequence[int], title: str) -> Any:
+    """Plot one panel per statistic and one line per gate, state or head."""
+    several = len({series.module for series in every_series}) > 1
+    panels = [
+        _epochs_panel(
+            [series for series in every_series if series.statistic == statistic], epochs,
+            statistic, several=several,
+        )
+        for statistic in dict.fromkeys(series.statistic for series in every_series)
+    ]  # fmt: skip
+    chart = alt.concat(*panels, columns=PANEL_COLUMNS, title=heading(title, "by epoch of training"))
+    # Heads are not gates: the colours of different panels are unrelated.
+    return chart.resolve_scale(color="independent", y="independent")
 
 
 def heat_map(
     probability: Tensor,
-    values: Sequence[str],
+    rows: Sequence[str],
     columns: Sequence[str],
     axes: tuple[str, str],
     *,
-    of: str = "probability",
-    shown: Sequence[float] = (0.0, 0.05, 0.2, 0.5, 1.0),
+    legend: str = "probability",
+    legend_values: Sequence[float] = (0.0, 0.05, 0.2, 0.5, 1.0),
     cell: int = CELL,
 ) -> alt.Chart:
-    """Values downwards, columns across; `axes` names what is below and what is beside.
+    """Plot a matrix with values in [0, 1].
 
-    Shades are `of` something; the legend has those of the numbers `shown`.
+    Args:
+        probability: The matrix (rows, columns).
+        rows: Labels of the y axis.
+        columns: Labels of the x axis.
+        axes: Titles of the x axis and the y axis.
+        legend: Title of the legend.
+        legend_values: Values shown in the legend.
+        cell: Side of a cell in pixels.
     """
     cells = [
-        {"column": column, "value": value, "p": p}
-        for value, row in zip(values, probability.tolist(), strict=True)
+        {"column": column, "value": label, "p": p}
+        for label, row in zip(rows, probability.tolist(), strict=True)
         for column, p in zip(columns, row, strict=True)
     ]
-    below, beside = axes
+    x_title, y_title = axes
     angle = -45 if max(map(len, columns)) > 2 else 0
     return (
         alt.Chart(alt.InlineData(values=cells))
         .mark_rect(stroke="#eeeeee", strokeWidth=0.5)
         .encode(
-            x=alt.X("column:O", sort=list(columns), title=below).axis(labelAngle=angle),
-            y=alt.Y("value:O", sort=list(values), title=beside),
-            color=alt.Color("p:Q", title=of)
-            .scale(type="sqrt", domain=[0, 1], range=SHADES, interpolate="rgb")
-            .legend(values=list(shown), format="~g"),
+            x=alt.X("column:O", sort=list(columns), title=x_title).axis(labelAngle=angle),
+            y=alt.Y("value:O", sort=list(rows), title=y_title),
+            color=alt.Color("p:Q", title=legend)
+            .scale(type="sqrt", domain=[0, 1], range=COLOURS, interpolate="rgb")
+            .legend(values=list(legend_values), format="~g"),
         )
         .properties(width={"step": cell}, height={"step": cell})
     )
 
 
-def _bars(found: Prior) -> alt.Chart:
-    heights = found.probability[0, :, 0].tolist()
-    bars = [{"value": v, "p": p} for v, p in zip(found.values, heights, strict=True)]
+def heading(title: str, subtitle: str) -> alt.TitleParams:
+    """Return a title with a subtitle."""
+    return alt.TitleParams(title, subtitle=subtitle, anchor="start")
+
+
+def _bars(prior: Prior) -> alt.Chart:
+    heights = prior.probability[0, :, 0].tolist()
+    bars = [{"value": v, "p": p} for v, p in zip(prior.values, heights, strict=True)]
     return (
         alt.Chart(alt.InlineData(values=bars))
         .mark_bar()
         .encode(
-            x=alt.X("value:O", sort=list(found.values), title=found.latent).axis(labelAngle=-45),
+            x=alt.X("value:O", sort=list(prior.values), title=prior.latent).axis(labelAngle=-45),
             y=alt.Y("p:Q", title="prior probability").scale(zero=True),
         )
         .properties(width={"step": CELL}, height=220)
     )
 
 
-def heading(title: str, subtitle: str) -> alt.TitleParams:
-    """Two lines over a picture."""
-    return alt.TitleParams(title, subtitle=subtitle, anchor="start")
+def _epochs_panel(
+    panel_series: list[Series], epochs: Sequence[int], statistic: str, *, several: bool
+) -> alt.Chart:
+    """Plot one statistic; lines are broken where values are None."""
+    names = [f"{s.module}, {s.part}" if several else s.part for s in panel_series]
+    points = [
+        {"epoch": epoch, "value": value, "of": name}
+        for series, name in zip(panel_series, names, strict=True)
+        for epoch, value in zip(epochs, series.values, strict=True)
+    ]
+    y = alt.Y("value:Q", title=statistic)
+    y = y.scale(domain=[0, 1]) if statistic in SHARES else y.scale(zero=False)
+    return (
+        alt.Chart(alt.InlineData(values=points))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("epoch:Q", title="epoch").axis(tickMinStep=1, format="d"),
+            y=y,
+            color=alt.Color("of:N", sort=names, title=None),
+        )
+        .properties(width=220, height=180)
+    )

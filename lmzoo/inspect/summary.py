@@ -1,8 +1,7 @@
-"""One look at a model: its gates, its states and its attention on a few sequences.
+"""Summarise the gates, states and attention of a model on a few sequences.
 
-The sequences are the same whenever a corpus is asked, so that two looks, at two models or
-at one model of two epochs, differ by the weights alone. All noise comes from one fixed
-stream, and the model is left as it was found.
+The sequences are a function of the corpus and the noise has a fixed seed, so summaries of two
+models, or of two epochs of a model, differ by the weights alone. The model is not changed.
 """
 
 import dataclasses
@@ -15,67 +14,76 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
 from lmzoo.errors import UserError
 from lmzoo.inspect.attention import edges, heads
-from lmzoo.inspect.gates import carries, gates
+from lmzoo.inspect.gates import gates, state_norms
 from lmzoo.inspect.hooks import has_activity, record_activity
 
 SEQUENCES = 64
-"""How many sequences the numbers are means over."""
+"""Number of sequences over which the statistics are means."""
 
-Found = dict[str, list[Any]]
-"""`Gate`s, `Carry`s (states), `Head`s and `Edges` under their names in the plural."""
+Summary = dict[str, list[Any]]
+"""Lists of `Gate`, `StateNorms`, `Head` and `Edges`; keys `gates`, `states`, `heads`, `edges`."""
 
 
 def equal_length_sequences(corpus: Corpus) -> Sequences:
-    """Validation sequences of the commonest lengths, cut to them: no pad is looked at."""
+    """Return validation sequences of the most frequent length, without padding.
+
+    In a corpus of pairs, their sources also have one length, the most frequent among these.
+    """
     part = corpus.valid
     length = part.lengths.mode().values
     kept = part.lengths == length
-    given = part.given
-    if given:
-        source_length = given[1][kept].mode().values
-        kept = kept & (given[1] == source_length)
-        given = (given[0][kept][:SEQUENCES, :source_length], given[1][kept][:SEQUENCES])
-    return Sequences(part.tokens[kept][:SEQUENCES, :length], part.lengths[kept][:SEQUENCES], given)
+    sources = part.sources
+    if sources:
+        source_length = sources[1][kept].mode().values
+        kept = kept & (sources[1] == source_length)
+        sources = (sources[0][kept][:SEQUENCES, :source_length], sources[1][kept][:SEQUENCES])
+    tokens = part.tokens[kept][:SEQUENCES, :length]
+    return Sequences(tokens, part.lengths[kept][:SEQUENCES], sources)
 
 
 @torch.no_grad()
-def summarise_activity(model: LanguageModel, part: Sequences, name: str) -> Found:
-    """What there is to be told of the model while it scores these sequences.
+def summarise_activity(model: LanguageModel, part: Sequences, name: str) -> Summary:
+    """Summarise the activity of the model while it scores these sequences.
+
+    Args:
+        model: The model; `name` is used in the error message.
+        part: Sequences without padding; see `equal_length_sequences`.
+        name: Name of the row.
 
     Raises:
-        UserError: it has neither a gate nor an attention that is asked.
+        UserError: The model has neither a recurrent cell nor attention.
     """
-    require_watchable(model, name)
+    require_activity(model, name)
     was_training, part = model.training, part.to(device_of(model))
     with (
         torch.random.fork_rng(devices=[]),
         device_scope(model),
-        record_activity(model.eval()) as seen,
+        record_activity(model.eval()) as activity,
     ):
         torch.manual_seed(0)
-        model.log_prob(part.tokens, part.lengths, *part.given)
-    found = {
-        "gates": gates(seen),
-        "states": carries(seen),
-        "heads": heads(model, seen),
-        "edges": edges(model, seen, len(part)),
+        model.log_prob(part.tokens, part.lengths, *part.sources)
+    summary = {
+        "gates": gates(activity),
+        "states": state_norms(activity),
+        "heads": heads(model, activity),
+        "edges": edges(model, activity, len(part)),
     }
     model.train(was_training)
-    return found
+    return summary
 
 
-def require_watchable(model: LanguageModel, name: str) -> None:
-    """Refuse a model in which nothing opens, is carried or is looked at.
+def require_activity(model: LanguageModel, name: str) -> None:
+    """Check that there is something to summarise.
 
     Raises:
-        UserError: it has neither a recurrent cell nor attention.
+        UserError: The model has neither a recurrent cell nor attention.
     """
     if not has_activity(model):
         raise UserError(
-            f"{name} has neither a recurrent cell nor attention; give a row such as gru or gpt"
+            f"{name} has neither a recurrent cell nor attention; use a row such as gru or gpt"
         )
 
 
-def plain(found: Found) -> dict[str, list[dict[str, Any]]]:
-    """The same as JSON has it."""
-    return {key: list(map(dataclasses.asdict, rows)) for key, rows in found.items()}
+def as_json(summary: Summary) -> dict[str, list[dict[str, Any]]]:
+    """Convert a summary to JSON types."""
+    return {key: list(map(dataclasses.asdict, rows)) for key, rows in summary.items()}

@@ -1,4 +1,4 @@
-"""The gradient of one loss in earlier states, beside what can be worked out by hand."""
+"""Gradient horizons, compared with finite differences and closed forms."""
 
 import pytest
 import torch
@@ -12,24 +12,24 @@ from lmzoo.errors import UserError
 from tests.tiny import FINE, batch, tiny
 
 
-def full(model: torch.nn.Module, length: int = 7) -> Tensor:
+def full_sequences(model: torch.nn.Module, length: int = 7) -> Tensor:
     return batch(Task(vocab=3, length=length), count=4)[0]
 
 
 def test_equals_central_differences_of_the_loss() -> None:
     model = tiny("rnn_lm", length=5).double()
-    tokens = full(model, 5)
-    found = gradient_horizon(model, tokens)
-    assert found.shape == (3,)
+    tokens = full_sequences(model, 5)
+    norms = gradient_horizon(model, tokens)
+    assert norms.shape == (3,)
 
     def loss(step: int, shift: Tensor) -> Tensor:
-        """Per-sequence loss of the last token, the state after `step` tokens shifted."""
-        carried, scores = model.begin(len(tokens)), torch.empty(0)
+        """Return the loss of the last token with a shift of the state after `step` tokens."""
+        state, scores = model.begin(len(tokens)), torch.empty(0)
         for i, token in enumerate(tokens[:, :-1].unbind(1), 1):
-            scores, carried = model.advance(carried, token)
+            scores, state = model.advance(state, token)
             if i == step:
-                ((h,),) = carried.layers
-                carried = carried._replace(layers=((h + shift,),))
+                ((h,),) = state.layers
+                state = state._replace(layers=((h + shift,),))
         return -scores.gather(1, tokens[:, -1:])[:, 0]
 
     eps = 1e-5
@@ -40,16 +40,16 @@ def test_equals_central_differences_of_the_loss() -> None:
             shift[..., j] = eps
             columns.append((loss(4 - d, shift) - loss(4 - d, -shift)) / (2 * eps))
         expected = torch.stack(columns, 1).norm(dim=1).mean()
-        assert (found[d - 1] - expected).abs() < 1e-8
+        assert (norms[d - 1] - expected).abs() < 1e-8
 
 
 @pytest.mark.parametrize(("forget", "bias", "factor"), [("none", None, 1.0), ("gate", 2.0, None)])
-def test_the_cell_alone_keeps_f_to_the_d(
+def test_the_cell_path_of_an_lstm_has_gradient_f_to_the_d(
     forget: str, bias: float | None, factor: float | None
 ) -> None:
-    """No weight from the state: c_t = f c_{t-1} + .., so ∂c_t/∂c_{t-d} = f^d, I for f = 1."""
+    """Without recurrent weights c_t = f c_{t-1} + .., so ∂c_t/∂c_{t-d} = f^d."""
     torch.manual_seed(0)
-    cell = CELLS.build(CELLS.read({"name": "lstm", "forget": forget, "forget_bias": bias}), 3, 6)
+    cell = CELLS.build(CELLS.parse({"name": "lstm", "forget": forget, "forget_bias": bias}), 3, 6)
     cell.double()
     with torch.no_grad():
         for name, weight in cell.w.named_parameters():
@@ -65,37 +65,37 @@ def test_the_cell_alone_keeps_f_to_the_d(
         assert (jacobian - f**d * torch.eye(3, dtype=torch.float64)).abs().max() < FINE
 
 
-def test_an_lstm_that_remembers_has_the_longer_horizon() -> None:
-    def left(bias: float) -> Tensor:
+def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:
+    def remaining_share(bias: float) -> Tensor:
         model = tiny("lstm_lm", length=12, cell={"name": "lstm", "forget_bias": bias})
-        g = gradient_horizon(model, full(model, 12))
+        g = gradient_horizon(model, full_sequences(model, 12))
         return g[-1] / g[0]
 
-    remembers, forgets = left(5.0), left(-5.0)
+    remembers, forgets = remaining_share(5.0), remaining_share(-5.0)
     assert remembers > 0.3
     assert forgets < 1e-3
 
 
-def test_half_life_is_the_first_at_most_half() -> None:
+def test_half_life_is_the_first_distance_with_at_most_half() -> None:
     assert half_life(torch.tensor([8.0, 5.0, 4.0, 1.0])) == 3
     assert half_life(torch.tensor([8.0, 5.0, 5.0])) is None
 
 
 @pytest.mark.parametrize("name", ["gpt", "backward_lm", "ngram_count"])
-def test_rows_without_a_carried_state_are_refused(name: str) -> None:
+def test_rows_without_recurrent_state_are_rejected(name: str) -> None:
     model = tiny(name)
-    with pytest.raises(UserError, match=f"{model.name} carries no state"):
-        gradient_horizon(model, full(model))
+    with pytest.raises(UserError, match=f"{model.name} has no recurrent state"):
+        gradient_horizon(model, full_sequences(model))
 
 
-def test_every_recurrent_row_has_one() -> None:
-    asked = 0
+def test_every_recurrent_row_has_a_positive_horizon() -> None:
+    checked = 0
     for name in zoo.names():
         if zoo.row(name).model not in ("recurrent_lm", "latent_ar"):
             continue
         model = tiny(name, length=6)
-        g = gradient_horizon(model, full(model, 6))
+        g = gradient_horizon(model, full_sequences(model, 6))
         assert g.shape == (4,), name
         assert (g > 0).all(), name
-        asked += 1
-    assert asked > 15
+        checked += 1
+    assert checked > 15

@@ -1,15 +1,15 @@
-"""What the values of every row's latent are called."""
+"""Names of the values of latents."""
 
 import pytest
 
 from lmzoo.inspect.latent_values import value_names
 from tests.tiny import tiny
 
-SOURCES = ("<start>", "a", "a")
+TOKENS = ("<start>", "a", "a")
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "named"),
+    ("name", "count", "expected"),
     [
         ("latent_parent_uniform", 3, ("0 <start>", "1 a", "2 a")),
         ("slot_ngram", 3, ("0 <start>", "1 a", "2 a")),
@@ -25,5 +25,5 @@ SOURCES = ("<start>", "a", "a")
         ("gru_mixture", 3, ("0", "1", "2")),
     ],
 )  # fmt: skip
-def test_a_value_has_the_name_of_what_it_is(name: str, count: int, named: tuple[str, ...]) -> None:
-    assert value_names(tiny(name), count, SOURCES) == named
+def test_value_names(name: str, count: int, expected: tuple[str, ...]) -> None:
+    assert value_names(tiny(name), count, TOKENS) == expected
