@@ -1,4 +1,4 @@
-"""The subcommands of `lmzoo`, one file each.
+"""The subcommands of `lmzoo`, one file each, apart from `list` and `describe` in catalogue.py.
 
-`lmzoo NAME` imports the file of that subcommand only, so a table does not wait for torch.
+`lmzoo NAME` imports only the module of that subcommand, so table commands do not import torch.
 """

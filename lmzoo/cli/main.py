@@ -1,52 +1,58 @@
-"""The `lmzoo` command: finds the subcommand and imports only what it needs."""
+"""The command `lmzoo`, which imports only the module of the requested subcommand."""
 
 import importlib
 import sys
-from collections.abc import Sequence
 from typing import NoReturn
 
 import typer
 
-from lmzoo.command_line import importing, run_app
+from lmzoo.command_line import gc_disabled, run_app
 
 COMMANDS = {
-    "list": "lmzoo.cli.catalogue:list_rows",
-    "describe": "lmzoo.cli.catalogue:describe",
-    "train": "lmzoo.cli.train:train",
-    "sample": "lmzoo.cli.sample:sample",
-    "posterior": "lmzoo.cli.posterior:write_posterior",
-    "gates": "lmzoo.cli.gates:gates_of",
-    "horizon": "lmzoo.cli.horizon:horizon",
-    "audit": "lmzoo.cli.audit:audit_rows",
-    "budget": "lmzoo.cli.leak_budget:budget",
-    "rank": "lmzoo.cli.rank:main",
-    "compare": "lmzoo.cli.compare:main",
-    "curves": "lmzoo.cli.curves:main",
-    "epistasis": "lmzoo.cli.epistasis:main",
-    "importance": "lmzoo.cli.importance:main",
-    "published": "lmzoo.cli.published:main",
-    "report": "lmzoo.cli.report:main",
+    "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
+    "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, search ranges, equations."),
+    "train": ("lmzoo.cli.train:train", "Train one model."),
+    "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
+    "posterior": (
+        "lmzoo.cli.posterior:write_posterior",
+        "Plot latents, attention and boundaries of sentences.",
+    ),
+    "gates": ("lmzoo.cli.gates:show_gates", "Show statistics of gates, states and attention."),
+    "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
+    "audit": ("lmzoo.cli.audit:audit_rows", "Test whether rows are normalised and causal."),
+    "budget": (
+        "lmzoo.cli.leak_budget:show_budget",
+        "Show what a leak of the bag of tokens is worth.",
+    ),
+    "rank": ("lmzoo.cli.rank:main", "Rank the points of a study."),
+    "compare": ("lmzoo.cli.compare:main", "Compare points over seeds and test sequences."),
+    "curves": ("lmzoo.cli.curves:main", "Plot the runs of a study."),
+    "epistasis": ("lmzoo.cli.epistasis:main", "Estimate effects and interactions of cuts."),
+    "importance": ("lmzoo.cli.importance:main", "Estimate the importance of tuned fields."),
+    "published": ("lmzoo.cli.published:main", "Compare studies with published results."),
+    "report": ("lmzoo.cli.report:main", "Write a study as one web page."),
 }
-"""Subcommand -> where its function is, in the order in which `--help` lists them."""
+"""Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 
 
-def build_app(names: Sequence[str]) -> typer.Typer:
-    """The command line with these subcommands."""
+def build_app(command: str) -> typer.Typer:
+    """Return the command line in which `command` can run; the others are only listed."""
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         help="Train, inspect and compare small sequence models.",
     )
-    app.callback()(lambda: None)  # a single subcommand keeps its name
-    with importing():
-        for name in names:
-            module, _, function = COMMANDS[name].partition(":")
-            app.command(name)(getattr(importlib.import_module(module), function))
+    for name, (path, summary) in COMMANDS.items():
+        module, _, function = path.partition(":")
+        if name == command:
+            with gc_disabled():
+                app.command(name)(getattr(importlib.import_module(module), function))
+        else:
+            app.command(name, help=summary)(lambda: None)
     return app
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    run_app(build_app([asked] if asked in COMMANDS else list(COMMANDS)))
+    run_app(build_app(sys.argv[1] if len(sys.argv) > 1 else ""))

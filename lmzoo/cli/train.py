@@ -1,8 +1,8 @@
-"""`train`: one run, on disk, resumable, with its curve live."""
+"""`lmzoo train`: one resumable run on disk, with its losses by epoch."""
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -11,83 +11,91 @@ from rich.live import Live
 from rich.table import Table
 
 from lmzoo import zoo
-from lmzoo.command_line import nested, read_settings
+from lmzoo.cells.cuts import numbered
+from lmzoo.cli.common import DataDir
+from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
-from lmzoo.data.open import open_corpus, read_spec
+from lmzoo.data.open import open_corpus, parse_spec
 from lmzoo.device import best_device
-from lmzoo.inspect.history import EVENT, facts
-from lmzoo.inspect.summary import equal_length_sequences, require_watchable, summarise_activity
+from lmzoo.inspect.history import EVENT, event_fields
+from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.run import Run, run_config
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
 
-REPORTED = 200
-"""Validation sequences of a model's report; all words at all positions may be in memory."""
+REPORT_SEQUENCES = 200
+"""Validation sequences of a model's `report`, which can hold V floats per position in memory."""
+SHOWN_EPOCHS = 12
 
 
 def train(
-    name: Annotated[str, typer.Argument(help="A row's name or seed id: DLM46.")],
+    name: Annotated[str, typer.Argument(help="A row, or an id such as DLM46.")],
     corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = "captions",
-    data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all.")] = 12,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    data_dir: DataDir = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Total number of epochs.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, batches and noise.")] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
-    fields: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE: model.width=64")] = None,
-    mutations: Annotated[str | None, typer.Option(help="The seed's numbers: 0,2,4,5 (DLM46, DLM47).")] = None,
-    gates: Annotated[bool, typer.Option("--gates", help="Look at gates, states and attention after each epoch; `gates RUN` shows the curve.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of single runs.")] = Path("runs/single"),
+    fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable.")] = None,
+    mutations: Annotated[str | None, typer.Option(help="Cuts of the cell by number, such as 0,2,4,5 (DLM46 and DLM47).")] = None,
+    gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
 ) -> None:  # fmt: skip
-    """Train one model; the same command goes on where it was cut off."""
-    settings = read_settings(fields or [])
-    chosen = nested(settings, "model")
+    """Train one model. Repeat the command to continue an interrupted run."""
+    settings = parse_settings(fields or [])
+    model_fields = nest_settings(settings, "model")
     if mutations is not None:
-        chosen.setdefault("cell", {})["mutations"] = mutations
-    model = zoo.config(name, **chosen)
-    how = from_dict(Recipe, {**to_dict(named_recipe(recipe)), **nested(settings, "recipe")})
-    spec = CORPORA.write(CORPORA.read({**read_spec(corpus), **nested(settings, "corpus")}))
+        model_fields.setdefault("cell", {})["mutations"] = mutations
+    model = zoo.config(name, **model_fields)
+    recipe_fields = {**to_dict(named_recipe(recipe)), **nest_settings(settings, "recipe")}
+    spec = CORPORA.dump(CORPORA.parse({**parse_spec(corpus), **nest_settings(settings, "corpus")}))
     data = open_corpus(spec, data_dir)
     if gates:
-        require_watchable(zoo.build(model, data.task), zoo.row(name).name)
-    config = run_config(model, how, data, spec, seed)
+        require_activity(zoo.build(model, data.task), zoo.row(name).name)
+    config = run_config(model, from_dict(Recipe, recipe_fields), data, spec, seed)
     folder = RunFolder(out / config["run"])
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
-    console = Console()
+    console = Console(highlight=False)
     console.print(
-        f"[bold]{zoo.row(name).name}[/] on {data.name}: {config['parameters']:,} parameters, "
-        f"{len(data.train):,} sequences, V={len(data.vocabulary)}  ({folder.path})",
-        highlight=False,
+        f"[bold]{zoo.row(name).name}[/]{_describe_cuts(model)} on {data.name}: "
+        f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "
+        f"V={len(data.vocabulary)}  ({folder.path})"
     )
     with contextlib.closing(run):
-        _watch(run, epochs, console, data, gates=gates)
-        _close(run, epochs, console, data)
+        _train(run, epochs, console, data, gates=gates)
+        _finish(run, epochs, console, data)
 
 
-def _watch(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
+def _describe_cuts(config: Any) -> str:
+    cuts = getattr(getattr(config, "cell", None), "cuts", ())
+    return f" with cut {numbered(cuts)}" if cuts else ""
+
+
+def _train(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
     records = epoch_records(run.folder.records())
-    some = equal_length_sequences(corpus) if gates else None
-    _look(run, some)
+    sequences = equal_length_sequences(corpus) if gates else None
+    _record_activity(run, sequences)
     with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
         for record in run.train(budget):
-            _look(run, some)
+            _record_activity(run, sequences)
             records.append(record)
-            live.update(_curve(records[-12:], budget, corpus), refresh=True)
+            live.update(_loss_table(records[-SHOWN_EPOCHS:], budget, corpus), refresh=True)
 
 
-def _look(run: Run, some: Sequences | None) -> None:
-    """Write down what is seen at this epoch, be it one that a run before this left unseen."""
-    if some is not None and not run.training.diverged and not run.told(EVENT):
-        run.tell(
-            EVENT, facts(summarise_activity(run.training.model, some, run.training.model.name))
-        )
+def _record_activity(run: Run, sequences: Sequences | None) -> None:
+    """Append a `gates` event for the current epoch, unless a previous process has done so."""
+    if sequences is not None and not run.training.diverged and not run.has_event(EVENT):
+        model = run.training.model
+        run.add_event(EVENT, event_fields(summarise_activity(model, sequences, model.name)))
 
 
-def _curve(records: list[Record], budget: int, corpus: Corpus) -> Table:
-    floor = f"; floor {corpus.floor.token:.4f}" if corpus.floor else ""
+def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
+    floor = f"; entropy floor {corpus.floor.token:.4f}" if corpus.floor else ""
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )
@@ -95,49 +103,48 @@ def _curve(records: list[Record], budget: int, corpus: Corpus) -> Table:
         table.add_column(column, justify="right")
     for r in records:
         losses = (r["train_token"], r["valid_token"], r["valid_sentence"])
-        shown = ["diverged" if x is None else f"{x:.4f}" for x in losses]
-        table.add_row(f"{r['epoch']}/{budget}", *shown, f"{r['tokens_per_second']:,}")
+        cells = ["diverged" if x is None else f"{x:.4f}" for x in losses]
+        table.add_row(f"{r['epoch']}/{budget}", *cells, f"{r['tokens_per_second']:,}")
     return table
 
 
-def _close(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+    """Test the run, append its end event, and print the results."""
     if run.training.diverged:
         run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
         console.print(f"diverged at epoch {run.epoch}; lower recipe.lr or set recipe.clip")
-    else:
-        losses = run.test()
-        if find_end(run.folder.records(), budget) is None:
-            run.end("finished")
-        console.print(
-            f"test {losses.token:.4f} nats per token ({meaning(run.training.model, losses)}), "
-            f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}",
-            highlight=False,
-        )
-        told = report(run, corpus)
-        if told:
-            facts = ", ".join(f"{name} {value:.4f}" for name, value in told.items())
-            console.print(f"on validation sequences: {facts}", highlight=False)
+        return
+    losses = run.test()
+    if find_end(run.folder.records(), budget) is None:
+        run.end("finished")
+    console.print(
+        f"test {losses.token:.4f} nats per token ({describe_score(run.training.model, losses)}), "
+        f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}"
+    )
+    facts = model_report(run, corpus)
+    if facts:
+        text = ", ".join(f"{name} {value:.4f}" for name, value in facts.items())
+        console.print(f"on validation sequences: {text}")
 
 
-def meaning(model: LanguageModel, losses: Losses) -> str:
-    """What the number is: a perplexity only where it is a density's."""
+def describe_score(model: LanguageModel, losses: Losses) -> str:
+    """Return what the test loss is: a perplexity only if the model is a density."""
     if model.leaks:
-        return "no perplexity: it sees the future"
+        return "no perplexity: the model reads later tokens"
     return {
         Score.EXACT: f"perplexity {losses.perplexity:.2f}",
         Score.CONDITIONAL: f"perplexity given the source {losses.perplexity:.2f}",
         Score.LOWER_BOUND: f"a bound: perplexity at most {losses.perplexity:.2f}",
-        Score.RECONSTRUCTION: "a reconstruction, as the words were also an input: no perplexity",
+        Score.RECONSTRUCTION: "a reconstruction of the input: no perplexity",
         Score.OBJECTIVE: "the training objective: no perplexity",
     }[model.score]
 
 
 @torch.no_grad()
-def report(run: Run, corpus: Corpus) -> dict[str, float]:
-    """What the model of the best epoch has to say beside its score, of some validation sequences."""
+def model_report(run: Run, corpus: Corpus) -> dict[str, float]:
+    """Return the `report` of the model with its best weights on validation sequences."""
     model = run.training.model
     model.load_state_dict(run.training.best_weights)
-    some = gather_batch(
-        corpus.valid, torch.arange(min(REPORTED, len(corpus.valid))), trim=not model.leaks
-    )
-    return model.eval().report(some.tokens, some.lengths, *some.given)
+    rows = torch.arange(min(REPORT_SEQUENCES, len(corpus.valid)))
+    batch = gather_batch(corpus.valid, rows, trim=not model.leaks)
+    return model.eval().report(batch.tokens, batch.lengths, *batch.sources)

@@ -1,20 +1,20 @@
-"""The command line, in this process."""
-
-import sys
+from collections.abc import Callable
 
 import pytest
 
-from lmzoo.cli.main import COMMANDS, build_app
-from lmzoo.command_line import run_app
+from tests.cli.run_lmzoo import run_lmzoo
+
+Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def lmzoo(monkeypatch, capsys):
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lmzoo", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            run_app(build_app(list(COMMANDS)))
-        out = capsys.readouterr()
-        return stop.value.code, out.out, out.err
+def lmzoo(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run `lmzoo` in this process and return its exit code, stdout and stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_lmzoo(*arguments)
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return call

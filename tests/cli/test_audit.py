@@ -1,4 +1,4 @@
-"""`audit`, `budget` and `horizon` as a user types them."""
+"""`lmzoo audit`, `lmzoo budget` and `lmzoo horizon`."""
 
 import json
 
@@ -9,27 +9,27 @@ from lmzoo.audit.causality import audit_verdict
 from lmzoo.contract import MODELS
 from lmzoo.data.open import open_corpus
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import run_config
+from lmzoo.train.run_config import run_config
 
 
-def test_an_honest_row_passes(lmzoo):
+def test_a_valid_row_passes(lmzoo):
     code, out, _ = lmzoo("audit", "DLM46", "rnn_vae", "--json")
     first, second = json.loads(out)
     assert code == 0
     assert (first["name"], first["faults"], first["total"]) == ("mutable_mgu_mixture", [], None)
-    assert second["future"] is None  # a bound makes no claim token by token
+    assert second["future"] is None  # a bound has no causal token scores
     assert first["mates"] == second["mates"] == 0.0
 
 
-def test_a_leaking_setting_fails_and_says_why(lmzoo, monkeypatch):
+def test_a_leaking_setting_fails_with_its_fault(lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     code, out, _ = lmzoo("audit", "DLM46", "--set", "model.norm=time_std")
     assert code == 1
     assert "model.norm=time_std" in out
-    assert "1 that should pass and do not" in out
+    assert "1 with unexpected faults" in out
 
 
-def test_the_floor_is_trained_for_when_asked(lmzoo):
+def test_iid_trains_rows_without_a_source(lmzoo):
     code, out, _ = lmzoo(
         "audit", "DLM46", "seq2seq", "--iid", "1", "--set", "model.width=4", "--json"
     )
@@ -41,15 +41,15 @@ def test_the_floor_is_trained_for_when_asked(lmzoo):
 
 
 @pytest.mark.parametrize("arguments", [(), ("DLM46", "--all")])
-def test_rows_or_all_but_one_of_them(lmzoo, arguments):
+def test_either_rows_or_all_is_required(lmzoo, arguments):
     code, _, err = lmzoo("audit", *arguments)
     assert code == 2
-    assert err == "error: audit wants the names of rows, or --all\n"
+    assert err == "error: audit needs either names of rows or --all\n"
 
 
-def test_what_all_means_is_every_row_and_every_published_leak(lmzoo, monkeypatch):
-    few = ["gpt", "mutable_mgu_mixture"]
-    monkeypatch.setattr(zoo, "names", lambda: few)
+def test_all_audits_every_row_and_every_published_leak(lmzoo, monkeypatch):
+    names = ["gpt", "mutable_mgu_mixture"]
+    monkeypatch.setattr(zoo, "names", lambda: names)
     code, out, _ = lmzoo("audit", "--all", "--json")
     cases = [(case["name"], case["variant"], bool(case["faults"])) for case in json.loads(out)]
     assert code == 0
@@ -60,45 +60,45 @@ def test_what_all_means_is_every_row_and_every_published_leak(lmzoo, monkeypatch
     ]
 
 
-@pytest.mark.parametrize(("quiet", "lines"), [(0.0, 3), (1e9, 0)])
-def test_where_there_is_no_terminal_a_line_tells_how_far_it_is(lmzoo, monkeypatch, quiet, lines):
+@pytest.mark.parametrize(("seconds", "lines"), [(0.0, 3), (1e9, 0)])
+def test_progress_lines_without_a_terminal(lmzoo, monkeypatch, seconds, lines):
     monkeypatch.setattr(zoo, "names", lambda: ["gpt", "mutable_mgu_mixture"])
-    monkeypatch.setattr("lmzoo.cli.audit.QUIET", quiet)
+    monkeypatch.setattr("lmzoo.cli.audit.PROGRESS_SECONDS", seconds)
     _, out, err = lmzoo("audit", "--all", "--json")
-    told = [f"audited {done} of 3 configurations" for done in range(3)]
-    assert err.splitlines() == told[:lines]
+    expected = [f"audited {done} of 3 configurations" for done in range(3)]
+    assert err.splitlines() == expected[:lines]
     assert len(json.loads(out)) == 3
 
 
-def test_a_run_is_marked_by_measurement_not_by_declaration(monkeypatch):
+def test_the_config_of_a_run_has_measured_leaks(monkeypatch):
     spec = {"name": "iid", "train": 4, "valid": 2, "test": 2}
     corpus, config = open_corpus(spec), zoo.config("DLM46", norm="time_std", width=6)
-    honest = run_config(zoo.config("DLM46", width=6), Recipe(), corpus, spec, 0)
-    assert honest["leaks"] == ""
+    valid = run_config(zoo.config("DLM46", width=6), Recipe(), corpus, spec, 0)
+    assert valid["leaks"] == ""
     cls = MODELS["recurrent_lm"]
-    monkeypatch.setattr(cls, "leaks", "")  # a model that does not own up
-    found = run_config(config, Recipe(), corpus, spec, 0)
-    assert "with a later token" in found["leaks"]
-    assert found["leaks"] == audit_verdict(config)
+    monkeypatch.setattr(cls, "leaks", "")  # a model that does not declare its leak
+    leaking = run_config(config, Recipe(), corpus, spec, 0)
+    assert "when a later token changes" in leaking["leaks"]
+    assert leaking["leaks"] == audit_verdict(config)
 
 
-def test_the_budget_of_noise(lmzoo):
+def test_the_budget_of_independent_tokens(lmzoo):
     code, out, _ = lmzoo("budget", "iid", "--json")
-    found = json.loads(out)
+    budget = json.loads(out)
     assert code == 0
-    assert found["gain"] == pytest.approx(found["unigram"] - found["floor"])
+    assert budget["gain"] == pytest.approx(budget["unigram"] - budget["floor"])
     assert lmzoo("budget", "iid")[1].count("nats") == 1
 
 
 def test_the_horizon_of_rows(lmzoo):
     code, out, _ = lmzoo("horizon", "lstm_lm", "gru", "--set", "model.width=8", "--json")
-    found = json.loads(out)
+    norms = json.loads(out)
     assert code == 0
-    assert set(found) == {"lstm_lm", "gru"}
-    assert len(found["gru"]) == len(found["lstm_lm"]) > 5
+    assert set(norms) == {"lstm_lm", "gru"}
+    assert len(norms["gru"]) == len(norms["lstm_lm"]) > 5
 
 
-def test_a_row_without_a_state_has_no_horizon(lmzoo):
+def test_a_row_without_recurrent_state_has_no_horizon(lmzoo):
     code, _, err = lmzoo("horizon", "gpt")
     assert code == 2
-    assert err.startswith("error: transformer_decoder carries no state")
+    assert err.startswith("error: transformer_decoder has no recurrent state")

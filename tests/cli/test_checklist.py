@@ -1,14 +1,12 @@
-"""Everything that the specification's checklist demands is listed, and is what it should be."""
+"""`lmzoo list` has every model and technique of the source documents S0..S4."""
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from lmzoo.cli.main import COMMANDS, build_app
-from lmzoo.command_line import run_app
+from tests.cli.run_lmzoo import run_lmzoo
 
 CHECKLIST = """
 DLM1 ngram_log_bilinear S0 y            | DLM2 latent_parent_uniform S0 y
@@ -64,8 +62,8 @@ DLM56 mlp_autoencoder S0 r              | - initial_state_mixture S0 -
 - bidirectional S4 -                    | - forget_bias S4 -
 - lstm_no_forget S4 y                   | - gradient_horizon S3,S4 -
 """
-"""Seed id, name, seeds, and what its number is: exact y, bound, reconstruction, conditional,
-objective, - for a part that is no model."""
+"""Id, name, source documents and kind of score: exact (y), bound (b), reconstruction (r),
+conditional (c), objective (o), or - for a row that is not a model."""
 
 FAMILIES = {
     "attention": """
@@ -111,7 +109,7 @@ FAMILIES = {
     """,
     "vae": "gru_ternary_vae gru_vae rnn_vae",
 }
-"""The category in which the checklist has each entry."""
+"""Family -> names of the entries."""
 
 FAMILY = {name: family for family, names in FAMILIES.items() for name in names.split()}
 
@@ -122,40 +120,38 @@ SCORES = {
 
 @pytest.fixture(scope="module")
 def listed() -> dict[str, dict[str, Any]]:
-    """`list --json`, by name."""
-    said: list[str] = []
+    """The output of `list --json`, by name."""
+    output: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["lmzoo", "list", "--json"])
-        patch.setattr("typer.echo", said.append)
-        with pytest.raises(SystemExit):
-            run_app(build_app(list(COMMANDS)))
-    return {row["name"]: row for row in json.loads(said[0])}
+        patch.setattr("typer.echo", output.append)
+        assert run_lmzoo("list", "--json") == 0
+    return {row["name"]: row for row in json.loads(output[0])}
 
 
 def entries() -> list[tuple[str, str, str, str]]:
-    """The checklist's entries; alternatives of a score are joined by a bar without spaces."""
+    """Return the entries; alternatives of a score are joined by a bar without spaces."""
     cells = [cell.split() for line in CHECKLIST.strip().splitlines() for cell in line.split(" | ")]
-    return [(seed_id, name, seeds, score) for seed_id, name, seeds, score in cells]
+    return [(row_id, name, documents, score) for row_id, name, documents, score in cells]
 
 
-def test_the_checklist_is_whole() -> None:
-    ids = [seed_id for seed_id, *_ in entries() if seed_id != "-"]
-    missing = {36, 37, 38, 39, 42, 48, 49}  # numbers that the seed never used
+def test_the_checklist_is_complete() -> None:
+    ids = [row_id for row_id, *_ in entries() if row_id != "-"]
+    missing = {36, 37, 38, 39, 42, 48, 49}  # numbers that S0 does not use
     assert ids == [f"DLM{n}" for n in range(1, 57) if n not in missing]
     assert len(entries()) == 104
     assert {name for _, name, *_ in entries()} == set(FAMILY)
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry[0]}-{entry[1]}")
-def test_a_demanded_row_is_listed(
+def test_an_entry_is_listed(
     entry: tuple[str, str, str, str], listed: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    seed_id, name, seeds, score = entry
+    row_id, name, documents, score = entry
     assert name in listed
     row = listed[name]
-    assert seed_id == "-" or seed_id in row["aliases"]
-    assert set(seeds.split(",")) <= set(row["document"].replace(" ", "").split(","))
-    assert row["score"] in {SCORES[one] for one in score.split("|")}
+    assert row_id == "-" or row_id in row["aliases"]
+    assert set(documents.split(",")) <= set(row["document"].replace(" ", "").split(","))
+    assert row["score"] in {SCORES[kind] for kind in score.split("|")}
     assert row["family"] == FAMILY[name]
     assert row["source"]
     assert row["summary"]

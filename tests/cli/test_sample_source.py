@@ -1,14 +1,12 @@
-"""`sample --source`: what a model of pairs makes of the user's own source."""
+"""`lmzoo sample --source`: generation from the user's own source."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from lmzoo.cli.main import COMMANDS, build_app
-from lmzoo.cli.sample import own_source
-from lmzoo.command_line import run_app as run_app
+from lmzoo.cli.sample import encode_source
 from lmzoo.train.trained import open_run
+from tests.cli.run_lmzoo import run_lmzoo
 
 
 @pytest.fixture(scope="module")
@@ -21,32 +19,20 @@ def pairs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(pairs, tmp_path_factory):
-    """A sequence-to-sequence model that has learned four words."""
+    """Folders of a trained seq2seq and of a gru."""
     out = tmp_path_factory.mktemp("runs")
-    options = [
-        "--epochs",
-        "25",
-        "--set",
-        "recipe.lr=0.03",
-        "--set",
-        "model.width=8",
-        "--set",
-        "recipe.batch=20",
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        corpus = ["--corpus", f"pairs:{pairs}", "--set", "corpus.length=5"]
-        for name in ("seq2seq", "gru"):
-            few = options if name == "seq2seq" else ["--epochs", "1", "--set", "model.width=4"]
-            patch.setattr(
-                sys, "argv", ["lmzoo", "train", name, *few, *corpus, "--out", str(out / name)]
-            )
-            with pytest.raises(SystemExit) as stop:
-                run_app(build_app(list(COMMANDS)))
-            assert stop.value.code == 0
+    corpus = ["--corpus", f"pairs:{pairs}", "--set", "corpus.length=5"]
+    options = {
+        "seq2seq": ["--epochs", 25, "--set", "recipe.lr=0.03", "--set", "recipe.batch=20"],
+        "gru": ["--epochs", 1],
+    }
+    for name, width in (("seq2seq", 8), ("gru", 4)):
+        small = ["--set", f"model.width={width}", "--out", out / name]
+        assert run_lmzoo("train", name, *options[name], *corpus, *small) == 0
     return {name: str(next((out / name).iterdir())) for name in ("seq2seq", "gru")}
 
 
-def test_it_is_the_source_that_is_translated(lmzoo, run) -> None:
+def test_the_source_is_translated(lmzoo, run) -> None:
     for source, target in (("eins", "one"), ("drei", "three"), ("vier vier", "four four")):
         assert lmzoo("sample", run["seq2seq"], "--greedy", "--source", source)[:2] == (
             0,
@@ -54,17 +40,17 @@ def test_it_is_the_source_that_is_translated(lmzoo, run) -> None:
         )
 
 
-def test_it_is_encoded_as_the_corpus_encodes_its_own(run) -> None:
+def test_a_source_is_encoded_as_in_the_corpus(run) -> None:
     trained = open_run(Path(run["seq2seq"]))
-    tokens, lengths = trained.corpus.valid.given
+    tokens, lengths = trained.corpus.valid.sources
     for row, length in zip(tokens[:8], lengths[:8].tolist(), strict=True):
         text = trained.corpus.source_vocabulary.decode(row.tolist())
-        found, count = own_source(trained, text)
-        assert found.tolist() == [row[:length].tolist()]
+        ids, count = encode_source(trained, text)
+        assert ids.tolist() == [row[:length].tolist()]
         assert count.tolist() == [length]
 
 
-def test_one_source_has_as_many_answers_as_are_asked_for(lmzoo, run) -> None:
+def test_one_source_can_have_several_answers(lmzoo, run) -> None:
     code, out, _ = lmzoo("sample", run["seq2seq"], "--source", "zwei", "--beam", "3")
     beams = [line.split(maxsplit=1) for line in out.splitlines()]
     assert (code, len(beams)) == (0, 3)
@@ -75,22 +61,22 @@ def test_one_source_has_as_many_answers_as_are_asked_for(lmzoo, run) -> None:
     code, out, _ = lmzoo("sample", run["seq2seq"], "--source", "zwei", "--count", "4")
     assert (code, len(out.splitlines())) == (0, 4)
     assert "→" not in out
-    # Without one, the validation split's are shown with theirs.
+    # Without --source, sources of the validation split are printed with their answers.
     code, out, _ = lmzoo("sample", run["seq2seq"], "--greedy", "--count", "2")
     assert (code, out.count("→")) == (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "said"),
+    ("name", "source", "message"),
     [
-        ("seq2seq", "eins sieben", "'sieben' is not in the vocabulary of pairs's sources"),
+        ("seq2seq", "eins sieben", "'sieben' is not in the source vocabulary of pairs"),
         ("seq2seq", "<end>", "'<end>'"),
         ("seq2seq", " ", "--source is empty"),
-        ("seq2seq", "eins eins eins eins", "--source has 4 tokens, pairs has room for 3"),
-        ("gru", "eins", "gru is given none"),
+        ("seq2seq", "eins eins eins eins", "--source has 4 tokens; pairs allows 3"),
+        ("gru", "eins", "gru reads no source"),
     ],
 )
-def test_what_cannot_be_a_source_is_refused_in_one_line(name, source, said, lmzoo, run) -> None:
+def test_an_invalid_source_gives_one_line(name, source, message, lmzoo, run) -> None:
     code, out, err = lmzoo("sample", run[name], "--source", source)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert said in err
+    assert message in err

@@ -1,4 +1,4 @@
-"""`python -m lmzoo`: what a newcomer types, and what is said back."""
+"""`lmzoo list`, `lmzoo describe`, and a first run with `lmzoo train` and `lmzoo sample`."""
 
 import json
 
@@ -15,7 +15,7 @@ def text(tmp_path):
     return path
 
 
-def test_list_names_every_row_with_its_facts(lmzoo):
+def test_list_as_json_has_the_facts_of_every_row(lmzoo):
     code, out, _ = lmzoo("list", "--json")
     rows = json.loads(out)
     assert code == 0
@@ -25,11 +25,11 @@ def test_list_names_every_row_with_its_facts(lmzoo):
         assert row["source"]
         assert row["summary"]
         assert (row["parameters"] is None) == (row["model"] is None)
-    ids = [i for row in rows for i in row["aliases"]]
-    assert len(set(ids)) == len(ids)
+    aliases = [alias for row in rows for alias in row["aliases"]]
+    assert len(set(aliases)) == len(aliases)
 
 
-def test_list_for_people_has_a_line_a_row(lmzoo, monkeypatch):
+def test_list_has_one_line_per_row(lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     code, out, _ = lmzoo("list")
     assert code == 0
@@ -37,20 +37,20 @@ def test_list_for_people_has_a_line_a_row(lmzoo, monkeypatch):
 
 
 @pytest.mark.parametrize("name", zoo.names())
-def test_every_row_describes_itself(name, lmzoo):
+def test_describe_shows_source_and_equations(name, lmzoo):
     code, out, _ = lmzoo("describe", name)
     assert code == 0
     assert zoo.row(name).source.split(";")[0].split("(")[0].strip() in out.replace("\n", " ")
     assert zoo.row(name).model is None or " = " in out  # its equations
 
 
-def test_a_preset_shows_the_equations_of_its_parts(lmzoo):
+def test_describe_shows_the_equations_of_all_parts(lmzoo):
     _, out, _ = lmzoo("describe", "DLM46")
     assert "f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )" in out  # the cell
     assert "P(v | y) = Σ_z P(z | y) P(v | z)" in out  # the emission
 
 
-def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_path):
+def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
     options = ["train", "DLM46", "--corpus", f"text:{text}", "--mutations", "0,2", "--epochs", "2"]
     options += [
         "--set",
@@ -63,6 +63,7 @@ def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_p
     code, out, _ = lmzoo(*options)
     assert code == 0
     assert "test " in out
+    assert "with cut input_to_gate (0), gate_bias (2)" in " ".join(out.split())
     (folder,) = (tmp_path / "runs").iterdir()
     before = (folder / "records.ndjson").read_text()
     assert lmzoo(*options)[0] == 0
@@ -89,7 +90,7 @@ def test_train_twice_is_train_once_and_then_it_can_be_sampled(lmzoo, text, tmp_p
         (["train"], "Missing argument"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_two(arguments, message, lmzoo):
+def test_invalid_input_gives_one_line_and_exit_code_2(arguments, message, lmzoo):
     code, _, err = lmzoo(*arguments)
     assert code == 2
     assert message in err

@@ -1,0 +1,47 @@
+"""The command `lmzoo` and its list of subcommands."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lmzoo.cli.main import COMMANDS, build_app
+
+MODULES_AFTER_HELP = """
+import sys
+from lmzoo.cli.main import main
+sys.argv = {argv!r}
+try:
+    main()
+finally:
+    print("imported:", *sorted({{name.split(".")[0] for name in sys.modules}} & {{"torch", "ray"}}))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["rank", "--help"], ["--help"]])
+def test_help_imports_neither_torch_nor_ray(arguments: list[str]) -> None:
+    script = MODULES_AFTER_HELP.format(argv=["lmzoo", *arguments])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+def test_help_lists_every_subcommand(lmzoo) -> None:
+    code, out, _ = lmzoo("--help")
+    assert code == 0
+    for name, (_, summary) in COMMANDS.items():
+        assert any(name in line and summary[:30] in line for line in out.splitlines())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_subcommand_has_a_function_with_help(name: str, lmzoo) -> None:
+    assert build_app(name)
+    code, out, _ = lmzoo(name, "--help")
+    assert code == 0
+    assert f" {name} " in out
+
+
+def test_an_unknown_subcommand_is_one_line(lmzoo) -> None:
+    code, out, err = lmzoo("rnak")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "rnak" in err

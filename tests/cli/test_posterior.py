@@ -1,0 +1,120 @@
+"""`lmzoo posterior`: posteriors and priors of latents; opening of runs."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmzoo.errors import UserError
+from lmzoo.train.trained import open_run
+from tests.cli.run_lmzoo import run_lmzoo
+
+LINES = [f"{who} {does} {what}" for who in ("a", "the") for does in ("man", "dog", "cat")
+         for what in ("runs", "sits", "sleeps a lot")] * 2  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of runs of four rows, trained for one epoch."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = folder / "own.txt"
+    text.write_text("\n".join(LINES))
+    runs = {}
+    for name in ("slot_ngram", "unigram_mixture", "gru_mixture", "lstm_lm"):
+        small = ["--set", "corpus.length=8", "--set", "model.width=4"]
+        options = ["--corpus", f"text:{text}", "--epochs", 1, "--out", folder / name]
+        assert run_lmzoo("train", name, *options, *small) == 0
+        (runs[name],) = (folder / name).iterdir()
+    return runs
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", head[16:])
+
+
+@pytest.mark.parametrize("name", ["slot_ngram", "unigram_mixture", "gru_mixture"])
+def test_posteriors_are_normalised_and_plotted(name: str, runs: dict[str, Path]) -> None:
+    assert run_lmzoo("posterior", runs[name], "--sentences", 2) == 0
+    out = runs[name] / "posterior"
+    prior = {"prior.png"} if name != "gru_mixture" else set()
+    pictures = {"sentence_1.png", "sentence_2.png", *prior}
+    assert {path.name for path in out.iterdir()} == {"posterior.json", *pictures}
+    assert all(min(png_size(out / picture)) > 200 for picture in pictures)
+    facts = json.loads((out / "posterior.json").read_text())
+    assert facts["row"] == name
+    assert len(facts["sentences"]) == 2
+    for sentence in facts["sentences"]:
+        assert sentence["axes"] == ["value", "token"]
+        table = torch.tensor(sentence["probability"])
+        assert table.shape == (len(sentence["values"]), len(sentence["tokens"]))
+        torch.testing.assert_close(table.sum(0), torch.ones(table.shape[1]))
+        # The tokens of the axis are those of the sentence, in order.
+        words = [token.partition(" ")[2] for token in sentence["tokens"]]
+        assert " ".join(words) == f"{sentence['sentence']} <end>"
+    assert (facts["prior"] is None) == (not prior)
+    if prior:
+        slots, values, positions = torch.tensor(facts["prior"]["probability"]).shape
+        assert (slots, positions) == ((4, 7) if name == "slot_ngram" else (1, 1))
+        assert values == len(facts["prior"]["values"])
+
+
+def test_text_replaces_the_test_sentences(runs: dict[str, Path], tmp_path: Path) -> None:
+    options = ["--text", "the cat sits", "--out", tmp_path]
+    assert run_lmzoo("posterior", runs["slot_ngram"], *options) == 0
+    (facts,) = json.loads((tmp_path / "posterior.json").read_text())["sentences"]
+    assert facts["tokens"] == ["1 the", "2 cat", "3 sits", "4 <end>"]
+    assert facts["values"] == ["0 <start>", "1 the", "2 cat", "3 sits"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lstm_lm", [], "recurrent_lm has no discrete latent, attention map or boundary"),
+        ("slot_ngram", ["--text", "a unicorn runs"], "'unicorn'"),
+        ("slot_ngram", ["--text", "a <pad> runs"], "'<pad>'"),
+        ("slot_ngram", ["--text", " "], "--text is empty"),
+        ("slot_ngram", ["--text", "a man a man a man a"], "7 tokens; text allows 6"),
+        (None, [], "is not the folder of a trained run"),
+    ],
+)
+def test_invalid_input_gives_one_line(
+    name: str | None, options: list[str], message: str, runs: dict[str, Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = tmp_path / "none" if name is None else runs[name]
+    assert run_lmzoo("posterior", folder, *options, "--out", tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_is_opened_with_its_best_weights(runs: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run")
+    state = torch.load(copy / "checkpoint.pt", weights_only=True)
+    state["best"]["weights"]["gate.bias"] += 1
+    torch.save(state, copy / "checkpoint.pt")
+    trained = open_run(copy)
+    assert trained.row_name == "slot_ngram"
+    assert trained.model.gate.bias.equal(state["best"]["weights"]["gate.bias"])
+    assert not trained.model.training
+
+
+def test_a_run_is_not_opened_with_another_corpus(runs: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
+    with pytest.raises(UserError, match="not the one that the run was trained on"):
+        open_run(copy)
+
+
+def test_a_damaged_checkpoint_is_rejected(runs: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run") / "checkpoint.pt"
+    copy.write_bytes(copy.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged \(BadZipFile\)"):
+        open_run(copy.parent)
