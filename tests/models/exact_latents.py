@@ -1,4 +1,4 @@
-"""What a VAE with a tiny latent bounds, computed by summing over z."""
+"""Exact log P and ELBO of VAEs with a tiny latent, computed by summing over z."""
 
 import torch
 from numpy.polynomial.hermite_e import hermegauss
@@ -8,46 +8,48 @@ from lmzoo.contract import scored_mask
 from lmzoo.models.latent.vae import VAE
 
 NODES = 32
-"""Per channel; 24 give the same log P to 1e-3 where nothing is normalised."""
+"""Quadrature nodes per channel. Without a normaliser, 24 give the same log P to 1e-3."""
 
 
-def told(model: VAE, tokens: Tensor, lengths: Tensor, z: Tensor) -> Tensor:
-    """Log P(s | z) of every z (S, E), shape (S, B)."""
+def log_prob_given_z(model: VAE, tokens: Tensor, lengths: Tensor, z: Tensor) -> Tensor:
+    """Return log P(s | z) of every z (S, E), shape (S, B)."""
     scores = model.decode(tokens, z[:, None].expand(-1, len(tokens), -1))
     return (scores * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
 
 
-def grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
-    """ε and log-weights of a product rule for two standard normal channels."""
+def quadrature(nodes: int = NODES) -> tuple[Tensor, Tensor]:
+    """Return nodes ε and log-weights of a product rule for two standard normal channels."""
     points, weights = (torch.tensor(a, dtype=torch.float32) for a in hermegauss(nodes))
     weights = weights / weights.sum()
     return torch.cartesian_prod(points, points), torch.cartesian_prod(weights, weights).log().sum(1)
 
 
 def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = NODES) -> Tensor:
-    """Log P(s) by quadrature over the prior of two channels."""
-    eps, log_weights = grid(nodes)
+    """Return log P(s) by quadrature over the prior of two channels."""
+    eps, log_weights = quadrature(nodes)
     z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
-    return torch.logsumexp(log_weights[:, None] + told(model, tokens, lengths, z), dim=0)
+    return torch.logsumexp(
+        log_weights[:, None] + log_prob_given_z(model, tokens, lengths, z), dim=0
+    )
 
 
 def gaussian_elbo(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
-    """The ELBO by quadrature over each sequence's own q."""
-    eps, log_weights = grid()
+    """Return the ELBO by quadrature over each sequence's q."""
+    eps, log_weights = quadrature()
     h = model.encode_sentence(tokens, lengths)
     z = (h @ model.z.to_mean)[None] + (eps / model.z.log_beta.exp())[:, None]
     scores = (model.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
     return (log_weights.exp()[:, None] * scores).sum(0) - model.kl(h)
 
 
-def every_latent(width: int) -> Tensor:
-    """All 3^E ternary vectors."""
+def all_ternary_vectors(width: int) -> Tensor:
+    """Return all 3^E ternary vectors."""
     return torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0])] * width).reshape(-1, width)
 
 
 def ternary_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (3^E, B) each."""
-    z, h = every_latent(model.config.width), model.encode_sentence(tokens, lengths)
-    each = z[:, None].expand(-1, len(tokens), -1)
-    log_q = model.log_prob_of(model.log_q(h), each)
-    return log_q, told(model, tokens, lengths, z) + model.log_ratio(each, h)
+    """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (3^E, B)."""
+    z, h = all_ternary_vectors(model.config.width), model.encode_sentence(tokens, lengths)
+    per_z = z[:, None].expand(-1, len(tokens), -1)
+    log_q = model.log_prob_of(model.log_q(h), per_z)
+    return log_q, log_prob_given_z(model, tokens, lengths, z) + model.log_ratio(per_z, h)

@@ -8,15 +8,15 @@ from lmzoo.contract import END, PAD, START
 Sentence = tuple[int, ...]
 
 
-def padded(sentences: list[Sentence], length: int) -> tuple[Tensor, Tensor]:
+def pad_sentences(sentences: list[Sentence], length: int) -> tuple[Tensor, Tensor]:
     tokens = torch.full((len(sentences), length), PAD)
     for row, sentence in zip(tokens, sentences, strict=True):
         row[: len(sentence)] = torch.tensor(sentence)
     return tokens, torch.tensor([len(s) for s in sentences])
 
 
-def skewed(count: int, vocab: int, length: int, seed: int) -> list[Sentence]:
-    """`<start>`, words whose frequencies fall and depend on the word before, `<end>`."""
+def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sentence]:
+    """Return sentences of a bigram source with skewed frequencies, with `<start>` and `<end>`."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.arange(vocab - 4)
     sentences = []

@@ -1,4 +1,4 @@
-"""Decoders: GPT is the library's encoder under a causal mask (DLM40, DLM41; zoo.md 4.1, 4.3)."""
+"""Transformer decoders equal PyTorch's encoder with a causal mask (DLM40, DLM41)."""
 
 from typing import Any
 
@@ -7,30 +7,37 @@ import torch
 from torch import nn
 
 from lmzoo import zoo
-from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.contract import Task
 from tests.blocks.test_attention_block import as_layer
 from tests.laws import Law, density, learning
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.limits import LENGTH, put, reorder, row, same_model, sees
+from tests.models.equivalence import (
+    LENGTH,
+    assert_same_model,
+    lag_dependence,
+    permute_tokens,
+    set_parameters,
+    small_model,
+)
 from tests.tiny import CLOSE, every_sequence, tiny
 
 DECODERS = [
     "gpt", "gpt_mixture", "transformer_decoder", "transformer_decoder_preln",
     "qk_norm_attention", "hard_attention",
 ]  # fmt: skip
-"""All that are one model."""
+"""The rows of the model `transformer_decoder`."""
 
 
 def wide(name: str, **fields: object) -> nn.Module:
-    """The width that the layers' tests use."""
-    return row(name, width=8, **fields)
+    """Return a small model with the width that the layer tests use."""
+    return small_model(name, width=8, **fields)
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "transformer_decoder_preln"])
-def test_it_is_the_librarys_encoder_under_a_causal_mask(name: str) -> None:
+def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name: str) -> None:
     model = wide(name)
-    pre = model.config.norm is NormPlace.PRE
+    pre = model.config.norm is NormPosition.PRE
     layers = [as_layer(block, model.config.activation) for block in model.blocks]
     tokens, lengths = every_sequence(model.task)
     x = model.place(model.embedding(tokens[:, :-1]))
@@ -45,7 +52,7 @@ def test_it_is_the_librarys_encoder_under_a_causal_mask(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_weights_start_as_published(name: str) -> None:
+def test_initial_weights_have_the_published_standard_deviations(name: str) -> None:
     model = zoo.build(zoo.config(name, width=128, layers=2), Task(vocab=50, length=20))
     spread = 0.02 if name.startswith("gpt") else None
     assert model.embedding.weight.std().item() == pytest.approx(spread or 128**-0.5, rel=0.1)
@@ -61,7 +68,7 @@ def test_weights_start_as_published(name: str) -> None:
             assert not block.attention.value.bias.any()
 
 
-def test_gpt_has_a_head_of_its_own_without_a_bias() -> None:
+def test_gpt_head_is_untied_and_has_no_bias() -> None:
     model = zoo.build(zoo.config("DLM40"), Task(vocab=50, length=20))
     head = dict(model.output.named_parameters())
     assert list(head) == ["weight"]
@@ -71,8 +78,8 @@ def test_gpt_has_a_head_of_its_own_without_a_bias() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "hard_attention"])
-def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
-    """The second layer's map times its values is what that layer adds."""
+def test_attention_maps_are_the_weights_of_the_forward_pass(name: str) -> None:
+    """The map of the second layer times its values equals the layer's attention output."""
     model = wide(name, spread=0.3).eval()
     tokens = every_sequence(model.task)[0]
     maps = model.attention_maps(tokens)
@@ -89,34 +96,34 @@ def test_attention_maps_are_the_weights_that_were_used(name: str) -> None:
     assert_close(part.output((maps[1] @ values).transpose(1, 2).flatten(2)), made, CLOSE, "layer 2")
 
 
-def test_one_component_is_a_unigram() -> None:
+def test_single_component_ignores_the_context() -> None:
     model = wide("gpt_mixture", emission={"components": 1})
     dense = next_log_prob(model, every_sequence(model.task)[0][:, :-1])
     assert_close(dense, dense[:1].expand_as(dense), CLOSE, "distribution")
     assert (next_log_prob(wide("gpt_mixture"), torch.tensor([[1, 0], [1, 2]])).std(0) > 0).all()
 
 
-def test_the_posterior_weighs_components_by_what_they_say() -> None:
+def test_posterior_follows_bayes_rule() -> None:
     model = wide("gpt_mixture", spread=0.3).eval()
     tokens, lengths = every_sequence(model.task)
     y = model.features(model._inputs(tokens[:, :-1]))
-    words = model.emission.word_table(model.embedding.weight).T[tokens[:, 1:]]
-    each = model.emission.gate(y).softmax(-1) * words.exp()
+    words = model.emission.log_prob_table(model.embedding.weight).T[tokens[:, 1:]]
+    joint = model.emission.gate(y).softmax(-1) * words.exp()
     posterior = model.posterior(tokens, lengths)
-    assert_close(posterior, (each / each.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
+    assert_close(posterior, (joint / joint.sum(-1, keepdim=True)).mT, CLOSE, "posterior")
 
 
 @pytest.mark.parametrize("name", DECODERS[:-1])
-def test_every_earlier_token_is_seen(name: str) -> None:
-    """Hard attention apart: what no head takes is not seen."""
-    assert sees(wide(name, spread=0.3)) == [True] * 3
+def test_prediction_depends_on_every_earlier_token(name: str) -> None:
+    """Not tested for hard attention, which ignores tokens that no head selects."""
+    assert lag_dependence(wide(name, spread=0.3)) == [True] * 3
 
 
 @pytest.mark.parametrize("positions", ["none", "add", "concat", "learned"])
-def test_one_layer_without_positions_reads_a_bag_and_the_last_token(positions: str) -> None:
+def test_one_layer_without_positions_ignores_the_order_of_earlier_tokens(positions: str) -> None:
     model = wide("transformer_decoder", layers=1, positions=positions)
     prefix = every_sequence(model.task)[0][:, :-1]
-    moved = reorder(prefix, torch.tensor([1, 0]), at=1)
+    moved = permute_tokens(prefix, torch.tensor([1, 0]), at=1)
     before, after = next_log_prob(model, prefix), next_log_prob(model, moved)
     if positions == "none":
         assert_close(after, before, CLOSE, "distribution after another order")
@@ -124,22 +131,22 @@ def test_one_layer_without_positions_reads_a_bag_and_the_last_token(positions: s
         assert (after - before).abs().max() > 1e-3
 
 
-def test_normalised_queries_and_keys_leave_norms_no_say() -> None:
-    one, other = wide("qk_norm_attention"), wide("qk_norm_attention")
+def test_scaling_queries_and_keys_changes_nothing_under_qk_norm() -> None:
+    original, scaled = wide("qk_norm_attention"), wide("qk_norm_attention")
     for block in range(2):
         for part in ("query.weight", "query.bias", "key.weight"):
             name = f"blocks.{block}.attention.{part}"
-            put(other, {name: 5 * other.get_parameter(name)})
-    same_model(one, other)
+            set_parameters(scaled, {name: 5 * scaled.get_parameter(name)})
+    assert_same_model(original, scaled)
 
 
 def test_hard_attention_is_the_limit_of_a_large_temperature() -> None:
     hard = wide("hard_attention")
-    same_model(hard, wide("hard_attention", attention={"pick": "mean", "temperature": 1e7}))
+    assert_same_model(hard, wide("hard_attention", attention={"pick": "mean", "temperature": 1e7}))
 
 
 @pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])
-def test_dropout_acts_in_training_in_three_places(where: str) -> None:
+def test_dropout_acts_in_three_places_during_training(where: str) -> None:
     model = wide("gpt", spread=0.3, dropout=0.3)
     keep = {"token vectors": [model.dropout], "residuals": [b.dropout for b in model.blocks]}
     for module in model.modules():
@@ -164,8 +171,13 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
 @pytest.mark.parametrize(
-    "law", [density.law_causal, density.law_scores_agree, learning.law_every_parameter_learns]
+    "law",
+    [
+        density.law_causal,
+        density.law_log_prob_equals_next_log_prob,
+        learning.law_every_parameter_learns,
+    ],
 )
-def test_every_option_is_a_causal_density(option: tuple[str, dict[str, Any]], law: Law) -> None:
+def test_every_option_obeys_the_laws(option: tuple[str, dict[str, Any]], law: Law) -> None:
     name, fields = option
     law(tiny(name, **fields))

@@ -1,4 +1,4 @@
-"""Star and set Transformers: what they see, and that their originals see the future."""
+"""Causal Star-Transformer and Set Transformer; the original models are not causal."""
 
 import pytest
 import torch
@@ -9,21 +9,21 @@ from lmzoo.models.attention.set_transformer_causal import SetTransformerCausal
 from lmzoo.models.attention.star_transformer_causal import StarTransformerCausal
 from tests.laws.density import law_causal
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.limits import reorder, row, sees
+from tests.models.equivalence import lag_dependence, permute_tokens, small_model
 from tests.tiny import CLOSE, every_sequence, tiny
 
 LENGTH = 7
 
 
 def field(model: LanguageModel) -> list[bool]:
-    """Whether the token 1, 2, .. steps before the predicted one matters."""
+    """Return whether the prediction depends on the token 1, 2, .. steps back."""
     tokens = torch.randint(3, (40, LENGTH - 1), generator=torch.Generator().manual_seed(0))
-    before, seen = next_log_prob(model, tokens), []
+    before, depends = next_log_prob(model, tokens), []
     for t in reversed(range(1, LENGTH - 1)):
-        other = tokens.clone()
-        other[:, t] = (other[:, t] + 1) % 3
-        seen.append(bool((next_log_prob(model, other) - before).abs().max() > 1e-4))
-    return seen
+        changed = tokens.clone()
+        changed[:, t] = (changed[:, t] + 1) % 3
+        depends.append(bool((next_log_prob(model, changed) - before).abs().max() > 1e-4))
+    return depends
 
 
 def star(layers: int, *, relay: bool) -> LanguageModel:
@@ -31,31 +31,31 @@ def star(layers: int, *, relay: bool) -> LanguageModel:
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_without_relays_a_star_sees_one_more_token_than_layers(layers: int) -> None:
+def test_star_without_relays_reads_one_more_token_than_layers(layers: int) -> None:
     steps_back = range(1, LENGTH - 1)
     assert field(star(layers, relay=False)) == [back <= layers + 1 for back in steps_back]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_with_relays_a_star_sees_everything(layers: int) -> None:
+def test_star_with_relays_reads_all_earlier_tokens(layers: int) -> None:
     assert all(field(star(layers, relay=True)))
 
 
-def test_the_first_relay_is_the_mean_of_the_prefix() -> None:
+def test_first_relay_is_the_mean_of_the_prefix() -> None:
     model, x = star(1, relay=True), torch.randn(2, 5, 16)
     means = torch.stack([x[:, : t + 1].mean(1) for t in range(5)], dim=1)
     assert_close(model.first_relay(x), means, CLOSE, "relay")
 
 
 @torch.no_grad()
-def test_a_star_computes_its_equation() -> None:
-    """Position by position, every memory written out."""
+def test_star_features_follow_the_equation() -> None:
+    """Compare with a loop over positions that lists every memory."""
     model = star(2, relay=True).eval()
     x = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0))
 
     def update(part: nn.Module, query: Tensor, *memory: Tensor) -> Tensor:
-        seen = torch.stack(memory)[None]
-        return part.norm(part.attention(query[None, None], seen).relu())[0, 0]
+        keys = torch.stack(memory)[None]
+        return part.norm(part.attention(query[None, None], keys).relu())[0, 0]
 
     e = list(x[0])
     h, r = e, [torch.stack(e[: i + 1]).mean(0) for i in range(4)]
@@ -69,21 +69,21 @@ def test_a_star_computes_its_equation() -> None:
 
 
 class OriginalStar(StarTransformerCausal):
-    """As published: a ring of neighbours on both sides, one relay of the whole sentence."""
+    """The published model: a ring of neighbours on both sides, one relay per sentence."""
 
     def first_relay(self, x: Tensor) -> Tensor:
         return x.mean(1, keepdim=True).expand_as(x)
 
     def neighbours(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
-        there = torch.ones(h.shape[1], 1, 3, dtype=torch.bool)
-        return [h.roll(1, 1), h, h.roll(-1, 1)], there
+        mask = torch.ones(h.shape[1], 1, 3, dtype=torch.bool)
+        return [h.roll(1, 1), h, h.roll(-1, 1)], mask
 
     def relay_mask(self, h: Tensor) -> Tensor:
         return torch.ones(h.shape[1], h.shape[1], dtype=torch.bool)
 
 
 class OriginalSet(SetTransformerCausal):
-    """As published: the inducing points summarise the whole sentence."""
+    """The published model: the inducing points summarise the whole sentence."""
 
     def features(self, x: Tensor) -> Tensor:
         for block in self.blocks:
@@ -95,7 +95,7 @@ class OriginalSet(SetTransformerCausal):
     ("original", "name"),
     [(OriginalStar, "star_transformer_causal"), (OriginalSet, "set_transformer_causal")],
 )
-def test_the_originals_see_the_future(original: type, name: str) -> None:
+def test_original_models_are_not_causal(original: type, name: str) -> None:
     model = tiny(name)
     model.__class__ = original
     with pytest.raises(AssertionError, match="probability of all tokens at 1"):
@@ -103,20 +103,20 @@ def test_the_originals_see_the_future(original: type, name: str) -> None:
 
 
 @pytest.mark.parametrize("points", [0, 1, 3])
-def test_a_set_transformer_sees_every_earlier_token(points: int) -> None:
-    assert sees(row("set_transformer_causal", points=points)) == [True] * 3
+def test_set_transformer_depends_on_every_earlier_token(points: int) -> None:
+    assert lag_dependence(small_model("set_transformer_causal", points=points)) == [True] * 3
 
 
 @pytest.mark.parametrize("points", [0, 2])
-def test_one_layer_without_positions_reads_a_bag_and_the_last_token(points: int) -> None:
-    model = row("set_transformer_causal", points=points, layers=1, positions="none")
+def test_one_layer_without_positions_ignores_the_order_of_earlier_tokens(points: int) -> None:
+    model = small_model("set_transformer_causal", points=points, layers=1, positions="none")
     prefix = every_sequence(model.task)[0][:, :-1]
-    moved = reorder(prefix, torch.tensor([1, 0]), at=1)
+    moved = permute_tokens(prefix, torch.tensor([1, 0]), at=1)
     assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "another order")
 
 
 @pytest.mark.parametrize("points", [0, 3])
-def test_a_spread_asked_for_reaches_every_weight_of_the_set(points: int) -> None:
+def test_spread_sets_the_standard_deviation_of_all_weights(points: int) -> None:
     model = tiny("set_transformer_causal", width=64, points=points, spread=0.02)
     default = tiny("set_transformer_causal", width=64, points=points)
     drawn = [(name, w) for name, w in model.blocks.named_parameters() if w.dim() == 2]

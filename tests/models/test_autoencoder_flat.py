@@ -1,4 +1,4 @@
-"""Flat autoencoders: affine, of low rank, seeing everything, noisy only where asked."""
+"""Flat autoencoders: rank, dependence on all tokens, and noise."""
 
 from typing import Any
 
@@ -12,28 +12,28 @@ from lmzoo.functional import noise
 from tests.laws import COMMON
 from tests.laws.density import law_causal, law_next_is_a_distribution
 from tests.laws.support import assert_close, is_deterministic, log_prob
-from tests.models.limits import row
+from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, batch, tiny
 
 NAMES = ["linear_autoencoder", "mlp_autoencoder"]
 
 
 def jacobian(model: LanguageModel, x: Tensor) -> Tensor:
-    """Of all outputs before the emission with regard to all embeddings."""
+    """Return the Jacobian of all outputs before the emission with respect to all embeddings."""
     return torch.autograd.functional.jacobian(lambda x: model.decoder(model.encoder(x)), x)
 
 
-def test_the_linear_one_is_affine_of_rank_at_most_its_width() -> None:
-    model = row("linear_autoencoder", width=3)
+def test_linear_autoencoder_is_affine_with_rank_at_most_its_width() -> None:
+    model = small_model("linear_autoencoder", width=3)
     inputs = torch.randn(2, 3 * (model.task.length - 1), generator=torch.Generator().manual_seed(0))
-    one, other = (jacobian(model, x) for x in inputs)
-    assert_close(one, other, 0, "slope at two points")
-    assert one.shape == (12, 12)
-    assert torch.linalg.matrix_rank(one) == 3
+    first, second = (jacobian(model, x) for x in inputs)
+    assert_close(first, second, 0, "slope at two points")
+    assert first.shape == (12, 12)
+    assert torch.linalg.matrix_rank(first) == 3
 
 
-def test_the_deep_one_is_not_affine() -> None:
-    model = row("mlp_autoencoder", width=3)
+def test_mlp_autoencoder_is_not_affine() -> None:
+    model = small_model("mlp_autoencoder", width=3)
     inputs = torch.randn(2, 12, generator=torch.Generator().manual_seed(0))
     assert (jacobian(model, inputs[0]) - jacobian(model, inputs[1])).abs().max() > 1e-3
 
@@ -41,7 +41,7 @@ def test_the_deep_one_is_not_affine() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_every_output_depends_on_every_token(name: str) -> None:
-    model = row(name)
+    model = small_model(name)
     tokens, _ = batch(model.task)
     lengths = torch.full((len(tokens),), model.task.length)
     before = model.decode(model.encode(tokens, lengths)[None])[0]
@@ -55,59 +55,61 @@ def test_every_output_depends_on_every_token(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_noise_training_is_deterministic_and_with_it_not(name: str) -> None:
+def test_training_is_deterministic_only_without_noise(name: str) -> None:
     for noise_std in (0.0, 0.5):
-        model = row(name, noise_std=noise_std)
+        model = small_model(name, noise_std=noise_std)
         tokens, lengths = batch(model.task)
-        one, other = (log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1))
-        assert one.equal(other) == (noise_std == 0)
+        first, second = (log_prob(model, tokens, lengths, training=True, noise=n) for n in (0, 1))
+        assert first.equal(second) == (noise_std == 0)
         assert is_deterministic(model)
 
 
 @torch.no_grad()
-def test_evaluation_averages_the_scores_over_the_shared_noise() -> None:
-    model = row("linear_autoencoder", noise_std=0.5, samples=6).eval()
+def test_evaluation_averages_scores_over_shared_noise() -> None:
+    model = small_model("linear_autoencoder", noise_std=0.5, samples=6).eval()
     tokens, lengths = batch(model.task)
     z = model.encode(tokens, lengths)
     eps = noise.normal(noise.shared_uniforms((6, 1, z.shape[1]), z))
-    each = [
+    per_draw = [
         model.emission.log_prob(model.decode((z + 0.5 * e)[None])[0], tokens[:, 1:], table)
         for e, table in zip(eps, [model.embedding.weight] * 6, strict=True)
     ]
-    assert_close(model.score_tokens(tokens, lengths), torch.stack(each).mean(0), CLOSE, "scores")
+    assert_close(
+        model.score_tokens(tokens, lengths), torch.stack(per_draw).mean(0), CLOSE, "scores"
+    )
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", [{"noise_std": 0.8}, {"gaussian": True}], ids=str)
-def test_what_comes_next_is_asked_under_the_same_noise(fields: dict[str, Any]) -> None:
-    """The mean of the probabilities, so that they still are a distribution."""
-    model = row("linear_autoencoder", samples=6, **fields).eval()
+def test_next_token_probabilities_are_averaged_over_shared_noise(fields: dict[str, Any]) -> None:
+    """The mean of the probabilities is a distribution; the mean of their logarithms is not."""
+    model = small_model("linear_autoencoder", samples=6, **fields).eval()
     prefix = batch(model.task)[0][:, :3]
     z = model.encode(prefix, torch.full((len(prefix),), 3))
     eps = noise.normal(noise.shared_uniforms((6, 1, z.shape[1]), z))
     spread = fields.get("noise_std") or model.code.log_beta.neg().exp()
-    each = [
+    per_draw = [
         model.emission.dense(model.decode((z + spread * e)[None])[0, :, 2], model.embedding.weight)
         for e in eps
     ]
-    found = model.next_log_prob(prefix)
-    assert_close(found.exp(), torch.stack(each).exp().mean(0), CLOSE, "probabilities")
-    assert (found - each[0]).abs().max() > 1e-3
+    actual = model.next_log_prob(prefix)
+    assert_close(actual.exp(), torch.stack(per_draw).exp().mean(0), CLOSE, "probabilities")
+    assert (actual - per_draw[0]).abs().max() > 1e-3
     law_next_is_a_distribution(model)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("law", COMMON, ids=lambda law: law.__name__)
-def test_denoising_obeys_the_laws(name: str, law: object) -> None:
+def test_denoising_autoencoder_obeys_the_laws(name: str, law: object) -> None:
     law(tiny(name, noise_std=0.3))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sizes_are_those_it_was_made_for(name: str) -> None:
-    model = row(name)
+def test_sequences_longer_than_the_task_are_refused(name: str) -> None:
+    model = small_model(name)
     law_next_is_a_distribution(model)
     tokens = torch.ones(1, model.task.length + 1, dtype=torch.int64)
-    with pytest.raises(UserError, match="was made for 5 tokens and got 6"):
+    with pytest.raises(UserError, match="is built for 5 tokens, got 6"):
         log_prob(model, tokens, torch.tensor([6]))
     with pytest.raises(UserError, match="cannot add one to 5"):
         model.next_log_prob(tokens[:, :5])

@@ -1,4 +1,4 @@
-"""Recurrent autoencoders: a recurrent model whose first state is the sentence's code."""
+"""Recurrent autoencoders: recurrent models whose initial state is the code of the sentence."""
 
 import pytest
 import torch
@@ -6,39 +6,41 @@ import torch
 from lmzoo.contract import LanguageModel
 from tests.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
-from tests.models.limits import copied, put, row
+from tests.models.equivalence import copy_parameters, set_parameters, small_model
 from tests.models.test_vae_limits import decoder_of
 from tests.tiny import CLOSE, batch, every_sequence
 
 NAMES = ["gru_autoencoder", "rnn_autoencoder"]
 
 
-def deaf(model: LanguageModel) -> None:
-    """Every weight of the encoder zero."""
+def zero_encoder(model: LanguageModel) -> None:
+    """Set all weights of the encoder to 0."""
     weights = dict(model.encoder.named_parameters(prefix="encoder"))
-    put(model, dict.fromkeys(weights, 0.0))
+    set_parameters(model, dict.fromkeys(weights, 0.0))
 
 
 @pytest.mark.parametrize(
     ("name", "cell", "start"),
     [("rnn_autoencoder", "rnn", 0.0), ("gru_autoencoder", "gru", 0.5**5)],
 )
-def test_with_a_deaf_encoder_it_is_the_plain_model(name: str, cell: str, start: float) -> None:
-    """A tanh of nothing is 0; a GRU of nothing halves its state of ones at each token."""
-    model, plain = row(name), row("recurrent_lm", cell=cell, starts=1)
-    deaf(model)
-    copied(plain, model, *decoder_of(model))
-    put(plain, {"starts.vectors": start})
+def test_zero_encoder_weights_give_the_plain_recurrent_model(
+    name: str, cell: str, start: float
+) -> None:
+    """With zero weights a tanh RNN outputs 0 and a GRU halves its state of ones at each token."""
+    model, plain = small_model(name), small_model("recurrent_lm", cell=cell, starts=1)
+    zero_encoder(model)
+    copy_parameters(plain, model, *decoder_of(model))
+    set_parameters(plain, {"starts.vectors": start})
     tokens, lengths = every_sequence(model.task)
-    found, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
-    assert_close(found, expected, CLOSE, "scores")
+    actual, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
+    assert_close(actual, expected, CLOSE, "scores")
     law_sums_to_one(model)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
-def test_the_code_is_one_vector_of_the_sentence_and_not_of_its_pads(name: str) -> None:
-    model = row(name)
+def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
+    model = small_model(name)
     tokens, _ = batch(model.task)
     lengths = torch.full((len(tokens),), model.task.length - 1)
     code = model.encode(tokens, lengths)
@@ -51,13 +53,13 @@ def test_the_code_is_one_vector_of_the_sentence_and_not_of_its_pads(name: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_no_language_model(name: str) -> None:
+def test_autoencoder_fails_the_laws_of_language_models(name: str) -> None:
     with pytest.raises(AssertionError, match="probability of all tokens at 1"):
-        law_causal(row(name))
+        law_causal(small_model(name))
     with pytest.raises(AssertionError, match="total probability"):
-        law_sums_to_one(row(name))
+        law_sums_to_one(small_model(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_decoding_goes_on_from_the_code_of_the_prefix(name: str) -> None:
-    law_next_is_a_distribution(row(name))
+def test_next_token_distribution_is_normalised(name: str) -> None:
+    law_next_is_a_distribution(small_model(name))

@@ -1,4 +1,4 @@
-"""What counting must satisfy, whatever the smoothing."""
+"""Properties of count-based n-grams with every smoothing rule."""
 
 import io
 import math
@@ -12,22 +12,22 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import START, Task
 from lmzoo.models.count.smoothing import Smoothing, estimate_weights
-from tests.models.sentences import padded, skewed
+from tests.models.sentences import pad_sentences, random_sentences
 
 VOCAB, LENGTH = 14, 8
-TRAIN = skewed(120, VOCAB, LENGTH, seed=0)
-OTHER = skewed(40, VOCAB, LENGTH, seed=1)
+TRAIN = random_sentences(120, VOCAB, LENGTH, seed=0)
+OTHER = random_sentences(40, VOCAB, LENGTH, seed=1)
 
 
 def fitted(sentences=TRAIN, vocab=VOCAB, length=LENGTH, **fields):
     model = zoo.build(zoo.config("ngram_count", **fields), Task(vocab=vocab, length=length))
-    model.fit_closed_form(*padded(sentences, length))
+    model.fit_closed_form(*pad_sentences(sentences, length))
     return model
 
 
 def nll(model, sentences):
-    """Nats per scored token."""
-    tokens, lengths = padded(sentences, model.task.length)
+    """Return nats per scored token."""
+    tokens, lengths = pad_sentences(sentences, model.task.length)
     return -(model.log_prob(tokens, lengths).double().sum() / (lengths - 1).sum()).item()
 
 
@@ -37,27 +37,27 @@ def test_training_loss_does_not_increase_with_the_order():
     assert losses[0] > losses[-1] + 0.1
 
 
-def test_a_bigrams_training_loss_is_the_conditional_entropy():
+def test_bigram_training_loss_is_the_conditional_entropy():
     pairs = Counter((s[t - 1], s[t]) for s in TRAIN for t in range(1, len(s)))
     firsts = Counter(s[t - 1] for s in TRAIN for t in range(1, len(s)))
     entropy = -sum(c * math.log(c / firsts[pair[0]]) for pair, c in pairs.items())
-    found = nll(fitted(order=2, smoothing="none"), TRAIN)
-    assert found == pytest.approx(entropy / sum(pairs.values()), rel=1e-6)
+    actual = nll(fitted(order=2, smoothing="none"), TRAIN)
+    assert actual == pytest.approx(entropy / sum(pairs.values()), rel=1e-6)
 
 
 @pytest.mark.parametrize("smoothing", list(Smoothing))
-def test_order_one_does_not_see_the_order_of_tokens(smoothing):
+def test_unigram_does_not_depend_on_token_order(smoothing):
     shuffled = [(s[0], *random.Random(0).sample(s[1:], len(s) - 1)) for s in TRAIN[:20]]
     model, other = (fitted(x, order=1, smoothing=smoothing) for x in (TRAIN[:20], shuffled))
-    tokens, lengths = padded(OTHER, LENGTH)
+    tokens, lengths = pad_sentences(OTHER, LENGTH)
     assert torch.equal(model.log_prob(tokens, lengths), other.log_prob(tokens, lengths))
 
 
 @pytest.mark.parametrize("smoothing", list(Smoothing))
 @pytest.mark.parametrize("order", [1, 2, 4])
-def test_every_context_sums_to_one_and_agrees_with_the_scores_of_tokens(smoothing, order):
+def test_next_token_distributions_sum_to_one_and_equal_token_scores(smoothing, order):
     model = fitted(order=order, smoothing=smoothing)
-    tokens, lengths = padded(OTHER, LENGTH)
+    tokens, lengths = pad_sentences(OTHER, LENGTH)
     scores = model.log_prob(tokens, lengths)
     for t in range(1, LENGTH):
         dense = model.next_log_prob(tokens[:, :t])
@@ -69,17 +69,17 @@ def test_every_context_sums_to_one_and_agrees_with_the_scores_of_tokens(smoothin
 
 
 @pytest.mark.parametrize("smoothing", list(Smoothing))
-def test_a_model_of_order_m_reads_exactly_the_last_m_minus_one_tokens(smoothing):
+def test_model_of_order_m_reads_the_last_m_minus_one_tokens(smoothing):
     model = fitted(order=3, smoothing=smoothing)
-    seen = torch.tensor([TRAIN[0][:2] + s[1:3] for s in TRAIN if len(s) > 4])
-    other = seen.clone()
-    other[:, 1] = 4 + (other[:, 1] - 3) % 9
-    assert torch.equal(model.next_log_prob(seen), model.next_log_prob(other))
-    other[:, 2] = 4 + (other[:, 2] - 3) % 9
-    assert not torch.equal(model.next_log_prob(seen), model.next_log_prob(other))
+    prefix = torch.tensor([TRAIN[0][:2] + s[1:3] for s in TRAIN if len(s) > 4])
+    changed = prefix.clone()
+    changed[:, 1] = 4 + (changed[:, 1] - 3) % 9
+    assert torch.equal(model.next_log_prob(prefix), model.next_log_prob(changed))
+    changed[:, 2] = 4 + (changed[:, 2] - 3) % 9
+    assert not torch.equal(model.next_log_prob(prefix), model.next_log_prob(changed))
 
 
-def test_add_alpha_by_hand():
+def test_add_alpha_equals_a_manual_calculation():
     """After A: B twice, C once; α = ½ over V = 7."""
     model = fitted(
         [(1, 4, 5, 2)] * 2 + [(1, 4, 6, 2)], 7, 4, order=2, smoothing="add_alpha", alpha=0.5
@@ -90,19 +90,19 @@ def test_add_alpha_by_hand():
     torch.testing.assert_close(dense[1], torch.full((7,), 1 / 7))
 
 
-def test_a_pseudo_count_of_zero_is_no_smoothing():
-    tokens, lengths = padded(OTHER, LENGTH)
+def test_add_alpha_of_zero_is_no_smoothing():
+    tokens, lengths = pad_sentences(OTHER, LENGTH)
     zero, none = fitted(smoothing="add_alpha", alpha=0.0), fitted(smoothing="none")
     assert torch.equal(zero.log_prob(tokens, lengths), none.log_prob(tokens, lengths))
 
 
-def test_unseen_words_have_mass_unless_unsmoothed():
+def test_unseen_words_have_probability_only_with_smoothing():
     for smoothing in Smoothing:
         least = fitted(smoothing=smoothing).next_log_prob(torch.tensor([[START, 4]])).min()
         assert least.isfinite() == (smoothing is not Smoothing.NONE)
 
 
-def test_interpolation_gains_from_longer_contexts_on_other_sentences():
+def test_interpolated_models_gain_from_longer_contexts_on_held_out_sentences():
     for smoothing in (Smoothing.KNESER_NEY, Smoothing.JELINEK_MERCER):
         assert nll(fitted(order=3, smoothing=smoothing), OTHER) < nll(
             fitted(order=1, smoothing=smoothing), OTHER
@@ -110,13 +110,13 @@ def test_interpolation_gains_from_longer_contexts_on_other_sentences():
     assert nll(fitted(order=3, smoothing="none"), OTHER) == math.inf
 
 
-def test_an_unsmoothed_model_is_uniform_after_a_context_it_has_not_seen():
+def test_unsmoothed_model_is_uniform_after_an_unseen_context():
     dense = fitted(order=2, smoothing="none").next_log_prob(torch.tensor([[START, 3]]))
     torch.testing.assert_close(dense.exp(), torch.full((1, VOCAB), 1 / VOCAB))
 
 
-def test_jelinek_mercer_weights_are_the_best_on_what_is_held_out():
-    """No other weights of a grid give the held-out tokens a higher likelihood."""
+def test_jelinek_mercer_weights_maximise_the_held_out_likelihood():
+    """No pair of weights on a grid gives the held-out tokens a higher likelihood."""
     frequency = torch.tensor([[0.3, 0.0, 0.0, 0.2, 0.1], [0.01, 0.5, 0.0, 0.0, 0.02]]).double()
     known = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 1, 1]]).double()
 
@@ -125,29 +125,29 @@ def test_jelinek_mercer_weights_are_the_best_on_what_is_held_out():
         weight = high * known[1]
         return (weight * frequency[1] + (1 - weight) * below).log().sum().item()
 
-    found = estimate_weights(frequency, known, 20, rounds=500)
+    actual = estimate_weights(frequency, known, 20, rounds=500)
     grid = [i / 40 for i in range(1, 40)]
-    assert likelihood(*found) >= max(likelihood(a, b) for a in grid for b in grid) - 1e-6
+    assert likelihood(*actual) >= max(likelihood(a, b) for a in grid for b in grid) - 1e-6
 
 
-def test_a_checkpoint_brings_its_own_sizes():
+def test_loading_a_checkpoint_resizes_the_tables():
     model, fresh = fitted(), zoo.build(zoo.config("ngram_count"), Task(vocab=VOCAB, length=LENGTH))
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
     fresh.load_state_dict(torch.load(file))
-    tokens, lengths = padded(OTHER, LENGTH)
+    tokens, lengths = pad_sentences(OTHER, LENGTH)
     assert torch.equal(fresh.log_prob(tokens, lengths), model.log_prob(tokens, lengths))
 
 
-def test_what_was_never_fitted_is_uniform():
+def test_unfitted_model_is_uniform():
     model = zoo.build(zoo.config("ngram_count"), Task(vocab=VOCAB, length=LENGTH))
     assert nll(model, OTHER) == pytest.approx(math.log(VOCAB))
 
 
-def test_fitting_again_forgets_the_first_time():
+def test_second_fit_replaces_the_first():
     model = fitted(OTHER)
-    model.fit_closed_form(*padded(TRAIN, LENGTH))
+    model.fit_closed_form(*pad_sentences(TRAIN, LENGTH))
     assert nll(model, OTHER) == nll(fitted(TRAIN), OTHER)
 
 

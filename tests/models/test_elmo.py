@@ -1,4 +1,4 @@
-"""Words in context: two models, their scores apart, their states together (S3)."""
+"""ELMo: two language models, their scores and their token representations."""
 
 from typing import Any
 
@@ -8,29 +8,29 @@ from lmzoo import zoo
 from lmzoo.contract import START
 from lmzoo.models.embedding.elmo import LayerMix
 from tests.laws.support import assert_close, log_prob
-from tests.models.limits import LENGTH, VOCAB, row
+from tests.models.equivalence import LENGTH, VOCAB, small_model
 from tests.tiny import CLOSE, SAME, batch, every_sequence, tiny
 
 WIDTH = 4
 
 
 def elmo(**fields: Any) -> Any:
-    return row("elmo", **fields).eval()
+    return small_model("elmo", **fields).eval()
 
 
 def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
-    """One direction's weights under the names of the recurrent language model."""
+    """Return the weights of one direction with the names of the recurrent language model."""
     names = {"cells.0.": "cell.", "cells.1.": "upper.0."}
-    found = {}
+    actual = {}
     for name, value in getattr(model, direction).state_dict().items():
         for ours, theirs in names.items():
             name = name.replace(ours, theirs)
-        found[name] = value
-    return found
+        actual[name] = value
+    return actual
 
 
 def recurrent() -> Any:
-    return row("lstm_lm", num_layers=2).eval()
+    return small_model("lstm_lm", num_layers=2).eval()
 
 
 def test_each_direction_is_a_recurrent_language_model() -> None:
@@ -41,14 +41,14 @@ def test_each_direction_is_a_recurrent_language_model() -> None:
     assert_close(
         log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward"
     )
-    back = row("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
+    back = small_model("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
     back.reader.load_state_dict(weights_of(model, "backward_lm"))
     with torch.no_grad():
-        found = model.backward_log_prob(tokens, lengths)
-    assert_close(found, log_prob(back, tokens, lengths), CLOSE, "backward")
+        actual = model.backward_log_prob(tokens, lengths)
+    assert_close(actual, log_prob(back, tokens, lengths), CLOSE, "backward")
 
 
-def test_the_directions_are_trained_as_if_each_were_alone() -> None:
+def test_directions_train_independently() -> None:
     model, plain = elmo(num_layers=2), recurrent()
     plain.load_state_dict(weights_of(model, "forward_lm"))
     tokens, lengths = batch(model.task, count=20)
@@ -65,7 +65,7 @@ def test_the_directions_are_trained_as_if_each_were_alone() -> None:
     assert all((after[name] - before[name]).abs().max() > 0.1 for name in before)
 
 
-def test_backward_scores_sum_to_one_over_sequences_of_a_length() -> None:
+def test_backward_probabilities_of_sequences_of_one_length_sum_to_one() -> None:
     model = elmo()
     tokens, lengths = every_sequence(model.task)
     with torch.no_grad():
@@ -73,20 +73,20 @@ def test_backward_scores_sum_to_one_over_sequences_of_a_length() -> None:
     assert_close(total, torch.ones(()), CLOSE, "total")
 
 
-def test_one_word_in_two_contexts_has_two_representations() -> None:
+def test_same_word_has_different_representations_in_different_contexts() -> None:
     model = elmo()
     tokens = torch.tensor([[START, 2, 0, 2, 1]])
     with torch.no_grad():
-        found = model.represent(tokens, torch.tensor([5]))[0]
-    assert found.shape == (5, 3 * WIDTH)
-    one, other = found[1], found[3]
+        actual = model.represent(tokens, torch.tensor([5]))[0]
+    assert actual.shape == (5, 3 * WIDTH)
+    first, second = actual[1], actual[3]
     context, static = slice(0, 2 * WIDTH), slice(2 * WIDTH, None)
-    assert one[static].equal(other[static])
-    assert one[static].equal(model.forward_lm.embedding.weight[2])
-    assert ((one[context] - other[context]).abs() > 1e-4).all()
+    assert first[static].equal(second[static])
+    assert first[static].equal(model.forward_lm.embedding.weight[2])
+    assert ((first[context] - second[context]).abs() > 1e-4).all()
 
 
-def test_each_half_reads_its_side_and_the_word_itself() -> None:
+def test_each_direction_reads_its_side_and_the_token_itself() -> None:
     model = elmo()
     tokens, lengths = batch(model.task)
     lengths = torch.full_like(lengths, LENGTH)
@@ -103,18 +103,18 @@ def test_each_half_reads_its_side_and_the_word_itself() -> None:
             assert moved[:, 1 : u + 1, right].amax((0, 2)).min() > 1e-4
 
 
-def test_padding_does_not_reach_a_representation() -> None:
+def test_padding_does_not_change_representations() -> None:
     model = elmo()
     tokens, lengths = batch(model.task)
     t = torch.arange(LENGTH)
-    there = t < lengths[:, None]
+    mask = t < lengths[:, None]
     with torch.no_grad():
         before = model.represent(tokens, lengths)
-        after = model.represent(tokens.masked_fill(~there, 2), lengths)
-    assert_close(after[there], before[there], SAME, "representations")
+        after = model.represent(tokens.masked_fill(~mask, 2), lengths)
+    assert_close(after[mask], before[mask], SAME, "representations")
 
 
-def test_a_mix_can_pick_any_layer_and_starts_as_their_mean() -> None:
+def test_layer_mix_starts_as_the_mean_and_can_select_any_layer() -> None:
     model = elmo(num_layers=2)
     tokens, lengths = batch(model.task)
     mix = LayerMix(3)
@@ -135,8 +135,8 @@ def test_a_mix_can_pick_any_layer_and_starts_as_their_mean() -> None:
     assert mix.logits.grad.abs().max() > 1e-4
 
 
-def test_a_next_token_head_on_backward_states_would_leak() -> None:
-    """Why h← is never scored: it knows the word that it would predict."""
+def test_next_token_head_on_backward_states_would_leak() -> None:
+    """h← has read the token that it would predict."""
     model = tiny("elmo", vocab=VOCAB, length=LENGTH).eval()
     tokens, lengths = every_sequence(model.task)
     direction = model.backward_lm
@@ -144,6 +144,6 @@ def test_a_next_token_head_on_backward_states_would_leak() -> None:
         h = model.represent(tokens, lengths)[..., WIDTH : 2 * WIDTH]
         dense = direction.emission.dense(h[:, 1], direction.embedding.weight)
         total = dense.gather(1, tokens[:, 1:2])[:, 0].exp()
-    # Over all words at position 1, the rest of the sentence fixed, it must be one to be a density.
+    # For a density, the sum over all tokens at position 1, with the others fixed, would be 1.
     sums = total.unflatten(0, (VOCAB, -1)).sum(0)
     assert ((sums - 1).abs() > 1e-4).any()

@@ -1,4 +1,4 @@
-"""Two parents whose logits add: sums, symmetry, memory (DLM14)."""
+"""Two-parent aggregate Markov model: explicit sums, symmetry and memory (DLM14)."""
 
 import torch
 from torch import Tensor
@@ -6,14 +6,21 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from tests.largest_tensor import LargestTensorMode
 from tests.laws.support import assert_close, log_prob
-from tests.models.limits import LENGTH, NEVER, copied, put, row, same_model
+from tests.models.equivalence import (
+    LENGTH,
+    NEVER,
+    assert_same_model,
+    copy_parameters,
+    set_parameters,
+    small_model,
+)
 from tests.tiny import CLOSE, batch, tiny
 
 SIZES = {"batch": 5, "length": 13, "components": 7}
 
 
 def terms(model: LanguageModel, s: list[int], t: int) -> Tensor:
-    """P(i, j, s_t | s_<t) for all i, j < t, (t, t): one class after another."""
+    """Return P(i, j, s_t | s_<t) for all i, j < t as a (t, t) matrix."""
     table = model.embedding.weight
     words = torch.softmax(model.words.means @ table.T, dim=1)
     prior = torch.softmax(model.pairs[:t, :t, t].flatten(), dim=0).view(t, t)
@@ -26,8 +33,8 @@ def terms(model: LanguageModel, s: list[int], t: int) -> Tensor:
     return joint.detach()
 
 
-def test_scores_and_posterior_equal_their_sums() -> None:
-    model = row("two_parent_aggregate_markov")
+def test_scores_and_posterior_equal_explicit_sums() -> None:
+    model = small_model("two_parent_aggregate_markov")
     tokens, lengths = batch(model.task)
     lengths = torch.full_like(lengths, LENGTH)
     scores, posterior = log_prob(model, tokens, lengths), model.posterior(tokens, lengths)
@@ -40,29 +47,34 @@ def test_scores_and_posterior_equal_their_sums() -> None:
             assert not posterior[b, t:, t - 1].any()
 
 
-def test_a_silent_second_parent_is_the_aggregate_markov_model() -> None:
-    """A' = 0, a' = 0, and the first parent is t-1."""
-    two, plain = row("two_parent_aggregate_markov"), row("aggregate_markov")
-    copied(two, plain, "embedding.weight", "words.means")
-    copied(two, plain, "gate.weight:first.weight", "gate.bias:first.bias")
+def test_zero_second_parent_is_the_aggregate_markov_model() -> None:
+    """A' = 0, a' = 0, and all prior mass of the first parent on t-1."""
+    two, plain = small_model("two_parent_aggregate_markov"), small_model("aggregate_markov")
+    copy_parameters(two, plain, "embedding.weight", "words.means")
+    copy_parameters(two, plain, "gate.weight:first.weight", "gate.bias:first.bias")
     previous = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))  # i, t
-    put(two, {"second.weight": 0.0, "second.bias": 0.0})
-    put(two, {"pairs": two.pairs + previous[:, None]})
-    same_model(two, plain)
+    set_parameters(two, {"second.weight": 0.0, "second.bias": 0.0})
+    set_parameters(two, {"pairs": two.pairs + previous[:, None]})
+    assert_same_model(two, plain)
 
 
-def test_swapping_the_parents_and_all_that_is_theirs_changes_nothing() -> None:
-    one, other = row("two_parent_aggregate_markov"), row("two_parent_aggregate_markov")
+def test_swapping_both_parents_and_their_parameters_changes_nothing() -> None:
+    original, swapped = (
+        small_model("two_parent_aggregate_markov"),
+        small_model("two_parent_aggregate_markov"),
+    )
     for ours, theirs in (("first", "second"), ("second", "first")):
-        copied(other, one, f"{ours}.weight:{theirs}.weight", f"{ours}.bias:{theirs}.bias")
-    put(other, {"pairs": one.pairs.transpose(0, 1)})
-    same_model(one, other)
+        copy_parameters(
+            swapped, original, f"{ours}.weight:{theirs}.weight", f"{ours}.bias:{theirs}.bias"
+        )
+    set_parameters(swapped, {"pairs": original.pairs.transpose(0, 1)})
+    assert_same_model(original, swapped)
 
 
-def test_a_symmetric_model_does_not_tell_its_parents_apart() -> None:
-    model = row("two_parent_aggregate_markov")
-    copied(model, model, "first.weight:second.weight", "first.bias:second.bias")
-    put(model, {"pairs": model.pairs + model.pairs.transpose(0, 1)})
+def test_symmetric_model_has_equal_posteriors_of_both_parents() -> None:
+    model = small_model("two_parent_aggregate_markov")
+    copy_parameters(model, model, "first.weight:second.weight", "first.bias:second.bias")
+    set_parameters(model, {"pairs": model.pairs + model.pairs.transpose(0, 1)})
     tokens, lengths = batch(model.task)
     posterior = model.posterior(tokens, torch.full_like(lengths, LENGTH))
     joint = terms(model, tokens[0].tolist(), LENGTH - 1)
@@ -71,10 +83,10 @@ def test_a_symmetric_model_does_not_tell_its_parents_apart() -> None:
     )
 
 
-def test_no_tensor_holds_two_parents_a_child_and_a_class() -> None:
+def test_largest_tensor_has_at_most_b_t2_k_elements() -> None:
     count, length, components = SIZES.values()
     model = tiny("two_parent_aggregate_markov", length=length, components=components)
     tokens, lengths = batch(model.task, count=count)
-    with LargestTensorMode() as seen:
+    with LargestTensorMode() as largest:
         model.log_prob(tokens, lengths).sum().backward()
-    assert seen.max_numel <= count * (length - 1) ** 2 * components
+    assert largest.max_numel <= count * (length - 1) ** 2 * components

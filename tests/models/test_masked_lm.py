@@ -1,4 +1,4 @@
-"""The masked language model: what is hidden, what is raised, what is scored (S3)."""
+"""Masked language model: masking, objective and score."""
 
 import math
 from typing import Any
@@ -11,86 +11,86 @@ from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_tokens
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.limits import row
+from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, SAME, batch
 
 
 def masked(**fields: Any) -> Any:
-    return row("masked_lm", **fields)
+    return small_model("masked_lm", **fields)
 
 
-def near(count: int, trials: int, p: float) -> bool:
-    """Within five standard deviations of the mean of Binomial(trials, p)."""
+def is_within_five_sigma(count: int, trials: int, p: float) -> bool:
+    """Whether a count is within five standard deviations of the mean of Binomial(trials, p)."""
     return abs(count - trials * p) < 5 * math.sqrt(trials * p * (1 - p))
 
 
-def test_words_are_guessed_hidden_and_swapped_as_often_as_asked() -> None:
+def test_tokens_are_selected_hidden_and_swapped_with_the_given_probabilities() -> None:
     vocab = 1000
     tokens = torch.randint(vocab, (400, 100), generator=torch.Generator().manual_seed(0))
     words = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = mask_tokens(tokens, words, vocab, select=0.15, hide=0.8, swap=0.1)
-    assert not (found.predicted & ~words).any()
-    assert not (found.hidden & ~found.predicted).any()
-    changed = found.tokens != tokens
-    assert not (changed & (found.hidden | ~found.predicted)).any()
-    trials = int(found.predicted.sum())
-    assert near(trials, int(words.sum()), 0.15)
-    assert near(int(found.hidden.sum()), trials, 0.8)
-    # A random word is the word itself once in `vocab`.
-    assert near(int(changed.sum()), trials, 0.1 * (1 - 1 / vocab))
-    swapped = found.tokens[changed]
-    assert near(int((swapped < vocab // 2).sum()), len(swapped), 0.5)
+        actual = mask_tokens(tokens, words, vocab, select=0.15, hide=0.8, swap=0.1)
+    assert not (actual.predicted & ~words).any()
+    assert not (actual.hidden & ~actual.predicted).any()
+    changed = actual.tokens != tokens
+    assert not (changed & (actual.hidden | ~actual.predicted)).any()
+    trials = int(actual.predicted.sum())
+    assert is_within_five_sigma(trials, int(words.sum()), 0.15)
+    assert is_within_five_sigma(int(actual.hidden.sum()), trials, 0.8)
+    # A random token equals the original one with probability 1/vocab.
+    assert is_within_five_sigma(int(changed.sum()), trials, 0.1 * (1 - 1 / vocab))
+    swapped = actual.tokens[changed]
+    assert is_within_five_sigma(int((swapped < vocab // 2).sum()), len(swapped), 0.5)
 
 
-def test_what_is_not_guessed_contributes_nothing() -> None:
+def test_unselected_tokens_do_not_contribute_to_the_objective() -> None:
     model = masked(select=0.3).train()
     tokens, lengths = batch(model.task, count=500)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        raised = model.objective(tokens, lengths)
-    there = scored_mask(tokens, lengths)
-    assert (raised[~there] == 0).all()
-    assert near(int((raised != 0).sum()), int(there.sum()), 0.3)
+        objective = model.objective(tokens, lengths)
+    mask = scored_mask(tokens, lengths)
+    assert (objective[~mask] == 0).all()
+    assert is_within_five_sigma(int((objective != 0).sum()), int(mask.sum()), 0.3)
 
 
 @pytest.mark.parametrize(("hide", "swap"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0)])
-def test_the_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap: float) -> None:
-    """All words guessed, each after one treatment."""
+def test_objective_is_the_score_of_the_corrupted_sentence(hide: float, swap: float) -> None:
+    """All tokens are selected and all get the same treatment."""
     model = masked(select=1.0, hide=hide, swap=swap, dropout=0.0).eval()
     tokens, lengths = batch(model.task)
-    there = scored_mask(tokens, lengths)
+    mask = scored_mask(tokens, lengths)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(3)
-        found = model.objective(tokens, lengths)
+        actual = model.objective(tokens, lengths)
         torch.manual_seed(3)
-        how = mask_tokens(tokens, there, model.task.vocab, select=1.0, hide=hide, swap=swap)
+        how = mask_tokens(tokens, mask, model.task.vocab, select=1.0, hide=hide, swap=swap)
         y = model.encode(how.tokens, lengths, how.hidden)
         dense = model.emission.dense(y, model.embedding.weight)
-    expected = dense.gather(-1, tokens[..., None])[..., 0] * there
-    assert_close(found, expected, CLOSE, "objective")
-    assert how.hidden.equal(there & (hide == 1.0))
+    expected = dense.gather(-1, tokens[..., None])[..., 0] * mask
+    assert_close(actual, expected, CLOSE, "objective")
+    assert how.hidden.equal(mask & (hide == 1.0))
     assert (how.tokens == tokens).all() == (swap == 0.0)
 
 
-def test_each_guess_weighs_as_many_words_as_were_passed_over() -> None:
-    """1/select makes the expectation that of guessing every word: here none sees another."""
+def test_objective_equals_the_score_in_expectation() -> None:
+    """Without attention the prediction of a token does not depend on the other tokens."""
     draws = 1500
     model = masked(select=0.25, hide=1.0, swap=0.0, dropout=0.0, layers=1).eval()
-    with torch.no_grad():  # attention says nothing
+    with torch.no_grad():  # switch attention off
         model.blocks[0].attention.output.weight.zero_()
     tokens, lengths = batch(model.task, count=2)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))
     many = many.unflatten(0, (draws, -1))
-    apart = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
-    assert (apart <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
+    difference = (many.mean(0) - log_prob(model, tokens, lengths)).abs()
+    assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
 
 
 @pytest.mark.parametrize("emission", ["vector", "mixture"])
-def test_the_score_hides_one_word_at_a_time(emission: str) -> None:
+def test_score_hides_one_token_at_a_time(emission: str) -> None:
     model = masked(emission=emission).eval()
     tokens, lengths = batch(model.task)
     scores = log_prob(model, tokens, lengths)
@@ -100,12 +100,12 @@ def test_the_score_hides_one_word_at_a_time(emission: str) -> None:
             y = model.encode(tokens, lengths, (t == u).expand_as(tokens))
             dense = model.emission.dense(y[:, u], model.embedding.weight)
         expected = dense.gather(1, tokens[:, u : u + 1])[:, 0]
-        there = u < lengths
-        assert_close(scores[there, u], expected[there], CLOSE, f"score at {u}")
+        mask = u < lengths
+        assert_close(scores[mask, u], expected[mask], CLOSE, f"score at {u}")
         assert_close(dense.exp().sum(1), torch.ones(len(tokens)), CLOSE, "total")
 
 
-def test_a_word_is_guessed_from_both_sides_and_not_from_itself() -> None:
+def test_prediction_depends_on_both_sides_and_not_on_the_token_itself() -> None:
     model = masked().eval()
     tokens, lengths = batch(model.task)
     full = lengths == model.task.length
@@ -120,7 +120,7 @@ def test_a_word_is_guessed_from_both_sides_and_not_from_itself() -> None:
             assert (torch.cat([moved[: u - 1], moved[u:]]) > 1e-4).all()
 
 
-def test_the_next_word_is_the_one_hidden_behind_the_prefix() -> None:
+def test_next_token_is_the_hidden_token_after_the_prefix() -> None:
     model = masked().eval()
     tokens, _ = batch(model.task)
     for t in range(1, model.task.length):
@@ -131,6 +131,6 @@ def test_the_next_word_is_the_one_hidden_behind_the_prefix() -> None:
         assert_close(next_log_prob(model, tokens[:, :t]), expected, CLOSE, f"next after {t}")
 
 
-def test_shares_beyond_the_whole_are_refused() -> None:
-    with pytest.raises(UserError, match=r"hide=0\.8 and swap=0\.3 are more than all"):
+def test_shares_that_exceed_one_are_refused() -> None:
+    with pytest.raises(UserError, match=r"hide=0\.8 and swap=0\.3 exceed 1"):
         zoo.config("masked_lm", swap=0.3)

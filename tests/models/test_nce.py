@@ -1,4 +1,4 @@
-"""Training against noise: what is raised, what it leads to, what is scored (S3)."""
+"""Noise-contrastive estimation and negative sampling: objective, optimum and score."""
 
 import math
 
@@ -15,7 +15,7 @@ VOCAB, COUNT = 5, 200
 
 
 def bigrams(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sequences of a Markov chain, and its table: word -> next word."""
+    """Return sequences of a Markov chain and its transition matrix."""
     generator = torch.Generator().manual_seed(0)
     table = torch.softmax(1.5 * torch.randn(VOCAB, VOCAB, generator=generator), -1)
     tokens = torch.full((count, 4), START)
@@ -38,7 +38,7 @@ def trained(name: str, steps: int, **fields: object) -> LanguageModel:
 
 
 @pytest.mark.parametrize("name", ["nce", "negative_sampling"])
-def test_the_drawn_objective_averages_to_the_exact_one(name: str) -> None:
+def test_sampled_objective_has_the_exact_expectation(name: str) -> None:
     draws, k = 1500, 3
     model = tiny(name, vocab=VOCAB, negatives=k).eval()
     tokens, lengths = batch(model.task, count=2)
@@ -55,26 +55,26 @@ def test_the_drawn_objective_averages_to_the_exact_one(name: str) -> None:
             expected_contrastive_objective(scores, data, q, k) * scored_mask(tokens, lengths)[:, 1:]
         )
     many = many.unflatten(0, (draws, -1))[..., 1:]
-    apart = (many.mean(0) - exact).abs()
-    assert (apart <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
+    difference = (many.mean(0) - exact).abs()
+    assert (difference <= 5 * many.std(0) / draws**0.5 + 1e-6).all()
     assert (many.std(0)[exact != 0] > 0).all()
 
 
-def test_what_is_scored_is_normalised_again() -> None:
+def test_scores_are_normalised() -> None:
     model = tiny("nce", vocab=VOCAB)
     tokens, lengths = batch(model.task)
     before = log_prob(model, tokens, lengths)
     with torch.no_grad():
-        model.bias += 3.0  # moves every log Z by 3, no probability
+        model.bias += 3.0  # adds 3 to every log Z and changes no probability
         moved = model.log_normalisers(tokens, lengths)
         assert_close(log_prob(model, tokens, lengths), before, CLOSE, "scores")
         model.bias -= 3.0
-        apart = moved - model.log_normalisers(tokens, lengths)
-    assert_close(apart, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
+        difference = moved - model.log_normalisers(tokens, lengths)
+    assert_close(difference, 3.0 * scored_mask(tokens, lengths), CLOSE, "log Z")
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_it_starts_with_a_sum_of_about_one(*, learned: bool) -> None:
+def test_initial_normaliser_is_about_one(*, learned: bool) -> None:
     model = tiny("nce", vocab=50, learned_log_z=learned, width=32, embedding_std=0.01)
     with torch.no_grad():
         log_z = model.log_normalisers(*batch(model.task))
@@ -83,20 +83,20 @@ def test_it_starts_with_a_sum_of_about_one(*, learned: bool) -> None:
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_training_normalises_the_model_by_itself(*, learned: bool) -> None:
+def test_nce_training_normalises_the_model(*, learned: bool) -> None:
     model = trained("nce", 60, negatives=10, learned_log_z=learned)
     tokens, lengths, table = bigrams(COUNT)
     with torch.no_grad():
         log_z = model.log_normalisers(tokens, lengths)[:, 1:]
-        found = model.log_prob(tokens, lengths)[:, 1:].mean()
+        actual = model.log_prob(tokens, lengths)[:, 1:].mean()
     assert log_z.mean().abs() < 0.1
     assert log_z.std() < 0.2
     ideal = table[tokens[:, :-1], tokens[:, 1:]].log().mean()
-    assert found == pytest.approx(ideal.item(), abs=0.06)
+    assert actual == pytest.approx(ideal.item(), abs=0.06)
 
 
 def test_negative_sampling_does_not_normalise_and_needs_uniform_noise() -> None:
-    """At its optimum e^c is p̃ / (k q): the model's own law only where q is flat."""
+    """At the optimum e^c = p̃ / (k q), so the model equals p̃ only for uniform q."""
     tokens, lengths, table = bigrams(COUNT)
     ideal = table[tokens[:, :-1], tokens[:, 1:]].log().mean().item()
     loss = {}
@@ -111,7 +111,7 @@ def test_negative_sampling_does_not_normalise_and_needs_uniform_noise() -> None:
     assert loss[1.0] > loss[0.0] + 0.05
 
 
-def test_only_training_counts_and_only_what_is_scored() -> None:
+def test_only_training_counts_noise_tokens_and_only_scored_ones() -> None:
     model = tiny("nce", vocab=VOCAB)
     tokens, lengths = batch(model.task)
     model.eval().objective(tokens, lengths)

@@ -1,4 +1,4 @@
-"""Mixtures with a unigram in them, or of nothing else (DLM7, 8, 9)."""
+"""Mixtures that contain a unigram (DLM7, 8, 9)."""
 
 import torch
 from hypothesis import given
@@ -7,95 +7,110 @@ from torch import Tensor
 
 from lmzoo.contract import scored_mask
 from tests.laws.support import assert_close, log_prob, loss
-from tests.models.limits import ALWAYS, NEVER, copied, put, row, same_model
+from tests.models.equivalence import (
+    ALWAYS,
+    NEVER,
+    assert_same_model,
+    copy_parameters,
+    set_parameters,
+    small_model,
+)
 from tests.tiny import CLOSE, batch, every_sequence, quick
 
 
 def entropy(tokens: Tensor, lengths: Tensor, vocab: int) -> tuple[Tensor, Tensor]:
-    """The empirical unigram of the scored tokens, and its entropy in nats."""
+    """Return the empirical unigram of the scored tokens and its entropy in nats."""
     counts = torch.bincount(tokens[scored_mask(tokens, lengths)], minlength=vocab) + 0.0
     share = counts / counts.sum()
     return share, -torch.xlogy(share, share).sum()
 
 
 def test_all_weight_on_the_bigram_is_the_log_bilinear_bigram() -> None:
-    mixed, plain = row("interpolated_bigram"), row("ngram_log_bilinear", window=1)
-    copied(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
-    put(mixed, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
-    same_model(mixed, plain)
+    mixed, plain = small_model("interpolated_bigram"), small_model("ngram_log_bilinear", window=1)
+    copy_parameters(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
+    set_parameters(mixed, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
+    assert_same_model(mixed, plain)
 
 
-def test_the_tied_unigram_is_the_bigram_after_the_pad() -> None:
-    model = row("interpolated_bigram")
-    put(model, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
+def test_tied_unigram_is_the_bigram_after_the_pad_vector() -> None:
+    model = small_model("interpolated_bigram")
+    set_parameters(model, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
     table = model.embedding.weight
     unigram = torch.log_softmax(model.transition(torch.ones(4)) @ table.T, dim=-1).detach()
     tokens, lengths = every_sequence(model.task)
     assert_close(log_prob(model, tokens, lengths)[:, 1:], unigram[tokens[:, 1:]], CLOSE, "unigram")
 
 
-def test_even_weights_are_the_mean_of_unigram_and_bigram() -> None:
-    model = row("interpolated_bigram", weights="uniform")
+def test_uniform_weights_are_the_mean_of_unigram_and_bigram() -> None:
+    model = small_model("interpolated_bigram", weights="uniform")
     tokens, lengths = every_sequence(model.task)
     parts = []
     for logits in ([ALWAYS, NEVER], [NEVER, ALWAYS]):
-        part = row("interpolated_bigram")
-        copied(part, model, "embedding.weight", "transition.weight", "transition.bias")
-        put(part, {"weights.logits": torch.tensor(logits)})
+        part = small_model("interpolated_bigram")
+        copy_parameters(part, model, "embedding.weight", "transition.weight", "transition.bias")
+        set_parameters(part, {"weights.logits": torch.tensor(logits)})
         parts.append(log_prob(part, tokens, lengths)[:, 1:].exp())
     expected = (parts[0] + parts[1]) / 2
     assert_close(log_prob(model, tokens, lengths)[:, 1:].exp(), expected, CLOSE, "half of each")
 
 
-def test_a_free_unigram_is_best_where_it_is_the_empirical_one() -> None:
-    model = row("interpolated_bigram", unigram="free")
+def test_free_unigram_is_optimal_at_the_empirical_unigram() -> None:
+    model = small_model("interpolated_bigram", unigram="free")
     tokens, lengths = batch(model.task, count=40)
     share, floor = entropy(tokens, lengths, model.task.vocab)
-    put(model, {"weights.logits": torch.tensor([ALWAYS, NEVER]), "free": share.log()})
-    found = loss(model, tokens, lengths)
-    found.backward()
-    assert_close(found.detach(), floor, CLOSE, "nats per token")
+    set_parameters(model, {"weights.logits": torch.tensor([ALWAYS, NEVER]), "free": share.log()})
+    actual = loss(model, tokens, lengths)
+    actual.backward()
+    assert_close(actual.detach(), floor, CLOSE, "nats per token")
     slope = model.get_parameter("free").grad
     assert slope is not None
     assert_close(slope, torch.zeros_like(slope), CLOSE, "slope at the optimum")
 
 
 def test_one_transition_is_the_interpolated_bigram() -> None:
-    many, one = row("multi_transition_bigram", components=1), row("interpolated_bigram")
+    multi, single = (
+        small_model("multi_transition_bigram", components=1),
+        small_model("interpolated_bigram"),
+    )
     names = ("embedding.weight", "transition.weight", "transition.bias", "weights.logits")
-    copied(many, one, *names)
-    same_model(many, one)
+    copy_parameters(multi, single, *names)
+    assert_same_model(multi, single)
 
 
 def test_each_transition_is_a_log_bilinear_bigram() -> None:
-    many, plain = (
-        row("multi_transition_bigram", components=3),
-        row("ngram_log_bilinear", window=1),
+    multi, plain = (
+        small_model("multi_transition_bigram", components=3),
+        small_model("ngram_log_bilinear", window=1),
     )
-    copied(plain, many, "embedding.weight")
+    copy_parameters(plain, multi, "embedding.weight")
     for k in range(3):
         chosen = torch.full((4,), NEVER).scatter(0, torch.tensor(k + 1), ALWAYS)
-        put(many, {"weights.logits": chosen})
-        put(plain, {"transition.weight": many.transition.weight.chunk(3)[k]})
-        put(plain, {"transition.bias": many.transition.bias.chunk(3)[k]})
-        same_model(many, plain)
+        set_parameters(multi, {"weights.logits": chosen})
+        set_parameters(plain, {"transition.weight": multi.transition.weight.chunk(3)[k]})
+        set_parameters(plain, {"transition.bias": multi.transition.bias.chunk(3)[k]})
+        assert_same_model(multi, plain)
 
 
-def test_the_unigram_of_many_transitions_is_the_first_ones() -> None:
-    many, one = row("multi_transition_bigram", components=3), row("interpolated_bigram")
-    copied(one, many, "embedding.weight")
-    put(one, {"transition.weight": many.transition.weight.chunk(3)[0]})
-    put(one, {"transition.bias": many.transition.bias.chunk(3)[0]})
-    put(one, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
-    put(many, {"weights.logits": torch.tensor([ALWAYS, NEVER, NEVER, NEVER])})
-    same_model(many, one)
+def test_unigram_uses_the_first_transition() -> None:
+    multi, single = (
+        small_model("multi_transition_bigram", components=3),
+        small_model("interpolated_bigram"),
+    )
+    copy_parameters(single, multi, "embedding.weight")
+    set_parameters(single, {"transition.weight": multi.transition.weight.chunk(3)[0]})
+    set_parameters(single, {"transition.bias": multi.transition.bias.chunk(3)[0]})
+    set_parameters(single, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
+    set_parameters(multi, {"weights.logits": torch.tensor([ALWAYS, NEVER, NEVER, NEVER])})
+    assert_same_model(multi, single)
 
 
 @quick
 @given(st.integers(1, 6), st.integers(0, 99))
-def test_no_mixture_of_unigrams_beats_the_empirical_unigram(components: int, seed: int) -> None:
-    """Nor does it look at the context: one token has one probability."""
-    model = row("unigram_mixture", components=components)
+def test_unigram_mixture_is_not_better_than_the_empirical_unigram(
+    components: int, seed: int
+) -> None:
+    """The probability of a token does not depend on its context."""
+    model = small_model("unigram_mixture", components=components)
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -104,14 +119,14 @@ def test_no_mixture_of_unigrams_beats_the_empirical_unigram(components: int, see
     lengths = torch.full_like(lengths, model.task.length)
     scores = log_prob(model, tokens, lengths)[:, 1:]
     for v in range(model.task.vocab):
-        told = scores[tokens[:, 1:] == v]
-        assert_close(told, told[:1].expand_as(told), CLOSE, f"log P({v})")
+        same_word = scores[tokens[:, 1:] == v]
+        assert_close(same_word, same_word[:1].expand_as(same_word), CLOSE, f"log P({v})")
     _, floor = entropy(tokens, lengths, model.task.vocab)
     assert -scores.mean() >= floor - CLOSE
 
 
 def test_components_of_the_unigram_mixture_differ() -> None:
-    """The published code made them all alike."""
-    model = row("unigram_mixture", components=3)
-    words = model.words.word_table(model.embedding.weight)
+    """In the S0 code all components are equal."""
+    model = small_model("unigram_mixture", components=3)
+    words = model.words.log_prob_table(model.embedding.weight)
     assert (words[:, None] - words).abs().amax(-1).add(torch.eye(3)).min() > 1e-2

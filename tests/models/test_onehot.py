@@ -1,4 +1,4 @@
-"""One-hot words: torch's RNN reads them just so, and a learned table is the same in disguise."""
+"""One-hot RNN: equality with PyTorch's RNN and with learned embeddings."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ import torch
 from torch import nn
 
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.limits import row
+from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, batch, every_sequence
 
 
 def onehot() -> Any:
-    return row("onehot_embedding").eval()
+    return small_model("onehot_embedding").eval()
 
 
-def test_it_is_torchs_network_on_one_hot_vectors() -> None:
+def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors() -> None:
     model = onehot()
     tokens, lengths = every_sequence(model.task)
     library = nn.RNN(model.task.vocab, model.config.width, batch_first=True)
@@ -30,8 +30,8 @@ def test_it_is_torchs_network_on_one_hot_vectors() -> None:
     assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
 
 
-def test_its_columns_are_embeddings() -> None:
-    """A table whose rows are the columns of W_2, read as they are, changes nothing."""
+def test_columns_of_the_input_matrix_act_as_embeddings() -> None:
+    """An embedding table with the columns of W_2 as rows gives the same distribution."""
     model = onehot()
     tokens, _ = batch(model.task)
     table = nn.Embedding.from_pretrained(model.read.weight.T.detach())
@@ -43,7 +43,7 @@ def test_its_columns_are_embeddings() -> None:
     assert_close(next_log_prob(model, tokens), expected, CLOSE, "next")
 
 
-def test_words_are_as_wide_as_the_vocabulary_and_nothing_is_tied() -> None:
+def test_number_of_parameters_without_tying() -> None:
     model = onehot()
     v, h = model.task.vocab, model.config.width
     assert sum(p.numel() for p in model.parameters()) == 2 * v * h + h * h + h + v

@@ -1,4 +1,4 @@
-"""The grammar as a causal model: prefix probabilities, and memory that is bounded."""
+"""PCFG as a causal model: prefix probabilities and memory use."""
 
 import pytest
 import torch
@@ -9,16 +9,18 @@ from lmzoo.functional.prefix import prefix_chart
 from lmzoo.functional.semiring import LOG
 from lmzoo.models.grammar.pcfg import leaf_scores
 from tests.largest_tensor import LargestTensorMode
-from tests.models.grammars import ended, sentences, tiny_pcfg
+from tests.models.grammars import add_start_and_end, all_sentences, tiny_pcfg
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_prefix_is_its_sentence_or_one_of_its_continuations(n):
-    """prefix(w) = inside(w) + Σ_v prefix(w v), whether or not the grammar terminates."""
+def test_prefix_probability_is_the_sentence_plus_its_continuations(n):
+    """prefix(w) = inside(w) + Σ_v prefix(w v), for a grammar with infinite derivations."""
     model = tiny_pcfg()
     with torch.no_grad():
-        model.rules[:, :2, :2] += 3.0  # most derivations of this grammar never end
-    tokens = ended(sentences(model, n)[:20])[:, :-1] if n else torch.tensor([[START]])
+        model.rules[:, :2, :2] += 3.0  # most derivations become infinite
+    tokens = (
+        add_start_and_end(all_sentences(model, n)[:20])[:, :-1] if n else torch.tensor([[START]])
+    )
     dense = model.next_log_prob(tokens)
     torch.testing.assert_close(dense.logsumexp(-1), torch.zeros(len(tokens)).double())
 
@@ -31,8 +33,8 @@ def test_probabilities_of_all_sequences_sum_to_one():
     torch.testing.assert_close(total, torch.ones_like(total))
 
 
-def test_a_prefix_probability_is_the_mass_of_the_sentences_that_begin_so():
-    """For a grammar so right-heavy that eight words hold nearly all its mass."""
+def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
+    """The grammar has nearly all its mass on sentences of at most eight words."""
     model = tiny_pcfg(vocab=4, classes=1)
     with torch.no_grad():
         model.rules[:, :2, :2] -= 6.0
@@ -42,14 +44,14 @@ def test_a_prefix_probability_is_the_mass_of_the_sentences_that_begin_so():
     prefix = model.log_prob(tokens, torch.tensor([3])).sum().exp()
     mass = torch.zeros(())
     for n in range(2, 9):
-        words = sentences(model, n)
+        words = all_sentences(model, n)
         words = words[(words[:, :2] == torch.tensor(begin)).all(1)]
         mass = mass + model.sentence_log_prob(words).exp().sum()
     torch.testing.assert_close(mass, prefix, atol=2e-4, rtol=0)
     assert mass < prefix
 
 
-def test_dense_scores_agree_with_the_scores_of_tokens_and_stay_finite_after_an_end():
+def test_next_token_scores_equal_token_scores_and_stay_finite_after_end():
     model = tiny_pcfg(vocab=5)
     tokens = torch.tensor(
         [[START, 3, 0, 4, 4, 1], [START, 4, END, 3, END, 0], [START, END, 0, 1, 3, 3]]
@@ -61,7 +63,7 @@ def test_dense_scores_agree_with_the_scores_of_tokens_and_stay_finite_after_an_e
         torch.testing.assert_close(dense.gather(1, tokens[:, t : t + 1])[:, 0], scores[:, t])
 
 
-def test_long_sentences_over_many_words_neither_vanish_nor_lose_their_gradient():
+def test_long_sentences_have_finite_scores_and_gradients():
     model = tiny_pcfg(vocab=5000, length=60).float()
     tokens = torch.randint(3, 5000, (2, 60), generator=torch.Generator().manual_seed(0))
     scores = model.log_prob(tokens, torch.tensor([60, 60]))
@@ -72,7 +74,7 @@ def test_long_sentences_over_many_words_neither_vanish_nor_lose_their_gradient()
 
 
 def _charts(model, words, limit):
-    """Total, gradient, numbers kept for the way back, the largest tensor."""
+    """Return total, gradient, elements saved for the backward pass, and the largest tensor."""
     grammar = model.grammar()
     log_leaves, kept = leaf_scores(grammar, words), {}
 
@@ -89,7 +91,7 @@ def _charts(model, words, limit):
     return total, gradient, sum(kept.values()), largest.max_numel
 
 
-def test_pieces_bound_memory_and_change_neither_values_nor_gradients():
+def test_chunks_limit_memory_and_do_not_change_values_or_gradients():
     model = tiny_pcfg(vocab=9, labels=3, classes=9)
     words = torch.randint(3, 9, (4, 16), generator=torch.Generator().manual_seed(0))
     whole, piecewise = (_charts(model, words, limit) for limit in (1 << 24, 1500))
@@ -99,8 +101,8 @@ def test_pieces_bound_memory_and_change_neither_values_nor_gradients():
     assert piecewise[3] < whole[3] / 4
 
 
-def test_what_is_kept_grows_with_spans_not_with_splits():
-    """Twice the words: four times the spans, eight times the splits."""
+def test_saved_memory_grows_with_spans_not_with_splits():
+    """Twice the words are four times the spans and eight times the splits."""
     model = tiny_pcfg(vocab=9, labels=1, classes=1)
     words = torch.randint(3, 9, (1, 24), generator=torch.Generator().manual_seed(0))
     kept = [_charts(model, words[:, :n], 100)[2] for n in (12, 24)]

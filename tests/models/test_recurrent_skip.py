@@ -1,30 +1,30 @@
-"""The latent autoregressive model: a recurrence with a skip (S4)."""
+"""Latent autoregressive model: a recurrence with a skip connection."""
 
 import torch
 
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.limits import copied, put, row, same_model
+from tests.models.equivalence import assert_same_model, copy_parameters, set_parameters, small_model
 from tests.tiny import CLOSE, every_sequence
 
 
-def test_without_the_skip_it_is_the_recurrent_model() -> None:
-    latent, plain = row("latent_ar"), row("rnn_lm")
-    copied(latent, plain, *dict(plain.named_parameters()))
-    put(latent, {"skip.weight": 0.0})
-    same_model(latent, plain)
+def test_zero_skip_is_the_recurrent_model() -> None:
+    latent, plain = small_model("latent_ar"), small_model("rnn_lm")
+    copy_parameters(latent, plain, *dict(plain.named_parameters()))
+    set_parameters(latent, {"skip.weight": 0.0})
+    assert_same_model(latent, plain)
 
 
-def test_the_skip_alone_is_the_log_bilinear_bigram() -> None:
-    """A cell that says nothing: all of its weights zero, and so h."""
-    latent, plain = row("latent_ar"), row("ngram_log_bilinear", window=1)
-    put(latent, dict.fromkeys(dict(latent.cell.named_parameters(prefix="cell")), 0.0))
-    copied(latent, plain, "embedding.weight", "transition.weight:skip.weight")
-    put(plain, {"transition.bias": 0.0})
-    same_model(latent, plain)
+def test_skip_alone_is_the_log_bilinear_bigram() -> None:
+    """With zero weights the cell outputs h = 0."""
+    latent, plain = small_model("latent_ar"), small_model("ngram_log_bilinear", window=1)
+    set_parameters(latent, dict.fromkeys(dict(latent.cell.named_parameters(prefix="cell")), 0.0))
+    copy_parameters(latent, plain, "embedding.weight", "transition.weight:skip.weight")
+    set_parameters(plain, {"transition.bias": 0.0})
+    assert_same_model(latent, plain)
 
 
-def test_the_skip_carries_the_last_token_only() -> None:
-    model = row("latent_ar")
+def test_skip_reads_the_last_token_only() -> None:
+    model = small_model("latent_ar")
     prefix = every_sequence(model.task)[0][:, :4]
     x = model.embedding(prefix)
     h = model.cell.scan(x, torch.ones(len(x), 4))[:, -1]

@@ -1,4 +1,4 @@
-"""A recurrent model carries what it says: states, evidence, running sums (S1)."""
+"""Decoding state of recurrent models: `state_size` counts all its floats."""
 
 import math
 from typing import Any
@@ -22,29 +22,31 @@ CASES: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def floats(carried: object, sequences: int) -> int:
-    """Numbers of one sequence."""
-    parts = [part for part in tree_leaves(carried) if isinstance(part, Tensor)]
+def floats(state: object, sequences: int) -> int:
+    """Return the number of floats per sequence."""
+    parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
     assert all(len(part) == sequences for part in parts)
     return sum(math.prod(part.shape[1:]) for part in parts)
 
 
 @pytest.mark.parametrize(("fields", "size"), CASES)
 @torch.no_grad()
-def test_every_float_that_is_carried_is_counted(fields: dict[str, Any], size: int) -> None:
+def test_state_size_counts_every_float_of_the_decoding_state(
+    fields: dict[str, Any], size: int
+) -> None:
     model = tiny("recurrent_lm", **fields).eval()
     tokens, _ = batch(model.task)
     assert model.state_size == size
-    carried = model.begin(len(tokens))
+    state = model.begin(len(tokens))
     for token in tokens[:, :3].unbind(1):
-        _, carried = model.advance(carried, token)
-        assert isinstance(carried, RecurrentState)
-        # What is told of each state can be computed from it again; of one start nothing is learnt.
-        counted = [carried.layers, carried.input_stats]
+        _, state = model.advance(state, token)
+        assert isinstance(state, RecurrentState)
+        # `next_scores` is a function of the states; with one start the evidence is not needed.
+        counted = [state.layers, state.input_stats]
         if fields.get("starts") != 1:
-            counted.append(carried.evidence)
+            counted.append(state.evidence)
         assert floats(counted, len(tokens)) == size
 
 
-def test_where_every_later_token_changes_every_state_nothing_of_fixed_size_is_carried() -> None:
+def test_time_std_has_no_state_of_fixed_size() -> None:
     assert tiny("recurrent_lm", norm="time_std").state_size is None

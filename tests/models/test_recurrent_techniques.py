@@ -1,4 +1,4 @@
-"""What may be done to any row: initial weights by a named scheme, and what is refused."""
+"""Techniques that apply to any row: named initialisers, and options that are refused."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ TASK = Task(vocab=50, length=6)
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "transformer_decoder"])
-def test_a_named_scheme_draws_every_matrix_and_clears_every_bias(name: str) -> None:
+def test_named_initialiser_draws_every_matrix_and_clears_every_bias(name: str) -> None:
     config = zoo.config(name)
     plain, drawn = zoo.build(config, TASK), zoo.build(config, TASK, init="uniform_0.01")
     again, other = (zoo.build(config, TASK, seed, "uniform_0.01") for seed in (0, 1))
@@ -30,23 +30,23 @@ def test_a_named_scheme_draws_every_matrix_and_clears_every_bias(name: str) -> N
     assert matrices >= 3
 
 
-def test_building_leaves_the_global_generator_alone() -> None:
+def test_building_does_not_change_the_global_generator() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         before = torch.get_rng_state()
         zoo.build(zoo.config("nce"), TASK, init="xavier_normal")
-        # Modules draw once when they are made; `initialise` itself must not.
+        # Constructors use the global generator; `initialise` must not change it.
         made = torch.get_rng_state()
         torch.set_rng_state(before)
         zoo.build(zoo.config("nce"), TASK)
         assert made.equal(torch.get_rng_state())
 
 
-def test_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(ValueError, match="no initialiser 'xavier'"):
+def test_unknown_initialiser_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown initialiser 'xavier'"):
         Recipe(init="xavier")
 
 
-def test_a_language_model_reads_in_one_direction() -> None:
+def test_bidirectional_lstm_is_refused() -> None:
     with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
         zoo.config("lstm_lm", bidirectional=True)

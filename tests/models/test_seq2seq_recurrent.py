@@ -1,4 +1,4 @@
-"""Readers are torch's, and the encoder's last state is where the decoder begins."""
+"""Recurrent sequence-to-sequence models: encoders, decoder start and attention."""
 
 import pytest
 import torch
@@ -8,11 +8,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.models.seq2seq.encoder import last_output, encode, encode_backward
+from lmzoo.models.seq2seq.encoder import encode, encode_backward, last_output
 from tests.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from tests.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
-from tests.models.limits import copied, put, row
+from tests.models.equivalence import copy_parameters, set_parameters, small_model
 from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error
 
@@ -23,7 +23,7 @@ BOTH = ["seq2seq", "seq2seq_dot_attention"]
 
 @torch.no_grad()
 def library_and_cells(name: str) -> tuple[nn.GRU | nn.LSTM, Cell, Cell]:
-    """torch's bidirectional layer, and two cells with its weights."""
+    """Return PyTorch's bidirectional module and two cells with its weights."""
     torch.manual_seed(0)
     library = LIBRARY[name](E, E, batch_first=True, bidirectional=True)
     cells = [CELLS.build(CELLS.parse(name), E, S) for _ in range(2)]
@@ -35,9 +35,9 @@ def library_and_cells(name: str) -> tuple[nn.GRU | nn.LSTM, Cell, Cell]:
 
 @pytest.mark.parametrize("name", LIBRARY)
 @torch.no_grad()
-def test_both_ways_is_torchs_bidirectional_layer(name: str) -> None:
-    """Outputs and final states, on sources of unequal length."""
-    library, there, back = library_and_cells(name)
+def test_both_directions_equal_the_pytorch_bidirectional_module(name: str) -> None:
+    """Compare outputs and final states on sources of different lengths."""
+    library, forward, backward = library_and_cells(name)
     x = torch.randn(3, S, E)
     packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
     ones = torch.ones(2, 3, E)
@@ -46,38 +46,42 @@ def test_both_ways_is_torchs_bidirectional_layer(name: str) -> None:
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
     final = (final,) if name == "gru" else final
     real = (torch.arange(S) < LENGTHS[:, None])[..., None]
-    for d, (h, state) in enumerate((encode(there, x, LENGTHS), encode_backward(back, x, LENGTHS))):
+    for d, (h, state) in enumerate(
+        (encode(forward, x, LENGTHS), encode_backward(backward, x, LENGTHS))
+    ):
         assert_close(h * real, outputs[..., d * E : (d + 1) * E], CLOSE, f"outputs, direction {d}")
         for part, expected in zip(state, final, strict=True):
             assert_close(part, expected[d], CLOSE, f"final state, direction {d}")
-    h, state = encode(there, x, LENGTHS)
+    h, state = encode(forward, x, LENGTHS)
     assert_close(last_output(h, LENGTHS), state[0], CLOSE, "the output at the last token")
 
 
 @torch.no_grad()
-def test_backward_is_forward_on_each_source_turned_round() -> None:
+def test_backward_encoding_is_forward_encoding_of_the_reversed_source() -> None:
     cell = library_and_cells("gru")[1]
     x = torch.randn(3, S, E)
-    found, _ = encode_backward(cell, x, LENGTHS)
+    actual, _ = encode_backward(cell, x, LENGTHS)
     for i, n in enumerate(LENGTHS.tolist()):
-        turned, _ = encode(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
-        assert_close(found[i : i + 1, :n], turned.flip(1), CLOSE, f"source of {n} tokens")
+        reversed_source, _ = encode(cell, x[i : i + 1, :n].flip(1), torch.tensor([n]))
+        assert_close(actual[i : i + 1, :n], reversed_source.flip(1), CLOSE, f"source of {n} tokens")
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(cell: str) -> None:
-    model = row("seq2seq", cell=cell)
-    plain = row("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
+def test_decoder_is_a_recurrent_model_that_starts_from_the_encoder_state(cell: str) -> None:
+    model = small_model("seq2seq", cell=cell)
+    plain = small_model("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
     weights = dict(model.decoder.named_parameters())
-    copied(plain, model, "embedding.weight", *(f"decoder.{name}:cell.{name}" for name in weights))
+    copy_parameters(
+        plain, model, "embedding.weight", *(f"decoder.{name}:cell.{name}" for name in weights)
+    )
     tokens, lengths = every_sequence(model.task)
     for source, n in zip(*sources(model.task, 3), strict=True):
         with torch.no_grad():
             _, state = encode(model.encoder, model.source_embedding(source[None]), n[None])
-        put(plain, {"starts.vectors": torch.cat(state, dim=-1)})
-        one = source.expand(len(tokens), -1), n.expand(len(tokens))
+        set_parameters(plain, {"starts.vectors": torch.cat(state, dim=-1)})
+        repeated = source.expand(len(tokens), -1), n.expand(len(tokens))
         assert_close(
-            log_prob(model, tokens, lengths, *one),
+            log_prob(model, tokens, lengths, *repeated),
             log_prob(plain, tokens, lengths),
             CLOSE,
             f"scores given {n} source tokens",
@@ -86,7 +90,7 @@ def test_given_a_source_it_is_a_language_model_begun_in_the_encoders_last_state(
 
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "gru"])
-def test_any_cell_of_fixed_state_will_do(name: str, cell: str) -> None:
+def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name: str, cell: str) -> None:
     model = tiny(name, cell=cell)
     law_sums_to_one(model)
     law_log_prob_equals_next_log_prob(model)
@@ -95,20 +99,20 @@ def test_any_cell_of_fixed_state_will_do(name: str, cell: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_cell_whose_state_grows_is_refused(name: str) -> None:
-    with raises_user_error("'mgru'", "grows", "use a cell of fixed state"):
+def test_cell_with_a_growing_state_is_refused(name: str) -> None:
+    with raises_user_error("'mgru'", "grows", "use a cell with a fixed state size"):
         tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_slope_that_would_never_grow_is_refused(name: str) -> None:
-    with raises_user_error("cell.anneal=5", "a decoder steps", "drop cell.anneal"):
+def test_annealed_slope_is_refused(name: str) -> None:
+    with raises_user_error("cell.anneal=5", "does not scan", "drop cell.anneal"):
         tiny(name, cell={"name": "hm_lstm", "anneal": 5})
     assert tiny(name, cell={"name": "hm_lstm", "slope": 2.0}).decoder.slope == 2.0
 
 
 @pytest.mark.parametrize("name", [*BOTH, "transformer_encdec"])
-def test_a_corpus_without_sources_is_refused(name: str) -> None:
+def test_corpus_without_sources_is_refused(name: str) -> None:
     with raises_user_error(name, "no source is given", "copy, reverse"):
         zoo.build(zoo.config(name), Task(vocab=5, length=4))
     model = tiny(name)
@@ -117,7 +121,7 @@ def test_a_corpus_without_sources_is_refused(name: str) -> None:
 
 
 def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Tensor:
-    """One target of the attention model, its GRUs torch's, its attention torch's."""
+    """Compute one target of the attention model with PyTorch's GRU cells and attention."""
     cells = []
     for cell in (model.encoder, model.decoder):
         cells.append(nn.GRUCell(4, 4))
@@ -128,78 +132,78 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
         memory.append(h)
     keys = torch.cat(memory)[None]
     for x in model.embedding(tokens):
-        looked = nn.functional.scaled_dot_product_attention(h[None], keys, keys, scale=1.0)[0]
-        h = cells[1](torch.cat([x[None], looked], dim=-1) @ model.join.weight.T, h)
+        attended = nn.functional.scaled_dot_product_attention(h[None], keys, keys, scale=1.0)[0]
+        h = cells[1](torch.cat([x[None], attended], dim=-1) @ model.join.weight.T, h)
         outputs.append(h)
     return torch.cat(outputs)
 
 
 @torch.no_grad()
-def test_the_attention_model_unrolled_by_hand() -> None:
-    model = row("seq2seq_dot_attention").eval()
+def test_attention_model_equals_a_manual_computation() -> None:
+    model = small_model("seq2seq_dot_attention").eval()
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, 4)
     for i, (x, m) in enumerate(zip(source, n.tolist(), strict=True)):
         y = outputs_by_hand(model, tokens[i, :-1], x[:m])
         dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
         expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
-        found = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
-        assert_close(found[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
+        actual = log_prob(model, tokens[i : i + 1], lengths[:1], x[None], n[i : i + 1])
+        assert_close(actual[0, 1:], expected, CLOSE, f"scores given {m} source tokens")
 
 
 @torch.no_grad()
-def test_weights_sum_to_one_and_pads_get_none() -> None:
-    model = row("seq2seq_dot_attention").eval()
+def test_attention_weights_sum_to_one_and_are_zero_at_pads() -> None:
+    model = small_model("seq2seq_dot_attention").eval()
     source, n = sources(model.task, 6)
     tokens, _ = every_sequence(model.task)
-    look = model.attention_maps(tokens[:6], source, n)[0, :, 0]
-    assert look.shape == (6, model.task.length, model.task.source_length)
-    assert_close(look.sum(-1), torch.ones(look.shape[:2]), CLOSE, "Σ p")
-    beyond = (torch.arange(look.shape[2]) >= n[:, None])[:, None].expand_as(look)
+    attention = model.attention_maps(tokens[:6], source, n)[0, :, 0]
+    assert attention.shape == (6, model.task.length, model.task.source_length)
+    assert_close(attention.sum(-1), torch.ones(attention.shape[:2]), CLOSE, "Σ p")
+    beyond = (torch.arange(attention.shape[2]) >= n[:, None])[:, None].expand_as(attention)
     assert beyond.any()
-    assert (look[beyond] == 0).all()
-    assert (look[~beyond] > 0).all()
+    assert (attention[beyond] == 0).all()
+    assert (attention[~beyond] > 0).all()
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @torch.no_grad()
-def test_of_a_source_of_one_token_all_is_its_vector(*, bidirectional: bool) -> None:
-    model = row("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+def test_attention_to_one_source_token_returns_its_vector(*, bidirectional: bool) -> None:
+    model = small_model("seq2seq_dot_attention", bidirectional=bidirectional).eval()
     source, n = sources(model.task, 6)
-    carried = model.start(source, torch.ones_like(n))
-    h_att, p = model.attend(carried)
-    assert_close(h_att, carried.source[:, 0], CLOSE, "h_att")
+    state = model.start(source, torch.ones_like(n))
+    h_att, p = model.attend(state)
+    assert_close(h_att, state.source[:, 0], CLOSE, "h_att")
     assert p.tolist() == [[1, 0, 0]] * 6
 
 
-def test_without_what_it_looks_at_it_is_seq2seq(monkeypatch: pytest.MonkeyPatch) -> None:
-    """h_att = 0 leaves zeros beside each token, whatever the weights that would read them."""
-    model, plain = row("seq2seq_dot_attention"), row("seq2seq")
-    copied(plain, model, *dict(plain.named_parameters()))
+def test_zero_attention_output_gives_seq2seq(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With h_att = 0 the decoder inputs contain zeros in place of the attention output."""
+    model, plain = small_model("seq2seq_dot_attention"), small_model("seq2seq")
+    copy_parameters(plain, model, *dict(plain.named_parameters()))
     with torch.no_grad():
         model.join.weight[:, : model.config.width] = torch.eye(model.config.width)
     tokens, lengths = every_sequence(model.task)
     expected = log_prob(plain, tokens, lengths)
-    apart = (log_prob(model, tokens, lengths) - expected).abs().max()
-    assert apart > 1e-2, "attention moves nothing"
-    look = model.attend
+    difference = (log_prob(model, tokens, lengths) - expected).abs().max()
+    assert difference > 1e-2, "attention has no effect"
+    attend = model.attend
 
-    def blind(carried: tuple) -> tuple[Tensor, Tensor]:
-        h_att, p = look(carried)
+    def zero_attention(state: tuple) -> tuple[Tensor, Tensor]:
+        h_att, p = attend(state)
         return torch.zeros_like(h_att), p
 
-    monkeypatch.setattr(model, "attend", blind)
+    monkeypatch.setattr(model, "attend", zero_attention)
     assert_close(log_prob(model, tokens, lengths), expected, CLOSE, "scores")
 
 
 @torch.no_grad()
-def test_both_encoders_are_read() -> None:
-    """Every vector looked at depends on every source token; with one reader, on earlier ones."""
-    source, n = sources(row("seq2seq").task, 1)
+def test_bidirectional_encoder_reads_later_source_tokens() -> None:
+    """With a forward encoder only, h^enc_i depends on the source tokens up to i."""
+    source, n = sources(small_model("seq2seq").task, 1)
     changed = source.clone()
     changed[:, -1] = (source[:, -1] + 1) % 3
     for bidirectional in (False, True):
-        model = row("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+        model = small_model("seq2seq_dot_attention", bidirectional=bidirectional).eval()
         moved = (model.start(source, n).source - model.start(changed, n).source).abs().amax((0, 2))
         assert (moved[:-1] > 1e-4).all() == bidirectional
         assert moved[-1] > 1e-4

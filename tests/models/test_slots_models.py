@@ -31,8 +31,8 @@ def test_one_slot_per_lag_gives_an_n_gram_window():
     tokens, _ = batch(model.task)
     e = normalise_vectors(model.embedding(tokens), model.config.norm)
     window = torch.cat([e[:, 4], e[:, 3], e[:, 2]], dim=-1)
-    found = model.next_log_prob(tokens[:, :5])
-    torch.testing.assert_close(found, expected_log_prob(model, window))
+    actual = model.next_log_prob(tokens[:, :5])
+    torch.testing.assert_close(actual, expected_log_prob(model, window))
 
 
 def test_chained_pointers_follow_the_formula():
@@ -44,9 +44,9 @@ def test_chained_pointers_follow_the_formula():
     keys = normalise_vectors(model.moves(e), model.config.norm)
     step = torch.softmax(keys @ e.mT + model.lags[1], -1)
     second = (first[:, None] @ step)[:, 0]
-    found = model.source_pointers(sources)[:, :, 4]
-    torch.testing.assert_close(found, torch.stack([first, second], dim=1))
-    b = (found @ e).flatten(1)
+    actual = model.source_pointers(sources)[:, :, 4]
+    torch.testing.assert_close(actual, torch.stack([first, second], dim=1))
+    b = (actual @ e).flatten(1)
     torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, b))
 
 
@@ -117,8 +117,8 @@ def test_prior_is_the_first_pointer_without_token_scores(name):
     with torch.no_grad():
         model.appeal.weight.zero_()
     prior = model.prior() if name != "slot_ngram" else model.prior()[0]
-    found = model.source_pointers(batch(model.task)[0][:, :-1])[0, 0]
-    torch.testing.assert_close(prior.exp(), found.mT)
+    actual = model.source_pointers(batch(model.task)[0][:, :-1])[0, 0]
+    torch.testing.assert_close(prior.exp(), actual.mT)
 
 
 def test_chain_of_one_slot_is_refused():

@@ -40,16 +40,16 @@ def test_all_slot_models_of_s0_are_registered():
 @pytest.mark.parametrize("name", ROWS)
 def test_pointers_are_distributions_over_earlier_tokens(name):
     model = tiny(name, vocab=5, length=7, slots=3)
-    found = model.source_pointers(batch(model.task)[0][:, :-1])
-    assert (found.masked_select(~earlier(6, CPU)) == 0).all()
-    torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
+    actual = model.source_pointers(batch(model.task)[0][:, :-1])
+    assert (actual.masked_select(~earlier(6, CPU)) == 0).all()
+    torch.testing.assert_close(actual.sum(-1), torch.ones_like(actual[..., 0]))
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_all_slots_of_the_first_target_point_to_start(name):
     model = tiny(name)
-    found = model.source_pointers(torch.tensor([[START, 2, 0]]))
-    torch.testing.assert_close(found[:, :, 0, 0], torch.ones(1, 2))
+    actual = model.source_pointers(torch.tensor([[START, 2, 0]]))
+    torch.testing.assert_close(actual[:, :, 0, 0], torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -67,7 +67,7 @@ def test_chained_pointer_sums_over_all_paths():
     sources, moves = 4, 2
     lags, first = draw(sources, sources), draw(1, sources, seed=1)
     scores = draw(moves, 1, sources, sources, seed=2, spread=2.0)
-    found = chained_pointers(lag_pointer(lags, first), scores)[0]
+    actual = chained_pointers(lag_pointer(lags, first), scores)[0]
     for t in range(sources):
         start = torch.softmax(lags[t, : t + 1] + first[0, : t + 1], 0)
         steps = [torch.softmax(scores[n, 0, : t + 1, : t + 1], -1) for n in range(moves)]
@@ -78,7 +78,7 @@ def test_chained_pointer_sums_over_all_paths():
                 for m in range(n):
                     weight = weight * steps[m][path[m], path[m + 1]]
                 expected[path[-1]] += weight
-            torch.testing.assert_close(found[n, t], expected)
+            torch.testing.assert_close(actual[n, t], expected)
 
 
 @pytest.mark.parametrize("sources", [1, 7, 8, 9, 20])
@@ -88,9 +88,11 @@ def test_block_algorithm_equals_the_reference(sources, spread):
     first = lag_pointer(draw(sources, sources), draw(2, sources, seed=1)).requires_grad_()
     scores = draw(2, 2, sources, sources, seed=2, spread=spread).requires_grad_()
     weights = draw(2, 3, sources, sources, seed=3) * earlier(sources, CPU)
-    fast, slow = (f(first, scores) for f in (chained_pointers, chained_pointers_reference))
-    torch.testing.assert_close(fast, slow, rtol=0, atol=FINE)
-    gradients = [torch.autograd.grad((y * weights).sum(), (first, scores)) for y in (fast, slow)]
+    actual, reference = (f(first, scores) for f in (chained_pointers, chained_pointers_reference))
+    torch.testing.assert_close(actual, reference, rtol=0, atol=FINE)
+    gradients = [
+        torch.autograd.grad((y * weights).sum(), (first, scores)) for y in (actual, reference)
+    ]
     for a, b in zip(*gradients, strict=True):
         # Masked entries of `first` are always zero, so their gradients do not matter.
         a, b = (g if g.dim() == 4 else g * earlier(sources, CPU) for g in (a, b))
@@ -101,12 +103,12 @@ def test_block_algorithm_stays_finite_in_single_precision(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 3)
     first = lag_pointer(draw(10, 10).float(), draw(2, 10).float())
     scores = draw(2, 2, 10, 10, spread=400.0).float().requires_grad_()
-    found = chained_pointers(first, scores)
-    found[..., 0].sum().backward()
-    assert found.isfinite().all()
+    actual = chained_pointers(first, scores)
+    actual[..., 0].sum().backward()
+    assert actual.isfinite().all()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
-    torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 10), rtol=0, atol=CLOSE)
+    torch.testing.assert_close(actual.sum(-1), torch.ones(2, 3, 10), rtol=0, atol=CLOSE)
 
 
 def test_sequences_longer_than_the_task_are_refused():

@@ -1,4 +1,4 @@
-"""Span corruption: what is hidden, how it is told, and that it is restored by probability."""
+"""Span corruption: distribution of spans, source and target sequences, scores."""
 
 import math
 
@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.models.seq2seq.spans import corrupt, span_targets, sample_spans, sample_spans_around
+from lmzoo.models.seq2seq.spans import corrupt, sample_spans, sample_spans_around, span_targets
 from tests.laws.density import law_next_is_a_distribution
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.limits import row
+from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, SAME, batch, every_sequence
 from tests.user_errors import raises_user_error
 
 N = 20_000
-"""Sequences whose spans are counted."""
+"""Number of sequences in which spans are counted."""
 
 
 @pytest.fixture
 def model() -> LanguageModel:
-    return row("span_corruption")
+    return small_model("span_corruption")
 
 
 def drawn(density: float, mean: float, count: int = 12) -> Tensor:
@@ -28,25 +28,29 @@ def drawn(density: float, mean: float, count: int = 12) -> Tensor:
     return sample_spans(u, density, mean)
 
 
-def within(found: float, p: float, trials: int) -> bool:
-    """A count of successes as a share, within five standard deviations of the binomial."""
-    return abs(found - p) <= 5 * math.sqrt(p * (1 - p) / trials)
+def is_within_five_sigma(actual: float, p: float, trials: int) -> bool:
+    """Whether a share of successes is within five standard deviations of the binomial mean p."""
+    return abs(actual - p) <= 5 * math.sqrt(p * (1 - p) / trials)
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
-def test_spans_are_counted_within_binomial_bounds(density: float, mean: float) -> None:
+def test_spans_have_the_documented_frequencies(density: float, mean: float) -> None:
     masked = drawn(density, mean)
     for t in range(masked.shape[1]):
-        assert within(masked[:, t].double().mean().item(), density, N), f"hidden at {t}"
+        assert is_within_five_sigma(masked[:, t].double().mean().item(), density, N), (
+            f"hidden at {t}"
+        )
     was, now = masked[:, :-1], masked[:, 1:]
     inside, outside = now[was], now[~was]
-    assert within(inside.double().mean().item(), 1 - 1 / mean, len(inside)), "length of spans"
+    assert is_within_five_sigma(inside.double().mean().item(), 1 - 1 / mean, len(inside)), (
+        "length of spans"
+    )
     begins = density / (mean * (1 - density))
-    assert within(outside.double().mean().item(), begins, len(outside)), "beginnings"
+    assert is_within_five_sigma(outside.double().mean().item(), begins, len(outside)), "beginnings"
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 2.0), (0.3, 1.0)])
-def test_spans_around_a_token_are_those_that_happen_to_cover_it(
+def test_spans_around_a_token_follow_the_conditional_distribution(
     density: float, mean: float
 ) -> None:
     masked, u = (
@@ -58,23 +62,25 @@ def test_spans_around_a_token_are_those_that_happen_to_cover_it(
         assert around[:, at].all()
         covering = masked[masked[:, at]]
         for t in {*range(6)} - {at}:
-            wanted = covering[:, t].double().mean().item()
-            # Both are estimates: twice the variance of the smaller sample is enough.
-            assert within(around[:, t].double().mean().item(), wanted, len(covering) // 2), (at, t)
+            expected = covering[:, t].double().mean().item()
+            # Both sides are estimates; this doubles the variance of the smaller sample.
+            assert is_within_five_sigma(
+                around[:, t].double().mean().item(), expected, len(covering) // 2
+            ), (at, t)
 
 
-def test_what_is_read_and_what_is_said() -> None:
-    """The example of the file's head, beside a row with nothing hidden and one hidden whole."""
+def test_source_and_target_sequences_of_examples() -> None:
+    """The example of `spans.py`, a sequence without hidden tokens, and one hidden completely."""
     tokens = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 4, 5, 0, 0, 0], [1, 4, 5, 6, 0, 0]])
     lengths = torch.tensor([6, 3, 4])
     masked = torch.tensor([[0, 0, 1, 1, 0, 1], [0] * 6, [0, 1, 1, 1, 0, 0]], dtype=torch.bool)
     X, Y = 9, 10
-    read, n = corrupt(tokens, lengths, masked, vocab=9)
+    source, n = corrupt(tokens, lengths, masked, vocab=9)
     expected = [[1, 4, X, 7, Y, 0], [1, 4, 5, 0, 0, 0], [1, X, 0, 0, 0, 0]]
-    assert (read.tolist(), n.tolist()) == (expected, [5, 3, 2])
-    said, place = span_targets(tokens, masked, vocab=9)
-    assert said.tolist() == [[X, 5, 6, Y, 8], [0] * 5, [X, 4, 5, 6, 0]]
-    assert said.gather(1, place.clamp_min(0))[masked].equal(tokens[masked])
+    assert (source.tolist(), n.tolist()) == (expected, [5, 3, 2])
+    target, position = span_targets(tokens, masked, vocab=9)
+    assert target.tolist() == [[X, 5, 6, Y, 8], [0] * 5, [X, 4, 5, 6, 0]]
+    assert target.gather(1, position.clamp_min(0))[masked].equal(tokens[masked])
 
 
 def masks(count: int, *hidden_at: int) -> Tensor:
@@ -85,10 +91,10 @@ def masks(count: int, *hidden_at: int) -> Tensor:
 
 @pytest.mark.parametrize("hidden_at", [(1,), (2, 3), (1, 3), (1, 2, 4), (1, 2, 3, 4)])
 @torch.no_grad()
-def test_all_fillings_of_the_spans_sum_to_one(
+def test_probabilities_of_all_fillings_of_the_spans_sum_to_one(
     model: LanguageModel, hidden_at: tuple[int, ...]
 ) -> None:
-    """For each way that the rest of the sequence may stand."""
+    """For every choice of the visible tokens."""
     tokens, lengths = every_sequence(model.task)
     masked = masks(len(tokens), *hidden_at)
     scores = model.eval().score_hidden(tokens, lengths, masked)
@@ -103,7 +109,7 @@ def test_all_fillings_of_the_spans_sum_to_one(
 
 
 @torch.no_grad()
-def test_a_hidden_token_sees_the_rest_and_the_hidden_ones_before_it(model: LanguageModel) -> None:
+def test_score_depends_on_visible_tokens_and_earlier_hidden_tokens(model: LanguageModel) -> None:
     tokens, lengths = every_sequence(model.task)
     masked = masks(len(tokens), 2, 4)
     before = model.eval().score_hidden(tokens, lengths, masked)
@@ -111,58 +117,62 @@ def test_a_hidden_token_sees_the_rest_and_the_hidden_ones_before_it(model: Langu
         changed = tokens.clone()
         changed[:, u] = (tokens[:, u] + 1) % model.task.vocab
         after = model.score_hidden(changed, lengths, masked)
-        apart = (after - before).abs().amax(0)
+        difference = (after - before).abs().amax(0)
         for t in {2, 4} - {u}:
-            assert (apart[t - 1] > 1e-4) == (t in moved), f"token {t} when {u} changes"
-            assert apart[t - 1] > 1e-4 or apart[t - 1] <= SAME
+            assert (difference[t - 1] > 1e-4) == (t in moved), f"token {t} when {u} changes"
+            assert difference[t - 1] > 1e-4 or difference[t - 1] <= SAME
 
 
 @torch.no_grad()
-def test_evaluation_hides_every_token_in_spans_all_share_and_training_draws_afresh() -> None:
-    model = row("span_corruption", samples=3)
+def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
+    model = small_model("span_corruption", samples=3)
     tokens, lengths = batch(model.task)
-    seen: list[Tensor] = []
+    recorded: list[Tensor] = []
     score_hidden = model.score_hidden
 
-    def noted(tokens: Tensor, lengths: Tensor, masked: Tensor) -> Tensor:
-        seen.append(masked)
+    def record(tokens: Tensor, lengths: Tensor, masked: Tensor) -> Tensor:
+        recorded.append(masked)
         return score_hidden(tokens, lengths, masked)
 
-    model.score_hidden = noted
-    found = log_prob(model, tokens, lengths)
+    model.score_hidden = record
+    actual = log_prob(model, tokens, lengths)
     real = torch.arange(tokens.shape[1]) < lengths[:, None]
-    assert all(masked.equal(masked[0] & real) for masked in seen), "sequences draw for themselves"
-    assert not any(masked[:, 0].any() for masked in seen), "<start> is hidden"
+    assert all(masked.equal(masked[0] & real) for masked in recorded), (
+        "sequences draw for themselves"
+    )
+    assert not any(masked[:, 0].any() for masked in recorded), "<start> is hidden"
     for t in range(1, tokens.shape[1]):
-        drawn = seen[3 * t - 3 : 3 * t]
+        drawn = recorded[3 * t - 3 : 3 * t]
         assert all(masked[0, t] for masked in drawn), f"token {t} is not hidden"
-        each = torch.stack([score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn])
-        assert_close(found[:, t], each.mean(0), CLOSE, f"mean over the draws at {t}")
-    assert len(seen) == 3 * (tokens.shape[1] - 1)
-    seen.clear()
+        per_draw = torch.stack(
+            [score_hidden(tokens, lengths, masked)[:, t - 1] for masked in drawn]
+        )
+        assert_close(actual[:, t], per_draw.mean(0), CLOSE, f"mean over the draws at {t}")
+    assert len(recorded) == 3 * (tokens.shape[1] - 1)
+    recorded.clear()
     for noise in (0, 1):
         log_prob(model, tokens, lengths, training=True, noise=noise)
-    assert len(seen) == 2
-    assert not seen[0].equal(seen[1])
+    assert len(recorded) == 2
+    assert not recorded[0].equal(recorded[1])
 
 
 @torch.no_grad()
-def test_a_score_is_in_nats_per_hidden_token_in_evaluation_and_in_training() -> None:
-    """Where nothing is told apart, each hidden token costs log V, however much is hidden."""
+def test_scores_are_in_nats_per_hidden_token() -> None:
+    """With a zero embedding table every hidden token costs log V, for any density."""
     for density in (0.15, 0.5):
-        model = row("span_corruption", density=density)
+        model = small_model("span_corruption", density=density)
         model.embedding.weight.zero_()
         tokens, lengths = batch(model.task, count=4000)
         uniform = -math.log(model.task.vocab)
         scored = torch.arange(1, tokens.shape[1]) < lengths[:, None]
-        found = log_prob(model, tokens, lengths)[:, 1:][scored]
-        assert_close(found, torch.full_like(found, uniform), CLOSE, "a hidden token")
-        raised = log_prob(model, tokens, lengths, training=True)[:, 1:][scored]
-        assert raised.mean().item() == pytest.approx(uniform, rel=0.1)
+        actual = log_prob(model, tokens, lengths)[:, 1:][scored]
+        assert_close(actual, torch.full_like(actual, uniform), CLOSE, "a hidden token")
+        objective = log_prob(model, tokens, lengths, training=True)[:, 1:][scored]
+        assert objective.mean().item() == pytest.approx(uniform, rel=0.1)
 
 
 @torch.no_grad()
-def test_decoding_fills_a_span_behind_the_prefix(model: LanguageModel) -> None:
+def test_next_token_is_the_first_token_of_a_span_after_the_prefix(model: LanguageModel) -> None:
     law_next_is_a_distribution(model)
     tokens, _ = every_sequence(model.task)
     n = torch.full((len(tokens),), 3)
@@ -173,7 +183,7 @@ def test_decoding_fills_a_span_behind_the_prefix(model: LanguageModel) -> None:
     )
 
 
-def test_more_tokens_than_it_was_made_for_are_refused(model: LanguageModel) -> None:
+def test_sequences_longer_than_the_task_are_refused(model: LanguageModel) -> None:
     tokens, lengths = torch.ones(1, 6, dtype=torch.int64), torch.tensor([6])
     with raises_user_error("span_corruption", "5 tokens", "got 6"):
         model.log_prob(tokens, lengths)

@@ -1,27 +1,27 @@
-"""The encoder-decoder Transformer is the library's with copied weights."""
+"""The Transformer encoder-decoder equals PyTorch's with the same weights."""
 
 import pytest
 import torch
 from torch import nn
 
 from lmzoo.blocks.attention import causal_mask
-from lmzoo.blocks.attention_block import NormPlace
+from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from tests.blocks.test_attention_block import as_layer
 from tests.blocks.test_cross_block import as_decoder_layer, roughened
 from tests.laws.support import assert_close, log_prob
-from tests.models.limits import row
+from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, every_sequence, sources
 
 E = 8
-"""What the shared builders of torch's layers are made for."""
+"""Width of the layers that the shared helper functions build."""
 
 
-def as_transformer(model: LanguageModel, place: NormPlace) -> nn.Transformer:
-    """torch's model with our weights; ours ends in a norm under `pre` only."""
-    body, pre = model.body, place is NormPlace.PRE
+def as_transformer(model: LanguageModel, place: NormPosition) -> nn.Transformer:
+    """Return PyTorch's model with our weights; a final LayerNorm exists with `pre` only."""
+    body, pre = model.body, place is NormPosition.PRE
     theirs = nn.Transformer(
         E, 2, len(body.encoder), len(body.decoder), 4 * E, batch_first=True, norm_first=pre
     )
@@ -34,9 +34,9 @@ def as_transformer(model: LanguageModel, place: NormPlace) -> nn.Transformer:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-@pytest.mark.parametrize("place", list(NormPlace))
-def test_it_is_the_librarys_transformer(place: NormPlace) -> None:
-    model = roughened(row("transformer_encdec", width=E, norm=place)).eval()
+@pytest.mark.parametrize("place", list(NormPosition))
+def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
+    model = roughened(small_model("transformer_encdec", width=E, norm=place)).eval()
     theirs = as_transformer(model, place)
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, len(tokens))
@@ -54,14 +54,14 @@ def test_it_is_the_librarys_transformer(place: NormPlace) -> None:
     assert_close(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
 
 
-@pytest.mark.parametrize("place", list(NormPlace))
-def test_a_target_is_scored_by_the_order_of_its_source_only_if_told(place: NormPlace) -> None:
-    """Without positions the encoder's output is a set, and so is what the decoder looks at."""
-    tokens, lengths = every_sequence(row("transformer_encdec").task)
+@pytest.mark.parametrize("place", list(NormPosition))
+def test_source_order_matters_only_with_positions(place: NormPosition) -> None:
+    """Without positions the decoder attends to a set of encoder outputs."""
+    tokens, lengths = every_sequence(small_model("transformer_encdec").task)
     source = torch.tensor([[0, 1, 2]]).expand(len(tokens), -1)
     n = torch.full((len(tokens),), 3)
     for positions, moves in (("none", False), ("add", True), ("learned", True)):
-        model = row("transformer_encdec", positions=positions, norm=place)
-        there = log_prob(model, tokens, lengths, source, n)
-        back = log_prob(model, tokens, lengths, source.flip(1), n)
-        assert ((there - back).abs().max() > CLOSE) == moves
+        model = small_model("transformer_encdec", positions=positions, norm=place)
+        forward = log_prob(model, tokens, lengths, source, n)
+        reversed_source = log_prob(model, tokens, lengths, source.flip(1), n)
+        assert ((forward - reversed_source).abs().max() > CLOSE) == moves

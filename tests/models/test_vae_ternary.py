@@ -1,4 +1,4 @@
-"""Both estimators of the ternary VAE, against gradients by enumeration."""
+"""Gradient estimators of the ternary VAE, compared with enumeration."""
 
 import pytest
 import torch
@@ -7,18 +7,18 @@ from torch import Tensor
 from lmzoo.models.latent.vae import VAE
 from tests.laws import COMMON
 from tests.laws.support import assert_close
-from tests.models.exact_latents import every_latent, ternary_parts
-from tests.models.limits import row
+from tests.models.equivalence import small_model
+from tests.models.exact_latents import all_ternary_vectors, ternary_parts
 from tests.tiny import CLOSE, batch, tiny
 
 CHUNKS, COPIES = 25, 400
 
 
 def gradients(model: VAE, value: Tensor) -> Tensor:
-    """Of the encoder and of M, in one vector."""
+    """Return the gradients of the encoder and of M in one vector."""
     names = [*dict(model.encoder.named_parameters(prefix="encoder")), "z.to_logits"]
-    found = torch.autograd.grad(value, [model.get_parameter(name) for name in names])
-    return torch.cat([gradient.flatten() for gradient in found])
+    actual = torch.autograd.grad(value, [model.get_parameter(name) for name in names])
+    return torch.cat([gradient.flatten() for gradient in actual])
 
 
 def one_sentence(model: VAE) -> tuple[Tensor, Tensor]:
@@ -32,7 +32,7 @@ def exact_gradient(model: VAE) -> Tensor:
 
 
 def estimates(model: VAE) -> Tensor:
-    """The gradient of the mean score of many copies, chunk by chunk."""
+    """Return the gradients of the mean score of many copies, one per chunk."""
     tokens, lengths = one_sentence(model)
     tokens, lengths = tokens.expand(COPIES, -1), lengths.expand(COPIES)
     torch.manual_seed(0)
@@ -42,50 +42,48 @@ def estimates(model: VAE) -> Tensor:
     )
 
 
-def test_the_score_function_estimator_is_unbiased() -> None:
-    model = row("gru_ternary_vae", width=2, estimator="score")
-    exact, found = exact_gradient(model), estimates(model)
-    error = found.std(0) / CHUNKS**0.5
-    assert ((found.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
-    # The KL's gradient alone, which is what the published code follows, lies further off.
+def test_score_function_estimator_is_unbiased() -> None:
+    model = small_model("gru_ternary_vae", width=2, estimator="score")
+    exact, actual = exact_gradient(model), estimates(model)
+    error = actual.std(0) / CHUNKS**0.5
+    assert ((actual.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
+    # The gradient of the KL alone, as in the S0 code, is further away.
     h = model.encode_sentence(*one_sentence(model))
     assert ((gradients(model, -model.kl(h).sum()) - exact).abs() > 6 * error + CLOSE).any()
 
 
-def test_the_straight_through_estimator_points_the_right_way() -> None:
-    """Biased, but nearer to the gradient than the KL alone is."""
-    model = row("gru_ternary_vae", width=2, estimator="gumbel")
-    exact, found = exact_gradient(model), estimates(model).mean(0)
+def test_straight_through_estimator_improves_on_the_kl_gradient() -> None:
+    """The estimator is biased, but closer to the gradient than that of the KL alone."""
+    model = small_model("gru_ternary_vae", width=2, estimator="gumbel")
+    exact, actual = exact_gradient(model), estimates(model).mean(0)
     kl = gradients(model, -model.kl(model.encode_sentence(*one_sentence(model))).sum())
-    assert (found - exact).norm() < 0.85 * (kl - exact).norm()
+    assert (actual - exact).norm() < 0.85 * (kl - exact).norm()
 
 
 @pytest.mark.parametrize("law", COMMON, ids=lambda law: law.__name__)
-def test_the_score_function_obeys_the_laws(law: object) -> None:
+def test_score_function_estimator_obeys_the_laws(law: object) -> None:
     law(tiny("gru_ternary_vae", estimator="score"))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("estimator", ["score", "gumbel"])
 @pytest.mark.parametrize("training", [False, True])
-def test_draws_are_ternary_and_nothing_is_added_to_the_score(
-    estimator: str, *, training: bool
-) -> None:
-    model = row("gru_ternary_vae", estimator=estimator).train(training)
+def test_samples_are_ternary_and_scores_are_unchanged(estimator: str, *, training: bool) -> None:
+    model = small_model("gru_ternary_vae", estimator=estimator).train(training)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
     z = model.sample_posterior(h, torch.rand(7, len(h), *model.noise_shape))
     assert set(z.flatten().tolist()) == {-1.0, 0.0, 1.0}
     pair = z[:2]
-    told = model.reconstruction(tokens, lengths, pair, h)
-    assert_close(told.detach(), model.decode(tokens, pair).detach(), CLOSE, "what is told")
+    scores = model.reconstruction(tokens, lengths, pair, h)
+    assert_close(scores.detach(), model.decode(tokens, pair).detach(), CLOSE, "what is told")
 
 
 @torch.no_grad()
-def test_the_kl_is_its_sum_over_all_latents() -> None:
-    model = row("gru_ternary_vae", width=3)
+def test_kl_equals_enumeration_over_all_latents() -> None:
+    model = small_model("gru_ternary_vae", width=3)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
-    z = every_latent(3)[:, None].expand(-1, len(h), -1)
+    z = all_ternary_vectors(3)[:, None].expand(-1, len(h), -1)
     log_q = model.log_prob_of(model.log_q(h), z)
     assert_close(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
     expected = -(log_q.exp() * model.log_ratio(z, h)).sum(0)
@@ -94,8 +92,8 @@ def test_the_kl_is_its_sum_over_all_latents() -> None:
 
 
 @torch.no_grad()
-def test_draws_follow_q_and_p() -> None:
-    model, count = row("gru_ternary_vae", width=2), 20_000
+def test_samples_follow_the_posterior_and_the_prior() -> None:
+    model, count = small_model("gru_ternary_vae", width=2), 20_000
     tokens, lengths = one_sentence(model)
     h, error = model.encode_sentence(tokens, lengths), 5 * (0.25 / count) ** 0.5
     torch.manual_seed(0)

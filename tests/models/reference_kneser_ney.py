@@ -1,6 +1,6 @@
-"""Interpolated modified Kneser-Ney with dictionaries, from Chen & Goodman's formulas.
+"""Reference implementation of interpolated modified Kneser-Ney smoothing (Chen & Goodman 1998).
 
-Strings of tokens are tuples, counts are dictionaries, nothing is sorted or numbered.
+n-grams are tuples of tokens, counts are dictionaries.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from lmzoo.contract import START
 Gram = tuple[int, ...]
 
 
-class SlowKneserNey:
+class ReferenceKneserNey:
     def __init__(self, sentences: Sequence[Gram], order: int, vocab: int) -> None:
         self.order, self.vocab = order, vocab
         raw: dict[Gram, int] = defaultdict(int)

@@ -1,0 +1,66 @@
+"""Helpers to test that a model with certain parameter values equals another model."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import LanguageModel
+from tests.laws.support import assert_close, log_prob, next_log_prob
+from tests.tiny import CLOSE, every_sequence, tiny
+
+VOCAB, LENGTH = 3, 5
+"""Sizes with 81 sequences of full length, all of which are compared."""
+
+NEVER, ALWAYS = -60.0, 60.0
+"""Logits that give probability 0 and 1 in float32."""
+
+
+def small_model(name: str, **fields: object) -> LanguageModel:
+    """Return a tiny model whose parameters are scaled up, so that different models differ."""
+    model = tiny(name, vocab=VOCAB, length=LENGTH, **fields)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    return model
+
+
+def set_parameters(model: LanguageModel, values: Mapping[str, Tensor | float]) -> None:
+    """Set parameters by name."""
+    with torch.no_grad():
+        for name, value in values.items():
+            model.get_parameter(name).copy_(torch.as_tensor(value))
+
+
+def copy_parameters(into: LanguageModel, source: LanguageModel, *names: str) -> None:
+    """Copy parameters from `source`, given as `name` or `source_name:name`."""
+    pairs = [name.partition(":") for name in names]
+    set_parameters(
+        into, {ours or theirs: source.get_parameter(theirs) for theirs, _, ours in pairs}
+    )
+
+
+def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:
+    """Assert that both models give all sequences and all next tokens the same probability."""
+    tokens, lengths = every_sequence(first.task)
+    assert_close(
+        log_prob(first, tokens, lengths), log_prob(second, tokens, lengths), CLOSE, "scores"
+    )
+    for t in range(1, LENGTH):
+        actual, expected = next_log_prob(first, tokens[:, :t]), next_log_prob(second, tokens[:, :t])
+        assert_close(actual, expected, CLOSE, f"distribution after {t} tokens")
+
+
+def lag_dependence(model: LanguageModel) -> list[bool]:
+    """Return whether the distribution at the last position depends on the token 1, 2, .. back."""
+    tokens, _ = every_sequence(model.task)
+    dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, (VOCAB,) * (LENGTH - 1))[..., 0, :]
+    spread = [(dense - dense.select(d, 0).unsqueeze(d)).abs().max() for d in range(LENGTH - 2)]
+    return [bool(s > 1e-4) for s in reversed(spread)]
+
+
+def permute_tokens(tokens: Tensor, order: Tensor, at: int) -> Tensor:
+    """Permute the tokens at positions at..at+len(order)-1."""
+    moved = tokens.clone()
+    moved[:, at : at + len(order)] = tokens[:, at + order]
+    return moved
