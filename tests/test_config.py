@@ -41,7 +41,7 @@ class Axle:
 
 @config
 class Cart:
-    """One field of every kind that configs have."""
+    """A config with one field of every kind."""
 
     width: int = pydantic.Field(32, ge=2)
     rate: float | None = None
@@ -68,20 +68,20 @@ carts = st.builds(
 
 @quick
 @given(carts)
-def test_a_config_survives_json(cart: Cart) -> None:
+def test_a_config_is_unchanged_by_a_json_round_trip(cart: Cart) -> None:
     assert from_dict(Cart, json.loads(json.dumps(to_dict(cart), allow_nan=False))) == cart
 
 
 @quick
 @given(carts, carts)
-def test_equal_configs_and_only_they_have_equal_text(one: Cart, other: Cart) -> None:
-    assert (json.dumps(to_dict(one)) == json.dumps(to_dict(other))) == (one == other)
-    assert json.dumps(to_dict(one)) == json.dumps(to_dict(dataclasses.replace(one)))
+def test_json_is_equal_if_and_only_if_configs_are_equal(first: Cart, second: Cart) -> None:
+    assert (json.dumps(to_dict(first)) == json.dumps(to_dict(second))) == (first == second)
+    assert json.dumps(to_dict(first)) == json.dumps(to_dict(dataclasses.replace(first)))
 
 
 @quick
 @given(carts)
-def test_plain_types_only(cart: Cart) -> None:
+def test_to_dict_returns_plain_json_types(cart: Cart) -> None:
     def plain(value: Any) -> bool:
         if isinstance(value, dict):
             return all(type(key) is str and plain(item) for key, item in value.items())
@@ -93,7 +93,7 @@ def test_plain_types_only(cart: Cart) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"width": 1}, r"^width: .*greater than or equal to 2, got 1$"),
         ({"width": "wide"}, r"^width: .*'wide'$"),
@@ -107,8 +107,8 @@ def test_plain_types_only(cart: Cart) -> None:
         ({"width": 1, "loud": "very"}, r"^width: .*got 1; loud: .*got 'very'$"),
     ],
 )
-def test_a_refusal_is_one_line_with_field_and_value(fields: dict, said: str) -> None:
-    with pytest.raises(UserError, match=said) as caught:
+def test_an_error_is_one_line_with_field_and_value(fields: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         from_dict(Cart, fields)
     assert "\n" not in str(caught.value)
 
@@ -120,7 +120,7 @@ def test_a_config_is_keyword_only_and_frozen() -> None:
         Cart().width = 3  # type: ignore[misc]
 
 
-def test_a_config_is_right_from_birth_too() -> None:
+def test_the_constructor_validates_fields() -> None:
     with pytest.raises(pydantic.ValidationError) as caught:
         Cart(width=1)
     assert explain(caught.value) == "width: Input should be greater than or equal to 2, got 1"

@@ -30,12 +30,12 @@ def tools() -> Registry:
     return registry
 
 
-def test_two_parts_of_one_name_are_our_own_mistake(tools: Registry) -> None:
+def test_registering_a_name_twice_fails(tools: Registry) -> None:
     with pytest.raises(AssertionError, match="tool 'hammer' is registered twice"):
         tools.add("hammer", object())
 
 
-def test_a_part_knows_its_name(tools: Registry) -> None:
+def test_registering_sets_the_name_of_a_part(tools: Registry) -> None:
     assert tools["hammer"].name == "hammer"
     assert list(tools) == ["hammer", "pliers"]
     assert "hammer" in tools
@@ -43,46 +43,46 @@ def test_a_part_knows_its_name(tools: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("hamer", "no tool 'hamer'; near: hammer"), ("xyz", "no tool 'xyz'; known: hammer, pliers")],
 )
-def test_a_miss_suggests(tools: Registry, name: str, said: str) -> None:
+def test_an_unknown_name_suggests_similar_names(tools: Registry, name: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         tools[name]
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
-def test_a_config_is_read_from_a_name_a_mapping_or_itself(tools: Registry) -> None:
+def test_parse_accepts_a_name_a_mapping_or_a_config(tools: Registry) -> None:
     hammer = tools["hammer"].Config
-    assert tools.read("hammer") == hammer()
-    assert tools.read({"name": "hammer", "weight": 3}) == hammer(weight=3)
-    assert tools.read(hammer(weight=3)) == hammer(weight=3)
+    assert tools.parse("hammer") == hammer()
+    assert tools.parse({"name": "hammer", "weight": 3}) == hammer(weight=3)
+    assert tools.parse(hammer(weight=3)) == hammer(weight=3)
 
 
-def test_writing_is_the_inverse_of_reading(tools: Registry) -> None:
-    for given in ("pliers", {"name": "hammer", "weight": 3}):
-        written = tools.write(tools.read(given))
-        assert tools.read(written) == tools.read(given)
-        assert tools.write(tools.read(written)) == written
+def test_dump_is_the_inverse_of_parse(tools: Registry) -> None:
+    for value in ("pliers", {"name": "hammer", "weight": 3}):
+        dumped = tools.dump(tools.parse(value))
+        assert tools.parse(dumped) == tools.parse(value)
+        assert tools.dump(tools.parse(dumped)) == dumped
 
 
-def test_equal_fields_do_not_make_two_parts_one(tools: Registry) -> None:
+def test_parts_with_equal_fields_stay_different(tools: Registry) -> None:
     @tools("mallet")
     class Mallet:
         @config
         class Config:
             weight: int = 1
 
-    assert tools.name_of(tools.read("mallet")) == "mallet"
-    assert tools.name_of(tools.read("hammer")) == "hammer"
+    assert tools.name_of(tools.parse("mallet")) == "mallet"
+    assert tools.name_of(tools.parse("hammer")) == "hammer"
 
 
-def test_building_hands_over_config_and_sizes(tools: Registry) -> None:
-    built = tools.build(tools.read({"name": "hammer", "weight": 2}), length=7)
+def test_build_passes_config_and_sizes(tools: Registry) -> None:
+    built = tools.build(tools.parse({"name": "hammer", "weight": 2}), length=7)
     assert (type(built), built.config.weight, built.length) == (tools["hammer"], 2, 7)
 
 
-def test_discovery_imports_every_module_below(
+def test_discover_imports_every_module_below_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nested = tmp_path / "shed" / "shelf"

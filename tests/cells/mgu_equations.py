@@ -1,11 +1,14 @@
-"""The minimal gated unit as its specification writes it, all 256 cut sets at once."""
+"""The equations of the MGU, for all 256 sets of cuts at once."""
 
 import torch
 from torch import Tensor
 
 
 def mgu(w: dict[str, Tensor], cut: Tensor, x: Tensor, start: Tensor) -> Tensor:
-    """States (P, B, T, H) under P cut sets, rows of truth values (P, 8); no weight is cut away."""
+    """Return the states (P, B, T, H) of P sets of cuts.
+
+    `cut` is True where a term is cut, (P, 8). `w` holds all weights of the uncut cell.
+    """
     u = (~cut).to(x.dtype).T[:, :, None, None]  # 8 P 1 1
     h, states = start.expand(len(cut), *start.shape), []
     for x_t in x.unbind(1):
@@ -19,7 +22,7 @@ def mgu(w: dict[str, Tensor], cut: Tensor, x: Tensor, start: Tensor) -> Tensor:
 def gru_reset_before(
     w: dict[str, Tensor], x: Tensor, h: Tensor, *, reset_is_update: bool
 ) -> Tensor:
-    """A GRU that resets before the product; r and z are two gates or, tied, one."""
+    """Return the states of a GRU with reset=before, whose r equals z if `reset_is_update`."""
     states = []
     for x_t in x.unbind(1):
         z = torch.sigmoid(x_t @ w["xf"] + h @ w["hf"] + w["bf"])

@@ -2,29 +2,29 @@ import pytest
 import torch
 
 from lmzoo.cells.base import CELLS, Cell
-from tests.cells.run import inputs, make, outputs
+from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
-CARRIES = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]
-EVERY = [*({"name": name} for name in CELLS), *CARRIES]
+CARRY_CONFIGS = [{"name": "mgru", "carry": "prior"}, {"name": "mgru", "carry": "bilinear"}]
+CONFIGS = [*({"name": name} for name in CELLS), *CARRY_CONFIGS]
 
 
-@pytest.fixture(params=EVERY, ids=lambda part: "-".join(part.values()))
+@pytest.fixture(params=CONFIGS, ids=lambda part: "-".join(part.values()))
 def cell(request: pytest.FixtureRequest) -> Cell:
     return make(**request.param)
 
 
-def test_stepping_equals_scanning(cell: Cell) -> None:
+def test_steps_equal_the_scan(cell: Cell) -> None:
     x, start = inputs(cell)
-    state, stepped = cell.initial_state(start), []
+    state, steps = cell.initial_state(start), []
     for t in range(cell.length):
         y, state = cell.step(cell.project(x[:, t : t + 1])[:, 0], state)
-        stepped.append(y)
-    assert_close(torch.stack(stepped, 1), cell.scan(x, start), FINE, "stepped outputs")
+        steps.append(y)
+    assert_close(torch.stack(steps, 1), cell.scan(x, start), FINE, "outputs of steps")
 
 
-def test_an_output_reads_no_later_input(cell: Cell) -> None:
+def test_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     x, start = inputs(cell)
     changed = torch.cat([x[:, :2], x[:, 2:] + 1], dim=1)
     assert_close(
@@ -33,19 +33,19 @@ def test_an_output_reads_no_later_input(cell: Cell) -> None:
     assert not cell.scan(changed, start)[:, 2:].allclose(cell.scan(x, start)[:, 2:])
 
 
-def test_outputs_depend_on_the_start(cell: Cell) -> None:
+def test_outputs_depend_on_the_initial_state(cell: Cell) -> None:
     x, start = inputs(cell)
     assert not cell.scan(x, start).allclose(cell.scan(x, start + 0.1))
 
 
-def test_sequences_do_not_mix(cell: Cell) -> None:
+def test_sequences_of_a_batch_are_independent(cell: Cell) -> None:
     x, start = inputs(cell)
     assert_close(
         cell.scan(x[1:], start[1:]), cell.scan(x, start)[1:], FINE, "outputs of a sequence alone"
     )
 
 
-def test_the_state_has_the_stated_size(cell: Cell) -> None:
+def test_the_state_has_the_declared_size(cell: Cell) -> None:
     x, start = inputs(cell)
     state = cell.initial_state(start)
     for t in range(cell.length):
@@ -54,12 +54,12 @@ def test_the_state_has_the_stated_size(cell: Cell) -> None:
     assert sizes == {cell.state_size} if cell.state_size else len(sizes) == 2
 
 
-def test_every_weight_is_drawn_within_its_bounds(cell: Cell) -> None:
+def test_initial_weights_are_within_the_bounds_of_their_distribution(cell: Cell) -> None:
     for name, weight in cell.named_parameters():
         assert weight.abs().max() <= max(weight.shape[-1] ** -0.5, cell.width**-0.5), name
         assert weight.std() > 0, name
 
 
-def test_equal_seeds_give_equal_outputs_and_others_do_not() -> None:
+def test_the_seed_decides_the_weights() -> None:
     assert outputs(make("mgu", seed=4)).equal(outputs(make("mgu", seed=4)))
     assert not outputs(make("mgu", seed=4)).allclose(outputs(make("mgu", seed=5)))

@@ -1,4 +1,4 @@
-"""Layers that read one another through gates (S2)."""
+"""The gated feedback network (S2)."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.cells.base import Cell
 from lmzoo.cells.gated_feedback import GatedFeedback
-from tests.cells.run import inputs, make, outputs
+from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -14,16 +14,16 @@ UNITS = {"tanh": "rnn", "lstm": "lstm", "gru": "gru"}
 H = 3
 
 
-def own_only(j: int, below: Tensor, before: Tensor) -> Tensor:
+def identity_gates(j: int, below: Tensor, before: Tensor) -> Tensor:
     """G^{i→j} = [i = j]."""
     return torch.eye(before.shape[1], dtype=before.dtype)[j].expand(len(below), -1)
 
 
 def layer(cell: GatedFeedback, unit: str, j: int) -> Cell:
-    """The plain cell with the weights of layer j."""
+    """Return the plain cell with the weights of layer j."""
     w, plain = cell.w, make(UNITS[unit])
 
-    def put(name: str, rows: list[Tensor]) -> None:
+    def copy(name: str, rows: list[Tensor]) -> None:
         with torch.no_grad():
             plain.w.get_parameter(name).copy_(torch.cat(rows))
 
@@ -33,10 +33,10 @@ def layer(cell: GatedFeedback, unit: str, j: int) -> Cell:
         ("bias_ih", w.gates_bias, w.b),
     ):
         gates = () if gate is None else gate[j].split(H)
-        if unit == "lstm":  # the library's order is i, f, g, o
-            put(name, [*gates[:2], candidate[j], gates[2]])
+        if unit == "lstm":  # torch's order is i, f, g, o
+            copy(name, [*gates[:2], candidate[j], gates[2]])
         else:
-            put(name, [*gates, candidate[j]])
+            copy(name, [*gates, candidate[j]])
     with torch.no_grad():
         plain.w.bias_hh.zero_()
     return plain
@@ -44,18 +44,19 @@ def layer(cell: GatedFeedback, unit: str, j: int) -> Cell:
 
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("unit", UNITS)
-def test_where_each_layer_reads_itself_it_is_a_stack(
+def test_with_identity_gates_it_is_a_stack_of_plain_cells(
     unit: str, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = make("gated_feedback", unit=unit, depth=depth)
     x, start = inputs(cell)
     if depth > 1:
-        assert not cell.scan(x, start).allclose(stacked(cell, unit, x, start))
-    monkeypatch.setattr(cell, "reset", own_only)
-    assert_close(cell.scan(x, start), stacked(cell, unit, x, start), FINE, "outputs")
+        assert not cell.scan(x, start).allclose(stack_outputs(cell, unit, x, start))
+    monkeypatch.setattr(cell, "reset", identity_gates)
+    assert_close(cell.scan(x, start), stack_outputs(cell, unit, x, start), FINE, "outputs")
 
 
-def stacked(cell: GatedFeedback, unit: str, x: Tensor, start: Tensor) -> Tensor:
+def stack_outputs(cell: GatedFeedback, unit: str, x: Tensor, start: Tensor) -> Tensor:
+    """Return the outputs of plain cells, one above the other, with the weights of `cell`."""
     depth = cell.config.depth
     parts = start.unflatten(1, (-1, depth, H))  # h, or h and c, of every layer
     for j in range(depth):
@@ -63,7 +64,7 @@ def stacked(cell: GatedFeedback, unit: str, x: Tensor, start: Tensor) -> Tensor:
     return x
 
 
-def test_the_tanh_unit_is_its_equation() -> None:
+def test_the_tanh_unit_computes_its_equation() -> None:
     cell = make("gated_feedback", depth=2)
     w, (x, start) = cell.w, inputs(cell)
     before = start.split(H, dim=-1)
@@ -81,7 +82,7 @@ def test_the_tanh_unit_is_its_equation() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_there_is_one_number_between_zero_and_one_for_each_pair(unit: str) -> None:
+def test_each_pair_of_layers_has_a_scalar_gate_in_zero_one(unit: str) -> None:
     cell = make("gated_feedback", unit=unit, depth=3)
     x, start = inputs(cell)
     before = start[:, : 3 * H].unflatten(1, (3, H))
@@ -92,20 +93,20 @@ def test_there_is_one_number_between_zero_and_one_for_each_pair(unit: str) -> No
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_an_upper_layer_changes_the_one_below_it_a_step_later(unit: str) -> None:
+def test_a_layer_reads_the_last_state_of_the_layer_above(unit: str) -> None:
     cell = make("gated_feedback", unit=unit, depth=2)
     x, start = inputs(cell)
     changed = start.clone()
-    changed[:, H : 2 * H] += 1  # h² before
+    changed[:, H : 2 * H] += 1  # h²_{t-1}
     lower = [cell.step(x[:, 0], cell.initial_state(s))[1][0] for s in (start, changed)]
     assert not lower[0].allclose(lower[1])
 
 
-def test_the_units_are_three_functions_that_share_their_candidates() -> None:
+def test_the_units_share_weights_and_compute_different_functions() -> None:
     cells = [make("gated_feedback", unit=unit) for unit in UNITS]
     for name in ("w", "u", "b", "global_below", "global_before"):
         first, *others = [cell.w.get_parameter(name) for cell in cells]
         assert all(first.equal(other) for other in others)
-    found = [outputs(cell) for cell in cells]
-    assert not found[0].allclose(found[1])
-    assert not found[1].allclose(found[2])
+    tanh, lstm, gru = [outputs(cell) for cell in cells]
+    assert not tanh.allclose(lstm)
+    assert not lstm.allclose(gru)

@@ -1,4 +1,4 @@
-"""What a cell says of its gates: between 0 and 1, by name, and what `step` itself uses."""
+"""The gates that a cell reports: values in [0, 1], by name, equal to those that `step` uses."""
 
 from typing import Any
 
@@ -6,25 +6,30 @@ import pytest
 import torch
 
 from lmzoo.cells.base import CELLS
-from tests.cells.run import WIDTH, inputs, make
+from tests.cells.support import WIDTH, inputs, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
-NAMES: dict[str, list[str]] = {
-    "rnn": [],
-    "mgu": ["f"],
-    "mgru": ["f"],
-    "gru": ["r", "z"],
-    "lstm": ["i", "f", "o"],
-    "lstm_peephole": ["i", "f", "o"],
-    "gated_feedback": ["G→1", "G→2"],
-    "hm_lstm": ["i 1", "f 1", "o 1", "z 1", "i 2", "f 2", "o 2", "out"],
-    "grid_lstm": [f"{g} {side} {k}" for k in (1, 2) for side in ("time", "depth") for g in "ufo"],
-}
+EXAMPLES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("rnn", {}, []),
+    ("mgu", {}, ["f"]),
+    ("mgru", {}, ["f"]),
+    ("gru", {}, ["r", "z"]),
+    ("lstm", {}, ["i", "f", "o"]),
+    ("lstm", {"forget": "coupled"}, ["i", "o"]),
+    ("lstm_peephole", {}, ["i", "f", "o"]),
+    ("gated_feedback", {}, ["G→1", "G→2"]),
+    ("gated_feedback", {"unit": "lstm", "depth": 1}, ["G→1", "i 1", "f 1", "o 1"]),
+    ("gated_feedback", {"unit": "gru", "depth": 1}, ["G→1", "r 1", "z 1"]),
+    ("hm_lstm", {}, ["i 1", "f 1", "o 1", "z 1", "i 2", "f 2", "o 2", "out"]),
+    ("grid_lstm", {}, [f"{g} {d} {k}" for k in (1, 2) for d in ("time", "depth") for g in "ufo"]),
+    ("grid_lstm", {"along": "tanh", "depth": 1}, ["u time 1", "f time 1", "o time 1"]),
+]
+"""(cell, fields, names of its gates)"""
 
 
-def first(name: str, **fields: Any) -> tuple[Any, Any, Any, dict[str, torch.Tensor]]:
-    """(cell, projected, state, gates) of the first step from random states."""
+def first_step(name: str, **fields: Any) -> tuple[Any, Any, Any, dict[str, torch.Tensor]]:
+    """Return (cell, projected, state, gates) of the first step, from random states."""
     cell = make(name, **fields)
     x, start = inputs(cell)
     projected, state = cell.project(x)[:, 0], cell.initial_state(start)
@@ -32,59 +37,55 @@ def first(name: str, **fields: Any) -> tuple[Any, Any, Any, dict[str, torch.Tens
 
 
 @pytest.mark.parametrize("name", list(CELLS))
-def test_every_gate_has_a_name_and_is_a_share(name: str) -> None:
-    cell, projected, state, gates = first(name)
-    assert list(gates) == NAMES[name]
-    kept = [part.clone() for part in state]
+def test_gates_are_in_zero_one_and_reading_them_keeps_the_state(name: str) -> None:
+    cell, projected, state, gates = first_step(name)
+    old_state = [part.clone() for part in state]
     cell.step(projected, state)
     for gate in gates.values():
         assert len(gate) == len(projected)
         assert ((gate >= 0) & (gate <= 1)).all()
-    for part, before in zip(state, kept, strict=True):
-        assert_close(part, before, 0, "a state that was looked at")
+    for part, old in zip(state, old_state, strict=True):
+        assert_close(part, old, 0, "state")
 
 
-def test_layers_have_their_own_gates() -> None:
-    assert list(first("gated_feedback", unit="lstm", depth=1)[3]) == ["G→1", "i 1", "f 1", "o 1"]
-    assert list(first("gated_feedback", unit="gru", depth=1)[3]) == ["G→1", "r 1", "z 1"]
-    assert list(first("grid_lstm", along="tanh", depth=1)[3]) == [
-        "u time 1",
-        "f time 1",
-        "o time 1",
-    ]
-    assert list(first("lstm", forget="coupled")[3]) == ["i", "o"]
-    assert first("gated_feedback", unit="lstm")[3]["G→2"].shape == (2, 2)
+@pytest.mark.parametrize(("name", "fields", "names"), EXAMPLES)
+def test_gates_have_names(name: str, fields: dict[str, Any], names: list[str]) -> None:
+    assert list(first_step(name, **fields)[3]) == names
 
 
-def test_gates_are_their_equations() -> None:
-    """Of the three cells written out by hand; the others' steps have their own tests."""
-    cell, projected, (h,), gates = first("mgu")
+def test_a_gate_of_gated_feedback_has_one_value_per_layer() -> None:
+    assert first_step("gated_feedback", unit="lstm")[3]["G→2"].shape == (2, 2)
+
+
+def test_gates_compute_their_equations() -> None:
+    """For three cells; the tests of `step` cover the others."""
+    cell, projected, (h,), gates = first_step("mgu")
     x, _ = inputs(cell)
     w = cell.w
     assert_close(gates["f"], torch.sigmoid(x[:, 0] @ w.xf + h @ w.hf + w.bf), FINE, "f of mgu")
 
     for reset in ("before", "after", "input"):
-        cell, projected, (h,), gates = first("gru", reset=reset)
+        cell, projected, (h,), gates = first_step("gru", reset=reset)
         x, _ = inputs(cell)
         w = cell.w
         for k, name in enumerate("rz"):
             rows = slice(k * WIDTH, (k + 1) * WIDTH)
-            read = x[:, 0] @ w.weight_ih[rows].T + h @ w.weight_hh[rows].T
-            read = read + w.bias_ih[rows] + w.bias_hh[rows]
-            assert_close(gates[name], torch.sigmoid(read), FINE, f"{name} of gru")
+            logit = x[:, 0] @ w.weight_ih[rows].T + h @ w.weight_hh[rows].T
+            logit = logit + w.bias_ih[rows] + w.bias_hh[rows]
+            assert_close(gates[name], torch.sigmoid(logit), FINE, f"{name} of gru")
 
-    cell, projected, (h, c), gates = first("lstm_peephole", peephole="diagonal")
+    cell, projected, (h, c), gates = first_step("lstm_peephole", peephole="diagonal")
     _, (_, after) = cell.step(projected, (h, c))
-    read = projected[:, 3 * WIDTH :] + h @ cell.w.weight_hh[3 * WIDTH :].T
+    logit = projected[:, 3 * WIDTH :] + h @ cell.w.weight_hh[3 * WIDTH :].T
     assert_close(
-        gates["o"], torch.sigmoid(read + after * cell.w.weight_ch[2]), FINE, "o sees the new cell"
+        gates["o"], torch.sigmoid(logit + after * cell.w.weight_ch[2]), FINE, "o reads the new c"
     )
 
 
 @pytest.mark.parametrize("unit", ["lstm", "gru"])
-def test_shut_gates_keep_the_state(unit: str) -> None:
-    """What `gates` says is what `step` does: forget nothing, write nothing."""
-    cell, projected, state, _ = first("gated_feedback", unit=unit, depth=1)
+def test_closed_gates_keep_the_state(unit: str) -> None:
+    """The gates that `gates` returns are those that `step` uses."""
+    cell, projected, state, _ = first_step("gated_feedback", unit=unit, depth=1)
     with torch.no_grad():
         cell.w.gates_bias[0] = torch.tensor(
             [-50.0, 50.0, 50.0] if unit == "lstm" else [0.0, 50.0]
@@ -92,4 +93,4 @@ def test_shut_gates_keep_the_state(unit: str) -> None:
     gates = cell.gates(projected, state)
     assert gates["f 1" if unit == "lstm" else "z 1"].min() > 1 - FINE
     _, after = cell.step(projected, state)
-    assert_close(after[-1], state[-1], FINE, "what is kept")
+    assert_close(after[-1], state[-1], FINE, "state")

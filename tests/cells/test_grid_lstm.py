@@ -1,36 +1,36 @@
-"""The grid LSTM and the LSTMs it contains (S2)."""
+"""The grid LSTM, and the LSTMs that are special cases (S2)."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, transform
-from tests.cells.run import inputs, make, outputs
+from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 H = 3
 
 
-def test_a_one_dimensional_grid_is_the_lstm_without_inputs() -> None:
+def test_one_dimension_is_an_lstm_without_inputs() -> None:
     cell = nn.LSTMCell(H, H).double()
     h, m = torch.randn(2, 4, H, dtype=torch.float64).unbind(0)
     bias = cell.bias_ih + cell.bias_hh
-    found = transform(h, m, cell.weight_hh, bias, Squash.OUTSIDE)
+    result = transform(h, m, cell.weight_hh, bias, Squash.OUTSIDE)
     expected = cell(torch.zeros_like(h), (h, m))
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(result, expected, strict=True):
         assert_close(ours, theirs, FINE, "h' and m'")
     inside, same_m = transform(h, m, cell.weight_hh, bias, Squash.INSIDE)
-    assert_close(same_m, found[1], 0, "m'")
-    assert_close(inside, torch.tanh(found[0] / found[1].tanh() * found[1]), FINE, "tanh(o m')")
+    assert_close(same_m, result[1], 0, "m'")
+    assert_close(inside, torch.tanh(result[0] / result[1].tanh() * result[1]), FINE, "tanh(o m')")
 
 
-def test_a_depth_that_only_hands_over_leaves_the_lstm() -> None:
+def test_an_identity_depth_dimension_leaves_an_lstm() -> None:
     cell = make("grid_lstm", depth=1, along="identity", squash="outside", priority=True)
     plain, (block,) = make("lstm"), cell.blocks
     with torch.no_grad():
         cell.enter.weight.copy_(torch.eye(H))
-        block.depth.copy_(torch.eye(H, 2 * H))  # the time side's new h, and nothing of x
+        block.depth.copy_(torch.eye(H, 2 * H))  # the new h of time, and nothing of x
         plain.w.weight_hh.copy_(block.time[:, :H])
         plain.w.weight_ih.copy_(block.time[:, H:])
         plain.w.bias_ih.copy_(block.time_bias)
@@ -38,8 +38,8 @@ def test_a_depth_that_only_hands_over_leaves_the_lstm() -> None:
     assert_close(outputs(cell), outputs(plain), FINE, "outputs")
 
 
-def by_hand(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
-    """One sequence, block by block, gate by gate."""
+def reference(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
+    """Compute the outputs of one sequence, block by block and gate by gate."""
 
     def gates(incoming: Tensor, m: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         u, f, c, o = (weight @ incoming + bias).split(H)
@@ -68,14 +68,16 @@ def by_hand(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
 @pytest.mark.parametrize("along", Along)
 @pytest.mark.parametrize("squash", Squash)
 @pytest.mark.parametrize(("tied", "priority"), [(False, False), (True, False), (False, True)])
-def test_it_is_its_equation(along: Along, squash: Squash, *, tied: bool, priority: bool) -> None:
+def test_it_computes_its_equation(
+    along: Along, squash: Squash, *, tied: bool, priority: bool
+) -> None:
     cell = make("grid_lstm", depth=3, along=along, squash=squash, tied=tied, priority=priority)
     x, start = inputs(cell)
-    expected = torch.stack([by_hand(cell, *pair) for pair in zip(x, start, strict=True)])
+    expected = torch.stack([reference(cell, *pair) for pair in zip(x, start, strict=True)])
     assert_close(cell.scan(x, start), expected, FINE, "outputs")
 
 
-def test_tied_blocks_are_the_first_block_over_and_over() -> None:
+def test_tied_blocks_repeat_the_first_block() -> None:
     tied, free = make("grid_lstm", depth=3, tied=True), make("grid_lstm", depth=3)
     assert len(tied.blocks) == 1
     assert not outputs(tied).allclose(outputs(free))
@@ -84,6 +86,6 @@ def test_tied_blocks_are_the_first_block_over_and_over() -> None:
     assert_close(outputs(free), outputs(tied), FINE, "outputs")
 
 
-def test_the_token_enters_at_the_bottom_of_the_depth_side() -> None:
-    for along, enters in (("lstm", 2 * H), ("tanh", H)):
-        assert make("grid_lstm", along=along).enter.weight.shape == (enters, H)
+def test_the_token_enters_the_depth_dimension_as_h_and_m() -> None:
+    for along, rows in (("lstm", 2 * H), ("tanh", H)):
+        assert make("grid_lstm", along=along).enter.weight.shape == (rows, H)

@@ -1,11 +1,11 @@
-"""Layers that find their segments' boundaries (S2)."""
+"""The hierarchical multiscale LSTM (S2)."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
-from tests.cells.run import inputs, make
+from tests.cells.support import inputs, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -15,26 +15,26 @@ H = 3
 def states(
     cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """H and c of every layer (B, T, D, H) and z (B, T, D-1)."""
-    state, seen = cell.initial_state(start), []
+    """Return h and c of every layer, (B, T, D, H), and z, (B, T, D-1)."""
+    state, trace = cell.initial_state(start), []
     for t in range(x.shape[1]):
         _, state = cell.step(x[:, t], state)
-        seen.append(state)
+        trace.append(state)
     depth = cell.config.depth
-    stack = [torch.stack(part, dim=1) for part in zip(*seen, strict=True)]
+    stack = [torch.stack(part, dim=1) for part in zip(*trace, strict=True)]
     return torch.stack(stack[:depth], 2), torch.stack(stack[depth:-1], 2), stack[-1]
 
 
-def forced(boundary: float, depth: int = 3) -> HierarchicalMultiscaleLSTM:
-    """Every boundary detector's bias far on one side."""
+def with_boundary_bias(bias: float, depth: int = 3) -> HierarchicalMultiscaleLSTM:
+    """Return a cell whose boundary detectors have this bias."""
     cell = make("hm_lstm", depth=depth, length=5)
     with torch.no_grad():
         for w in cell.layers[:-1]:
-            w.bias[-1] = boundary
+            w.bias[-1] = bias
     return cell
 
 
-def test_one_layer_is_the_lstm() -> None:
+def test_one_layer_is_an_lstm() -> None:
     cell, plain = make("hm_lstm", depth=1), make("lstm")
     (w,) = cell.layers
     with torch.no_grad():
@@ -50,7 +50,7 @@ def test_one_layer_is_the_lstm() -> None:
 
 
 @pytest.mark.parametrize("slope", [1.0, 4.0])
-def test_it_is_its_equation_case_by_case(slope: float) -> None:
+def test_it_computes_its_equation_in_every_case(slope: float) -> None:
     cell = make("hm_lstm", depth=3, length=12, slope=slope)
     with torch.no_grad():
         for w in cell.layers[:-1]:
@@ -92,8 +92,8 @@ def test_the_output_is_the_gated_sum_of_all_layers() -> None:
     assert_close(cell.scan(x, start), torch.relu(total), FINE, "y")
 
 
-def test_without_boundaries_the_upper_layers_keep_their_start() -> None:
-    cell = forced(-100.0)
+def test_without_boundaries_upper_layers_keep_their_initial_state() -> None:
+    cell = with_boundary_bias(-100.0)
     x, start = inputs(cell)
     h, c, z = states(cell, x, start)
     first_h, first_c = start.unflatten(1, (2, 3, H)).unbind(1)
@@ -103,20 +103,20 @@ def test_without_boundaries_the_upper_layers_keep_their_start() -> None:
     assert not h[:, 0, 0].allclose(first_h[:, 0])
 
 
-def test_with_boundaries_everywhere_no_cell_remembers() -> None:
-    cell = forced(100.0)
+def test_with_boundaries_everywhere_no_lower_cell_remembers() -> None:
+    cell = with_boundary_bias(100.0)
     x, start = inputs(cell)
     state = cell.step(x[:, 0], cell.initial_state(start))[1]
     assert (state[-1] == 1).all()
     changed = (*state[:3], *(c + 1 for c in state[3:6]), state[-1])
-    found, expected = (cell.step(x[:, 1], s)[1] for s in (changed, state))
+    result, expected = (cell.step(x[:, 1], s)[1] for s in (changed, state))
     for j in range(2):
-        assert_close(found[j], expected[j], 0, "h")
-        assert_close(found[3 + j], expected[3 + j], 0, "c")
-    assert not found[5].allclose(expected[5])  # the top layer has no boundary
+        assert_close(result[j], expected[j], 0, "h")
+        assert_close(result[3 + j], expected[3 + j], 0, "c")
+    assert not result[5].allclose(expected[5])  # the top layer has no boundary
 
 
-def test_boundaries_are_bits_whose_gradient_is_the_hard_sigmoids() -> None:
+def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid() -> None:
     s = torch.tensor([-3.0, -0.6, -0.1, 0.1, 0.6, 3.0], dtype=torch.float64, requires_grad=True)
     for slope in (1.0, 5.0):
         z = make("hm_lstm", slope=slope)._boundary(s)

@@ -1,19 +1,19 @@
-"""RNN, LSTM and GRU are torch's own, in outputs and in gradients."""
+"""RNN, LSTM and GRU equal torch's layers in outputs and gradients."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell
-from tests.cells.run import inputs, make
+from tests.cells.support import inputs, make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
-def library(cell: Cell) -> nn.RNNBase:
-    """Torch's layer with the cell's weights."""
+def torch_layer(cell: Cell) -> nn.RNNBase:
+    """Return torch's layer with the weights of the cell."""
     theirs = LIBRARY[cell.name](cell.width, cell.width, batch_first=True).double()
     with torch.no_grad():
         for name, weight in cell.w.named_parameters():
@@ -21,27 +21,28 @@ def library(cell: Cell) -> nn.RNNBase:
     return theirs
 
 
-def unrolled(theirs: nn.RNNBase, x: Tensor, start: Tensor) -> Tensor:
+def run_layer(theirs: nn.RNNBase, x: Tensor, start: Tensor) -> Tensor:
+    """Return the outputs of torch's layer; `start` concatenates its initial states."""
     parts = tuple(part[None].contiguous() for part in start.split(x.shape[-1], dim=-1))
     return theirs(x, parts if len(parts) > 1 else parts[0])[0]
 
 
 @pytest.mark.parametrize("name", LIBRARY)
-def test_outputs_and_gradients_are_the_librarys(name: str) -> None:
+def test_outputs_and_gradients_equal_those_of_torch(name: str) -> None:
     cell = make(name, width=5, length=6)
-    theirs = library(cell)
+    theirs = torch_layer(cell)
     (x, start), weight = inputs(cell, count=3), torch.randn(3, 6, 5, dtype=torch.float64)
-    mine, start_too = (x.clone().requires_grad_(), start.clone().requires_grad_())
-    other, other_start = (x.clone().requires_grad_(), start.clone().requires_grad_())
-    ours, expected = cell.scan(mine, start_too), unrolled(theirs, other, other_start)
+    our_x, our_start = x.clone().requires_grad_(), start.clone().requires_grad_()
+    their_x, their_start = x.clone().requires_grad_(), start.clone().requires_grad_()
+    ours, expected = cell.scan(our_x, our_start), run_layer(theirs, their_x, their_start)
     assert_close(ours, expected, FINE, "outputs")
     (ours * weight).sum().backward()
     (expected * weight).sum().backward()
-    assert_close(mine.grad, other.grad, FINE, "gradient at the inputs")
-    assert_close(start_too.grad, other_start.grad, FINE, "gradient at the start")
-    found = dict(cell.w.named_parameters())
-    assert len(found) == len(list(theirs.parameters()))
-    for name_, parameter in found.items():
+    assert_close(our_x.grad, their_x.grad, FINE, "gradient of the inputs")
+    assert_close(our_start.grad, their_start.grad, FINE, "gradient of the initial state")
+    parameters = dict(cell.w.named_parameters())
+    assert len(parameters) == len(list(theirs.parameters()))
+    for name_, parameter in parameters.items():
         assert_close(
             parameter.grad, getattr(theirs, f"{name_}_l0").grad, FINE, f"gradient of {name_}"
         )

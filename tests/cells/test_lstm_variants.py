@@ -1,4 +1,4 @@
-"""Peepholes, and the forget gate: coupled, absent, or biased (S3, S4)."""
+"""LSTMs with peepholes, and with a coupled, missing or biased forget gate (S3, S4)."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.errors import UserError
-from tests.cells.run import inputs, make, outputs
+from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -14,21 +14,22 @@ GATES = ("i", "f", "g", "o")
 
 
 def rows(weight: Tensor) -> dict[str, Tensor]:
+    """Return the rows of each gate."""
     return dict(zip(GATES, weight.chunk(4), strict=True))
 
 
 def run(cell: Cell, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """All h and all c."""
-    state, seen = cell.initial_state(start), []
+    """Return all h and all c."""
+    state, trace = cell.initial_state(start), []
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
-        seen.append(state)
-    h, c = (torch.stack(part, 1) for part in zip(*seen, strict=True))
+        trace.append(state)
+    h, c = (torch.stack(part, 1) for part in zip(*trace, strict=True))
     return h, c
 
 
 @pytest.mark.parametrize("peephole", ["full", "diagonal"])
-def test_without_peepholes_it_is_the_lstm(peephole: str) -> None:
+def test_with_zero_peephole_weights_it_is_the_lstm(peephole: str) -> None:
     cell = make("lstm_peephole", peephole=peephole)
     for name, weight in make("lstm").w.named_parameters():
         assert_close(cell.w.get_parameter(name), weight, 0, f"{name} as drawn")
@@ -39,7 +40,7 @@ def test_without_peepholes_it_is_the_lstm(peephole: str) -> None:
 
 
 @pytest.mark.parametrize("peephole", ["full", "diagonal"])
-def test_peepholes_are_their_equation(peephole: str) -> None:
+def test_peepholes_compute_their_equation(peephole: str) -> None:
     cell = make("lstm_peephole", peephole=peephole)
     w, (x, start) = cell.w, inputs(cell)
     h, c = start.chunk(2, dim=-1)
@@ -61,17 +62,17 @@ def test_peepholes_are_their_equation(peephole: str) -> None:
         assert_close(run(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
 
 
-def test_full_peepholes_see_the_other_channels_of_the_cell() -> None:
-    for peephole, sees in (("full", True), ("diagonal", False)):
+def test_only_full_peepholes_read_other_channels() -> None:
+    for peephole, reads in (("full", True), ("diagonal", False)):
         cell = make("lstm_peephole", peephole=peephole, length=1)
         x, start = inputs(cell)
         changed = start.clone()
         changed[:, cell.width] += 1
-        apart = run(cell, x, changed)[1] - run(cell, x, start)[1]
-        assert bool(apart[..., 1:].abs().max() > 1e-3) is sees
+        difference = run(cell, x, changed)[1] - run(cell, x, start)[1]
+        assert bool(difference[..., 1:].abs().max() > 1e-3) is reads
 
 
-def test_coupled_is_the_lstm_with_tied_gates() -> None:
+def test_forget_coupled_is_the_lstm_with_tied_gates() -> None:
     cell, full = make("lstm", forget="coupled"), make("lstm")
     assert not outputs(cell).allclose(outputs(full))
     with torch.no_grad():
@@ -80,7 +81,7 @@ def test_coupled_is_the_lstm_with_tied_gates() -> None:
     assert_close(outputs(cell), outputs(full), FINE, "outputs")
 
 
-def test_a_coupled_cell_is_bounded_by_its_start_and_one() -> None:
+def test_a_coupled_cell_state_is_bounded_by_its_initial_value_or_one() -> None:
     cell = make("lstm", forget="coupled", length=30)
     x, start = inputs(cell, count=20)
     with torch.no_grad():
@@ -91,7 +92,7 @@ def test_a_coupled_cell_is_bounded_by_its_start_and_one() -> None:
     assert (run(cell, x, start)[1].abs() <= c0.abs().clamp_min(1)[:, None]).all()
 
 
-def test_no_forget_is_the_lstm_whose_gate_is_open() -> None:
+def test_forget_none_is_the_lstm_with_an_open_gate() -> None:
     cell, full = make("lstm", forget="none"), make("lstm")
     with torch.no_grad():
         for name, weight in full.w.named_parameters():
@@ -100,14 +101,14 @@ def test_no_forget_is_the_lstm_whose_gate_is_open() -> None:
 
 
 @pytest.mark.parametrize("forget", ["none", "coupled"])
-def test_a_cell_without_the_gate_starts_from_the_others_weights(forget: str) -> None:
+def test_without_a_forget_gate_the_other_weights_start_as_in_the_lstm(forget: str) -> None:
     cell, full = make("lstm", forget=forget), make("lstm")
     for name, weight in cell.w.named_parameters():
         theirs = rows(full.w.get_parameter(name))
         assert_close(weight, torch.cat([theirs["i"], theirs["g"], theirs["o"]]), 0, name)
 
 
-def test_a_forget_bias_is_both_biases_together_and_nothing_else() -> None:
+def test_forget_bias_sets_the_sum_of_both_biases_and_nothing_else() -> None:
     cell, full = make("lstm", forget_bias=2.5), make("lstm")
     bias = rows(cell.w.bias_ih + cell.w.bias_hh)
     assert (bias["f"] == 2.5).all()
@@ -117,13 +118,13 @@ def test_a_forget_bias_is_both_biases_together_and_nothing_else() -> None:
                 assert_close(rows(weight)[gate], rows(full.w.get_parameter(name))[gate], 0, name)
 
 
-def test_a_forget_bias_without_a_forget_gate_is_refused() -> None:
+def test_a_forget_bias_without_a_forget_gate_is_an_error() -> None:
     with pytest.raises(UserError, match=r"forget_bias=1\.0 needs a forget gate, but forget=none"):
         CELLS.parse({"name": "lstm", "forget": "none", "forget_bias": 1.0})
 
 
-def test_without_forgetting_the_cells_own_path_has_slope_one() -> None:
-    """∂c_T/∂c_0 with h held fixed: exactly 1; with a constant gate, f^T."""
+def test_the_gradient_of_c_is_one_per_step_without_forgetting() -> None:
+    """∂c_T/∂c_0 without recurrent weights is 1; with a constant forget gate f it is f^T."""
     for fields, slope in (({"forget": "none"}, 1.0), ({"forget_bias": 0.0}, 0.5**4)):
         cell = make("lstm", **fields)
         x, start = inputs(cell)

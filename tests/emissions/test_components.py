@@ -1,4 +1,4 @@
-"""K distributions over words, without anything that chooses among them."""
+"""K distributions over tokens, without a gate."""
 
 import copy
 from unittest.mock import patch
@@ -12,7 +12,7 @@ from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.emissions.mixture import MixtureEmission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE, FINE
 
 K, V, E = 4, 7, 3
@@ -24,42 +24,44 @@ KINDS: dict[str, nn.Module] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_gathered_from_rows_that_sum_to_one(kind: str) -> None:
-    words, table = KINDS[kind], torch.randn(V, E)
+def test_token_log_probs_are_entries_of_a_normalised_table(kind: str) -> None:
+    components_, table = KINDS[kind], torch.randn(V, E)
     targets = torch.randint(V, (2, 5))
-    rows = words.word_table(table).detach()
-    same(rows.exp().sum(1), torch.ones(K), CLOSE, "P(v | z)")
-    same(words.word_scores(targets, table).detach(), rows.T[targets], CLOSE, "scores")
+    rows = components_.log_prob_table(table).detach()
+    assert_close(rows.exp().sum(1), torch.ones(K), CLOSE, "P(v | z)")
+    log_probs = components_.token_log_probs(targets, table).detach()
+    assert_close(log_probs, rows.T[targets], CLOSE, "log P(target | z)")
 
 
 @pytest.mark.parametrize("kind", ["plain", "scaled"])
-def test_scores_by_word_and_by_target_are_the_same(
+def test_scoring_the_vocabulary_equals_scoring_the_targets(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, targets = copy.deepcopy(KINDS[kind]).double(), torch.randint(V, (2, 5))
+    components_ = copy.deepcopy(KINDS[kind]).double()
+    targets = torch.randint(V, (2, 5))
     table = torch.randn(V, E, dtype=torch.float64, requires_grad=True)
-    found = {}
-    for plain in (components.PLAIN, 0):
-        monkeypatch.setattr(components, "PLAIN", plain)
-        with patch.object(components, "log_normalisers", wraps=log_normalisers) as asked:
-            scores = words.word_scores(targets, table)
-        assert asked.called == (plain == 0)
-        slopes = torch.autograd.grad(scores.square().sum(), (table, *words.parameters()))
-        found[plain] = (scores.detach(), *slopes)
-    for one, other in zip(*found.values(), strict=True):
-        same(one, other, FINE, kind)
+    results = {}
+    for limit in (components.NAIVE_LIMIT, 0):
+        monkeypatch.setattr(components, "NAIVE_LIMIT", limit)
+        with patch.object(components, "log_normalisers", wraps=log_normalisers) as normalise:
+            scores = components_.token_log_probs(targets, table)
+        assert normalise.called == (limit == 0)
+        gradients = torch.autograd.grad(scores.square().sum(), (table, *components_.parameters()))
+        results[limit] = (scores.detach(), *gradients)
+    for by_vocabulary, by_target in zip(*results.values(), strict=True):
+        assert_close(by_vocabulary, by_target, FINE, kind)
 
 
-def test_a_scale_multiplies_its_own_component() -> None:
-    words, table = Components(K, E, Norm.NONE, scaled=True), torch.randn(V, E)
-    assert words.log_scale is not None
-    expected = torch.log_softmax(words.log_scale.exp() * words.means @ table.T, dim=1)
-    same(words.word_table(table).detach(), expected.detach(), CLOSE, "exp(g) k")
+def test_each_scale_multiplies_its_component() -> None:
+    scaled, table = Components(K, E, Norm.NONE, scaled=True), torch.randn(V, E)
+    assert scaled.log_scale is not None
+    expected = torch.log_softmax(scaled.log_scale.exp() * scaled.means @ table.T, dim=1)
+    assert_close(scaled.log_prob_table(table).detach(), expected.detach(), CLOSE, "exp(g) k")
 
 
-def test_the_mixture_emission_is_a_gate_over_its_components() -> None:
+def test_the_mixture_emission_is_a_gated_sum_of_components() -> None:
     head = MixtureEmission(MixtureEmission.Config(components=K), E, Norm.RMS)
     y, table = torch.randn(2, 5, E), torch.randn(V, E)
-    expected = torch.softmax(head.gate(y), dim=-1) @ head.word_table(table).exp()
-    same(head.dense(y, table).exp().detach(), expected.detach(), CLOSE, "P(v | y)")
+    expected = torch.softmax(head.gate(y), dim=-1) @ head.log_prob_table(table).exp()
+    assert_close(head.dense(y, table).exp().detach(), expected.detach(), CLOSE, "P(v | y)")
     assert list(head.state_dict()) == ["means", "log_scale", "gate.weight", "gate.bias"]

@@ -4,62 +4,64 @@ from torch import Tensor
 
 from lmzoo.emissions.mixture import MixtureEmission
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.emissions.heads import VOCAB, contexts, make
-from tests.laws.ask import same
+from tests.emissions.support import VOCAB, contexts, make
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 
-def joint(head: MixtureEmission, y: Tensor, table: Tensor) -> Tensor:
-    """Log P(z, v | y) by the definition, through the whole (B, T, K, V)."""
-    scale = 1 if head.log_scale is None else head.log_scale.exp()
-    words = torch.log_softmax(scale * normalise_vectors(head.means, head.norm) @ table.T, dim=-1)
-    gate = torch.log_softmax(y @ head.gate.weight.T + head.gate.bias, dim=-1)
-    return gate[..., None] + words
+def joint(emission: MixtureEmission, y: Tensor, table: Tensor) -> Tensor:
+    """Return log P(z, v | y) by the definition, (B, T, K, V)."""
+    scale = 1 if emission.log_scale is None else emission.log_scale.exp()
+    tokens = torch.log_softmax(
+        scale * normalise_vectors(emission.means, emission.norm) @ table.T, dim=-1
+    )
+    gate = torch.log_softmax(y @ emission.gate.weight.T + emission.gate.bias, dim=-1)
+    return gate[..., None] + tokens
 
 
 @pytest.fixture(params=[(norm, scaled) for norm in Norm for scaled in (True, False)])
-def head(request: pytest.FixtureRequest) -> MixtureEmission:
+def emission(request: pytest.FixtureRequest) -> MixtureEmission:
     norm, scaled = request.param
     return make("mixture", norm, components=3, scaled=scaled)
 
 
-def test_it_is_its_definition_in_scores_and_gradients(head: MixtureEmission) -> None:
+def test_it_computes_its_definition_in_scores_and_gradients(emission: MixtureEmission) -> None:
     y, targets, table = contexts()
-    inputs = [y.requires_grad_(), table.requires_grad_(), *head.parameters()]
-    ours = head.log_prob(y, targets, table)
-    dense = joint(head, y, table).logsumexp(-2)
+    inputs = [y.requires_grad_(), table.requires_grad_(), *emission.parameters()]
+    ours = emission.log_prob(y, targets, table)
+    dense = joint(emission, y, table).logsumexp(-2)
     theirs = dense.gather(-1, targets[..., None])[..., 0]
-    same(ours, theirs, FINE, "scores")
-    same(head.dense(y, table), dense, FINE, "dense")
+    assert_close(ours, theirs, FINE, "scores")
+    assert_close(emission.dense(y, table), dense, FINE, "dense")
     pairs = zip(
         torch.autograd.grad((ours * ours.detach()).sum(), inputs),
         torch.autograd.grad((theirs * theirs.detach()).sum(), inputs),
         strict=True,
     )
-    for found, expected in pairs:
-        same(found, expected, FINE, "gradient")
+    for gradient, expected in pairs:
+        assert_close(gradient, expected, FINE, "gradient")
 
 
-def test_the_posterior_is_bayes(head: MixtureEmission) -> None:
+def test_the_posterior_follows_bayes_rule(emission: MixtureEmission) -> None:
     y, targets, table = contexts()
-    both = joint(head, y, table)
-    bayes = (both - both.logsumexp(-2, keepdim=True)).exp()  # B T K V
+    log_joint = joint(emission, y, table)
+    bayes = (log_joint - log_joint.logsumexp(-2, keepdim=True)).exp()  # B T K V
     index = targets[..., None, None].expand(-1, -1, 3, 1)
-    posterior = head.posterior(y, targets, table)
-    same(posterior, bayes.gather(-1, index)[..., 0], FINE, "posterior")
-    same(posterior.sum(-1), torch.ones_like(targets).double(), FINE, "sum over components")
+    posterior = emission.posterior(y, targets, table)
+    assert_close(posterior, bayes.gather(-1, index)[..., 0], FINE, "posterior")
+    assert_close(posterior.sum(-1), torch.ones_like(targets).double(), FINE, "sum over components")
 
 
 def test_one_component_ignores_the_context() -> None:
     y, _, table = contexts()
-    one = make("mixture", components=1).dense(y, table)
-    same(one, one[:1, :1].expand_as(one), FINE, "dense")
+    single = make("mixture", components=1).dense(y, table)
+    assert_close(single, single[:1, :1].expand_as(single), FINE, "dense")
     two = make("mixture", components=2).dense(y, table)
     assert not two.allclose(two[:1, :1].expand_as(two))
 
 
 @pytest.mark.parametrize("components", [1, 2, 3])
-def test_the_matrix_of_probabilities_has_rank_k(components: int) -> None:
+def test_the_probability_matrix_has_rank_k(components: int) -> None:
     y, _, table = contexts(batch=20)
     probabilities = make("mixture", components=components).dense(y, table).exp()
     values = torch.linalg.svdvals(probabilities.flatten(0, 1))
@@ -68,18 +70,18 @@ def test_the_matrix_of_probabilities_has_rank_k(components: int) -> None:
     assert values[components:].max() < 1e-12
 
 
-def test_each_component_is_a_distribution(head: MixtureEmission) -> None:
+def test_each_component_is_a_distribution(emission: MixtureEmission) -> None:
     _, _, table = contexts()
-    total = head.word_table(table).exp().sum(-1)
-    same(total, torch.ones_like(total), FINE, "sum over words")
+    total = emission.log_prob_table(table).exp().sum(-1)
+    assert_close(total, torch.ones_like(total), FINE, "sum over tokens")
 
 
-def test_a_scale_belongs_to_each_component_unless_it_is_dropped() -> None:
+def test_scaled_gives_each_component_a_scale() -> None:
     assert make("mixture", components=3).log_scale.shape == (3, 1)
     assert make("mixture", components=3, scaled=False).log_scale is None
 
 
-def test_the_dense_form_is_finite_where_a_component_has_all_but_vanished():
+def test_dense_is_finite_if_a_gate_probability_underflows():
     emission = MixtureEmission(MixtureEmission.Config(components=2, scaled=False), 4, Norm.NONE)
     with torch.no_grad():
         emission.gate.weight.zero_()

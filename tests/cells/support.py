@@ -1,4 +1,4 @@
-"""Running a cell on random inputs in float64, with weights shared by name."""
+"""Cells in float64 on random inputs, and sets of switches."""
 
 import itertools
 from typing import Any
@@ -12,7 +12,7 @@ WIDTH, LENGTH, COUNT = 3, 4, 2
 
 
 def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **fields: Any) -> Cell:
-    """The cell with the weights that this seed gives, in float64."""
+    """Build a cell in float64, with weights drawn from this seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         cell = CELLS.build(CELLS.parse({"name": name, **fields}), width, length)
@@ -20,7 +20,7 @@ def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **f
 
 
 def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Random inputs (B, T, E) and start (B, S); the start lies in [0, 1]."""
+    """Return random inputs (B, T, E) and initial states (B, S) in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     x = torch.randn(count, cell.length, cell.width, **options)
@@ -28,23 +28,23 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
 
 
 def outputs(cell: Cell, seed: int = 1) -> Tensor:
-    """What the cell makes of those inputs, (B, T, H)."""
+    """Return the outputs of the cell for these inputs, (B, T, H)."""
     with torch.no_grad():
         return cell.scan(*inputs(cell, seed=seed))
 
 
 def subsets(numbers: int) -> list[tuple[int, ...]]:
-    """All sets of switches 0..numbers-1, in the order of `bits`."""
+    """Return all subsets of the switches 0..numbers-1, in the order of `bits`."""
     choices = itertools.product((False, True), repeat=numbers)
     return [tuple(i for i, on in enumerate(choice) if on) for choice in choices]
 
 
 def bits(numbers: int) -> Tensor:
-    """The same sets as rows of a (2^n, n) table of truth values."""
+    """Return the same subsets as rows of a boolean table (2^n, n)."""
     return torch.tensor(list(itertools.product((False, True), repeat=numbers)))
 
 
 def groups(values: Tensor, tolerance: float = 1e-9) -> list[int]:
-    """For each row, the first row that equals it up to the tolerance."""
+    """Return for each row the index of the first row that equals it, up to the tolerance."""
     flat = values.flatten(1)
     return (torch.cdist(flat, flat, p=torch.inf) < tolerance).int().argmax(1).tolist()
