@@ -2,7 +2,7 @@
 
     python benchmarks/trials.py --trials 2000 --out runs/bench/trials.json
 
-Ours is the sweep itself: agenda, Ray, and for each run a folder with a checkpoint an epoch,
+Ours is the sweep itself: planner, Ray, and for each run a folder with a checkpoint an epoch,
 records, curves and test losses; with `--fuse off`, and once more with `auto`. The rival
 is `tune.run` with its default loggers (JSON, CSV, TensorBoard) over a trainable that trains
 the same model on the same sentences, keeps its actors as ours does, tests and saves
@@ -112,7 +112,7 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     from lmzoo.sweep import Point, Study
     from lmzoo.sweep.cluster import Resources, cluster
     from lmzoo.sweep.console import Console
-    from lmzoo.sweep.packing import Packer, read_fuse
+    from lmzoo.sweep.packing import Packer, parse_fuse
     from lmzoo.sweep.planner import Planner
     from lmzoo.sweep.ray_backend import train
     from lmzoo.sweep.resolve import corpus_config, resolve
@@ -121,8 +121,8 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     class Watched(Console):
         """A console that also looks at the clock."""
 
-        def end(self, job: Any) -> None:
-            super().end(job)
+        def add_end(self, run: Any) -> None:
+            super().add_end(run)
             clock.tick()
 
     study = Study(
@@ -137,10 +137,10 @@ def ours(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     corpus = opened(fields)
     points = resolve(study, corpus, fields)
     with closing(StudyStore(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
-        agenda = Planner(study, points[:1], corpus, store)
+        planner = Planner(study, points[:1], corpus, store)
         said, sys.stdout = sys.stdout, nowhere
-        with Watched(agenda, as_json=True) as console, cluster():
-            packer = Packer(agenda, corpus, most=read_fuse(fuse))
+        with Watched(planner, as_json=True) as console, cluster():
+            packer = Packer(planner, corpus, max_members=parse_fuse(fuse))
             complete = train(packer, Resources(1.0, 0.0, 2), console)
         sys.stdout = said
     assert complete

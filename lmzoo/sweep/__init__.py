@@ -1,8 +1,8 @@
-"""The machinery under the studies; only this folder knows Ray and Optuna."""
+"""The sweep engine: plans and trains the runs of a study; the only folder that uses Ray."""
 
-from lmzoo.command_line import importing
+from lmzoo.command_line import gc_disabled
 
-with importing():
+with gc_disabled():
     from lmzoo.sweep.main import main as main
     from lmzoo.sweep.study import Point as Point
     from lmzoo.sweep.study import Study as Study

@@ -1,8 +1,9 @@
-"""The floor of seriousness: what counting alone makes of data whose entropy nobody knows.
+"""Count-model baselines for corpora whose entropy is not known.
 
-A study of language models on such a corpus gets two more points by itself, which cost
-about a second: a neural row that loses to the second has learned less than a table of
-counts. Where the entropy is known, it is the floor.
+A study of language models on such a corpus gets two more points: a unigram model and a Kneser-Ney
+5-gram model. They train in about a second. A neural model that does not beat the 5-gram has learned
+less than a table of counts. A corpus with a known entropy needs no baseline: the entropy is the
+lower bound.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,6 @@ BASELINES = (
 
 
 def baselines(points: Sequence[Point], corpus: Corpus) -> tuple[Point, ...]:
-    """The points to stand beside these; none where no exact density is ranked."""
-    ranked = any(zoo.row(point.row).score == Score.EXACT for point in points)
-    return BASELINES if ranked and corpus.floor is None else ()
+    """Return the baselines of a study; none if none of its points is an exact density."""
+    exact = any(zoo.row(point.row).score == Score.EXACT for point in points)
+    return BASELINES if exact and corpus.floor is None else ()

@@ -1,9 +1,9 @@
-"""The running cluster or one of our own; and whether it can ever hold a trial.
+"""Starts or joins a Ray cluster, and checks that it can run the workers.
 
-A trial that fits no live node may still fit one that the autoscaler can start: then the
-sweep goes on, and Ray starts it. Where a node's resources are not known before it is
-there (machines reached by SSH), the sweep waits a while for it. Otherwise it ends at once
-with what was asked and what there is.
+A worker that fits on no live node may fit on a node that the autoscaler can start. Then the sweep
+continues, and Ray starts the node. If the resources of a node are not known before it joins
+(machines reached by SSH), the sweep waits for it for `JOIN_SECONDS`. Otherwise the sweep ends
+at once, and the error states the requested and the available resources.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.sweep.address import DESCRIPTION, TOO_LATE, environment
+from lmzoo.sweep.address import CLUSTER_CONFIG, RAY_ALREADY_IMPORTED, ray_environment
 
-os.environ.update(environment(os.environ))
+os.environ.update(ray_environment(os.environ))
 
 import ray
 import yaml
@@ -29,19 +29,19 @@ import yaml
 from lmzoo.errors import UserError
 from lmzoo.sweep.runtime_env import runtime_env
 
-_NAMED = os.environ.get("RAY_ADDRESS", "")
-ADDRESS = "" if _NAMED == "local" else _NAMED
-"""The cluster to join; '' is one of our own."""
-STARTS = 5
-"""How often starting Ray is tried."""
+_RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
+ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
+"""Address of the cluster to join; "" starts Ray on this machine."""
+START_ATTEMPTS = 5
+"""How often starting Ray is attempted."""
 LOG = logging.getLogger("lmzoo.sweep")
-JOIN = 180.0
-"""Seconds that a machine of the cluster may take to join it."""
+JOIN_SECONDS = 180.0
+"""How long a machine may take to join the cluster."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What each trial gets, and how many run at a time (0: as many as fit)."""
+    """The CPUs and GPUs of each worker, and the maximum number of workers (0: as many as fit)."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -50,103 +50,111 @@ class Resources:
     def __post_init__(self) -> None:
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise UserError(
-                f"--gpus-per-trial {self.gpus:g}: a share of one GPU, as 0.25, or whole GPUs"
+                f"--gpus-per-trial {self.gpus:g} is neither a share of one GPU, such as 0.25, nor "
+                "a whole number of GPUs"
             )
 
     def __str__(self) -> str:
         return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
-    def fit(self, node: Mapping[str, float]) -> int:
-        """How many trials a node that offers so much can hold at a time."""
-        fits = int(node.get("CPU", 0) / self.cpus)
-        return min(fits, int(node.get("GPU", 0) / self.gpus)) if self.gpus else fits
+    def workers_on(self, node: Mapping[str, float]) -> int:
+        """Return how many workers fit on a node with these resources."""
+        workers = int(node.get("CPU", 0) / self.cpus)
+        return min(workers, int(node.get("GPU", 0) / self.gpus)) if self.gpus else workers
 
 
 @contextlib.contextmanager
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Join the cluster that was found, or start Ray on loopback; leave it at the end.
+    """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
 
-    To start it takes seconds, which are spent waiting; what is to be done `meanwhile` is done.
+    Args:
+        meanwhile: Called while Ray starts, which takes seconds.
+
+    Raises:
+        UserError: Ray cannot be started, or the cluster does not respond.
     """
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    before = _terminate_gracefully()
-    with ThreadPoolExecutor(1) as beside:  # what its thread has started ends when the thread does
-        there = beside.submit(_join if ADDRESS else _start, quiet)
+    previous_handler = _handle_sigterm_as_sigint()
+    # The executor stays open: Ray's processes end when the thread that started them ends.
+    with ThreadPoolExecutor(1) as executor:
+        connected = executor.submit(_join if ADDRESS else _start, quiet)
         try:
             meanwhile()
-            there.result()
-            _terminate_gracefully()  # Ray has put a handler of its own in place
-            with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes that died
+            connected.result()
+            _handle_sigterm_as_sigint()  # Ray has installed a handler of its own
+            with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
                 yield
         finally:
-            there.exception()
-            signal.signal(signal.SIGTERM, before)
+            connected.exception()
+            signal.signal(signal.SIGTERM, previous_handler)
             ray.shutdown()
 
 
-def _terminate_gracefully() -> Any:
-    """Let SIGTERM stop this process as Ctrl-C does; what it did before."""
+def _handle_sigterm_as_sigint() -> Any:
+    """Make SIGTERM interrupt this process as Ctrl-C does; return the previous handler."""
     return signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
-    """Start Ray; on a busy machine its parts give each other up, and are started again.
+    """Start Ray; on a busy machine its processes may time out, so it is attempted several times.
 
     Raises:
-        UserError: this process imported Ray too soon to know the token.
+        UserError: This process imported Ray before the token was set.
     """
-    if TOO_LATE:  # each part would refuse this process, again and again
+    if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
         raise UserError(
-            "ray was imported before lmzoo.sweep could make the token that it starts behind; "
-            "take `import ray` out of the study, or put it inside a function"
+            "ray was imported before lmzoo.sweep, which sets Ray's access token; "
+            "remove `import ray` from the study, or put it inside a function"
         )
-    for more in reversed(range(STARTS)):
+    for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(address="local", include_dashboard=False, **quiet)
-        except Exception as error:  # Ray's own kind is none in particular
-            if not more:
+        except Exception as error:  # Ray raises plain exceptions
+            if not attempts_left:
                 raise
             LOG.warning("Ray did not start (%s); trying again", str(error).partition(".")[0])
         else:
             return
 
 
-def refuse_impossible(resources: Resources) -> None:
-    """Return as soon as a trial can be placed, now or on a node that is still to start.
+def check_resources(resources: Resources) -> None:
+    """Return once a worker fits on a live node, or on a node that the autoscaler can start.
 
     Raises:
-        UserError: no node of the cluster can ever hold a trial.
+        UserError: No node of the cluster can run a worker.
     """
-    deadline = time.monotonic() + JOIN
+    deadline = time.monotonic() + JOIN_SECONDS
     while True:
         live = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        startable = _startable(len(live))
-        if any(resources.fit(node) for node in live + [s for s in startable if s]):
+        startable = _startable_nodes(len(live))
+        known = live + [node for node in startable if node]
+        if any(resources.workers_on(node) for node in known):
             return
         if all(startable) or time.monotonic() >= deadline:
             break
         time.sleep(1)
-    known = live + [s for s in startable if s]
-    most = Resources(*(max((n.get(k, 0) for n in known), default=0) for k in ("CPU", "GPU")))
+    largest = Resources(*(max((n.get(k, 0) for n in known), default=0) for k in ("CPU", "GPU")))
     raise UserError(
-        f"a trial asks for {resources}, but no node of the cluster has or will have that (at most "
-        f"{most.cpus:g} CPU, {most.gpus:g} GPU); lower --cpus-per-trial or --gpus-per-trial"
+        f"a worker needs {resources}, but no node of the cluster has or will have that (at most "
+        f"{largest.cpus:g} CPU, {largest.gpus:g} GPU); lower --cpus-per-trial or --gpus-per-trial"
     )
 
 
-def live_workers(resources: Resources) -> int:
-    """How many trials run at a time, at most, on the nodes that are there."""
-    found = sum(resources.fit(node["Resources"]) for node in ray.nodes() if node["Alive"])
-    return min(found, resources.concurrent or found)
+def count_live_workers(resources: Resources) -> int:
+    """Return the maximum number of concurrent workers on the live nodes."""
+    workers = sum(resources.workers_on(node["Resources"]) for node in ray.nodes() if node["Alive"])
+    return min(workers, resources.concurrent or workers)
 
 
-def max_workers(resources: Resources) -> int:
-    """How many trials run at a time, at most, when all nodes are there that may be."""
-    live = [resources.fit(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    more = [resources.fit(node) if node else max(live) for node in _startable(len(live))]
-    return resources.concurrent or max(1, sum(live), sum(more))
+def count_max_workers(resources: Resources) -> int:
+    """Return the maximum number of concurrent workers once all startable nodes are live."""
+    live = [resources.workers_on(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    startable = [
+        resources.workers_on(node) if node else max(live) for node in _startable_nodes(len(live))
+    ]
+    return resources.concurrent or max(1, sum(live), sum(startable))
 
 
 def _join(quiet: Mapping[str, Any]) -> None:
@@ -154,27 +162,31 @@ def _join(quiet: Mapping[str, Any]) -> None:
     try:
         if colon and port.isdecimal() and "/" not in host:  # Ray itself would try for a minute
             socket.create_connection((host, int(port)), timeout=5).close()
-        # a submitted job has brought its source already
+        # A submitted job has its source already.
         source = {} if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else runtime_env()
         ray.init(address="auto", runtime_env=source, **quiet)
     except (OSError, RuntimeError) as error:
         raise UserError(
-            f"no Ray cluster answers at {ADDRESS} ({' '.join(str(error).split())[:200]}); start it "
-            "with `ray up`, or set RAY_ADDRESS=local to use this machine alone"
+            f"no Ray cluster responds at {ADDRESS} ({' '.join(str(error).split())[:200]}); start "
+            "it with `ray up`, or set RAY_ADDRESS=local to use this machine only"
         ) from None
 
 
-def _startable(live: int) -> list[dict[str, float]]:
-    """What each node offers that the autoscaler may start; {} is not known beforehand."""
-    path = Path(DESCRIPTION).expanduser()
+def _startable_nodes(live: int) -> list[dict[str, float]]:
+    """Return the resources of each node that the autoscaler may start; {} if they are unknown.
+
+    Args:
+        live: Number of live nodes. Nodes of a cloud provider are listed even if they are live.
+    """
+    path = Path(CLUSTER_CONFIG).expanduser()
     if not ADDRESS or not path.exists():
         return []
-    described = yaml.safe_load(path.read_text())
-    if described["provider"]["type"] == "local":
-        return [{}] * (1 + len(described["provider"].get("worker_ips", [])) - live)
-    most = described.get("max_workers", 0)
+    config = yaml.safe_load(path.read_text())
+    if config["provider"]["type"] == "local":
+        return [{}] * (1 + len(config["provider"].get("worker_ips", [])) - live)
+    max_workers = config.get("max_workers", 0)
     return [
-        dict(kind.get("resources") or {})
-        for kind in described["available_node_types"].values()
-        for _ in range(min(kind.get("max_workers", most), most))
+        dict(node_type.get("resources") or {})
+        for node_type in config["available_node_types"].values()
+        for _ in range(min(node_type.get("max_workers", max_workers), max_workers))
     ]

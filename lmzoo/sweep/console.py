@@ -1,7 +1,7 @@
-"""What a person sees of a running sweep: calm, on stderr; one JSON line a run on stdout.
+"""The console of a running sweep: progress on stderr, one JSON line per finished run on stdout.
 
-On a terminal a live panel shows what runs, what is done, the best of each point so far
-and the time left. Elsewhere one line is written per finished run.
+On a terminal, a live panel shows the running points, the best loss of each point and the time left.
+Elsewhere, one line is printed per finished run.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console as Rich
+from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -19,25 +19,25 @@ from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.point_planner import PointPlanner
 
-ROWS = 14
-"""Points shown in the live panel; the rest are counted in one line."""
+MAX_POINTS = 14
+"""Points shown in the live panel; the others are only counted."""
 
 
 class Console:
-    """The sweep's one voice while it runs."""
+    """Prints the progress of a sweep."""
 
-    def __init__(self, agenda: Planner, *, as_json: bool) -> None:
-        self.agenda, self.as_json = agenda, as_json
-        self.rich, self._out = Rich(stderr=True), sys.stdout
-        self.began = time.monotonic()
-        self.finished = 0
-        self.epochs = 0
+    def __init__(self, planner: Planner, *, as_json: bool) -> None:
+        self.planner, self.as_json = planner, as_json
+        self.stderr, self._stdout = RichConsole(stderr=True), sys.stdout
+        self.start_time = time.monotonic()
+        self.run_count = 0
+        self.epoch_count = 0
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":
-        if self.rich.is_terminal:
+        if self.stderr.is_terminal:
             self._live = Live(
-                get_renderable=self.panel, console=self.rich, refresh_per_second=2, transient=True
+                get_renderable=self.panel, console=self.stderr, refresh_per_second=2, transient=True
             )
             self._live.start()
         return self
@@ -46,95 +46,92 @@ class Console:
         if self._live is not None:
             self._live.stop()
 
-    def epoch(self) -> None:
-        """A running job has done one more epoch."""
-        self.epochs += 1
+    def add_epoch(self) -> None:
+        """Count an epoch after which its run continues."""
+        self.epoch_count += 1
 
-    def end(self, job: PlannedRun) -> None:
-        """A job has ended: one line of it."""
-        self.finished += 1
-        self.epochs += 1
+    def add_end(self, run: PlannedRun) -> None:
+        """Count the last epoch of a run, and print one line about the run."""
+        self.run_count += 1
+        self.epoch_count += 1
         if self.as_json:
-            self._out.write(json.dumps(_line(job)) + "\n")
-            self._out.flush()
+            self._stdout.write(json.dumps(_run_json(run)) + "\n")
+            self._stdout.flush()
         elif self._live is None:
-            loss = f"{job.value:.4f}" if job.value is not None else "—"
-            self.rich.print(
-                f"{job.status:9} {job.stage:7} loss {loss}  epoch {max(job.curve, default=0)}"
-                f"/{job.budget}  {job.run}  {job.label}",
+            loss = f"{run.best_loss:.4f}" if run.best_loss is not None else "—"
+            self.stderr.print(
+                f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
+                f"  {run.id}  {run.label}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
 
     def panel(self) -> RenderableType:
-        """Points with their progress, and one line of time."""
+        """Return the live panel: the points, with running ones first, and a progress bar."""
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("point", "tuned", "confirmed", "best", "now"):
             table.add_column(name, justify="left" if name in ("point", "now") else "right")
-        points = sorted(self.agenda.points, key=lambda p: not p.running)[:ROWS]
+        points = sorted(self.planner.points, key=lambda p: not p.running)[:MAX_POINTS]
         for point in points:
-            table.add_row(*self._row(point))
-        hidden = len(self.agenda.points) - len(points)
+            table.add_row(*self._cells(point))
+        hidden = len(self.planner.points) - len(points)
         if hidden:
             table.add_row(f"[dim]and {hidden} more points[/]")
-        return Group(f"[bold]{self.agenda.study.question}[/]", table, self._bar())
+        return Group(f"[bold]{self.planner.study.question}[/]", table, self._progress())
 
-    def time_left(self) -> float | None:
-        """Seconds left at the pace so far; None before there is a pace."""
-        if not self.epochs:
+    def seconds_left(self) -> float | None:
+        """Return the estimated time left; None before the first epoch."""
+        if not self.epoch_count:
             return None
-        pace = (time.monotonic() - self.began) / self.epochs
-        return pace * self._owed_epochs()
+        seconds_per_epoch = (time.monotonic() - self.start_time) / self.epoch_count
+        return seconds_per_epoch * self._pending_epochs()
 
-    def _row(self, point: PointPlanner) -> tuple[str, ...]:
-        tuned = sum(bool(job.status) for job in point.tuned)
-        confirmed = sum(bool(job.status) for job in point.confirmed)
-        values = [job.value for job in point.tuned + point.confirmed if job.value is not None]
-        now = ", ".join(
-            f"{job.stage} {max(job.curve, default=0)}/{job.budget}"
-            for job in point.running.values()
-        )
+    def _cells(self, point: PointPlanner) -> tuple[str, ...]:
+        tuned = sum(bool(run.status) for run in point.tune_runs)
+        confirmed = sum(bool(run.status) for run in point.confirm_runs)
+        runs = point.tune_runs + point.confirm_runs
+        losses = [run.best_loss for run in runs if run.best_loss is not None]
+        now = ", ".join(f"{r.stage} {r.last_epoch}/{r.budget}" for r in point.running.values())
         return (
             point.point.label,
             f"{tuned}/{point.samples}",
             f"{confirmed}/{point.study.seeds}",
-            f"{min(values):.4f}" if values else "",
+            f"{min(losses):.4f}" if losses else "",
             f"[green]{now}[/]",
         )
 
-    def _bar(self) -> RenderableType:
-        owed = self._owed_epochs()
+    def _progress(self) -> RenderableType:
         bar = Progress(
             BarColumn(bar_width=30),
             TextColumn("{task.percentage:3.0f} % of the epochs"),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[note]}"),
         )
-        left = self.time_left()
-        note = f"{self.finished} runs done, about {duration(left)} left" if left is not None else ""
-        bar.add_task("", total=self.epochs + owed, completed=self.epochs, left=note)
+        total, left = self.epoch_count + self._pending_epochs(), self.seconds_left()
+        note = "" if left is None else f"{self.run_count} runs done, about {duration(left)} left"
+        bar.add_task("", total=total, completed=self.epoch_count, note=note)
         return bar
 
-    def _owed_epochs(self) -> int:
-        return sum(epochs for _, _, epochs in self.agenda.owed())
+    def _pending_epochs(self) -> int:
+        return sum(epochs for _, _, epochs in self.planner.pending())
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.4 h`."""
+    """Format a time as `45 s`, `12 min` or `3.4 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _line(job: PlannedRun) -> dict[str, Any]:
+def _run_json(run: PlannedRun) -> dict[str, Any]:
     return {
-        "run": job.run,
-        "point": job.label,
-        "stage": job.stage,
-        "seed": job.config["seed"],
-        "setting": job.config["setting"],
-        "status": job.status,
-        "epochs": max(job.curve, default=0),
-        "valid_token": job.value,
+        "run": run.id,
+        "point": run.label,
+        "stage": run.stage,
+        "seed": run.config["seed"],
+        "setting": run.config["setting"],
+        "status": run.status,
+        "epochs": run.last_epoch,
+        "valid_token": run.best_loss,
     }

@@ -1,4 +1,4 @@
-"""Hands the agenda's jobs to Tune, packed, and takes in what its trials tell of them."""
+"""Gives packs of runs to Ray Tune, and passes the reports of its trials to the planner."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_
 
 from ray.tune.search import Searcher
 
-from lmzoo.sweep import reassign as handover
+from lmzoo.sweep import reassign
 from lmzoo.sweep.console import Console
 from lmzoo.sweep.packing import Packer
 
@@ -22,83 +22,102 @@ if TYPE_CHECKING:
     from lmzoo.sweep.worker_run import Report
 
 MAX_FAILURES = 3
-"""How often a trial that died is started again before its run counts as failed."""
-WORTH = 10.0
-"""Seconds that a pack must still have to go to be shared: about what an actor's start takes."""
-WORTH_AT_ONCE = 1.0
-"""The same where an actor stands idle: its next runs begin within a tenth of a second."""
+"""How often a pack is restarted after a death before its run counts as failed."""
+MIN_SECONDS_LEFT = 10.0
+"""A pack is split only if it still needs this many seconds: about the start time of an actor."""
+MIN_SECONDS_LEFT_IDLE = 1.0
+"""The same if an actor is idle, which starts a pack within about 0.1 s."""
 
 
 @dataclass
 class Pack:
-    """What a trial was given, or is to be given."""
+    """The runs of one trial, and what the trial has reported."""
 
     config: dict[str, Any]
-    going: set[str] = field(init=False)
-    """Its runs that have not ended."""
+    """The trial's config: `folders` of the runs, `budget` in epochs, and `packed`."""
+    unfinished: set[str] = field(init=False)
+    """Identities of the runs that have not ended."""
     deaths: int = 0
-    heard: bool = False
-    """Whether its trial has told of an epoch."""
-    told: float = 0.0
-    """When it last did, or was given out."""
-    given: "Pack | None" = None
-    """The half that was last taken from it."""
+    has_reported: bool = False
+    """Whether the current trial has reported an epoch."""
+    last_report: float = 0.0
+    """Time of the last report, or of the start of the trial, in seconds."""
+    reassigned: "Pack | None" = None
+    """The half that was last split off."""
 
     def __post_init__(self) -> None:
-        self.going = {handover.run_of(folder) for folder in self.config["folders"]}
+        self.unfinished = {reassign.run_id_of(folder) for folder in self.config["folders"]}
 
-    def left(self, reports: "Sequence[Report]") -> float:
-        """Seconds that it still has to go, if an epoch takes as long as the one just told of."""
-        epoch, self.told = time.monotonic() - self.told, time.monotonic()
-        ahead = [self.config["budget"] - e for run, e, *_ in reports if run in self.going]
-        return epoch * max(ahead, default=0)
+    def seconds_left(self, reports: "Sequence[Report]") -> float:
+        """Return the expected time to the end, from the duration of the reported epoch."""
+        seconds, self.last_report = time.monotonic() - self.last_report, time.monotonic()
+        budget = self.config["budget"]
+        epochs_left = [budget - epoch for run, epoch, *_ in reports if run in self.unfinished]
+        return seconds * max(epochs_left, default=0)
 
-    def halve(self) -> "Pack":
-        """Keep one half of what goes on; the other. Deaths count anew: neither is what died."""
-        folders = [f for f in self.config["folders"] if handover.run_of(f) in self.going]
+    def split(self) -> "Pack":
+        """Remove half of the unfinished runs; return them as a new pack.
+
+        The deaths of both halves are counted from zero, as neither is the pack that died.
+        """
+        folders = [
+            folder
+            for folder in self.config["folders"]
+            if reassign.run_id_of(folder) in self.unfinished
+        ]
         half = len(folders) // 2
-        self.given = Pack({**self.config, "folders": folders[:half]})
+        self.reassigned = Pack({**self.config, "folders": folders[:half]})
         self.config = {**self.config, "folders": folders[half:]}
-        self.going -= self.given.going
+        self.unfinished -= self.reassigned.unfinished
         self.deaths = 0
-        return self.given
+        return self.reassigned
 
 
 class Dispatcher(Searcher):
-    """Hands the agenda's jobs to Tune, packed.
+    """Gives packs to Ray Tune as suggestions for new trials.
 
-    Tune would make of an error in here the failure of a trial, or a traceback. So it is kept,
-    and `_Errors` ends the sweep with it.
+    Ray Tune turns an exception in a searcher into a failed trial or a traceback. The dispatcher
+    stores the first exception in `error` instead, and the backend stops the sweep with it.
+
+    Args:
+        packer: The source of packs.
+        console: Receives the progress of runs.
+        max_workers: Maximum number of concurrent trials.
+        live_workers: Returns how many trials the live nodes can run; the default is `max_workers`.
     """
 
     def __init__(
-        self, packer: Packer, console: Console, places: int, live: Callable[[], int] | None = None
+        self,
+        packer: Packer,
+        console: Console,
+        max_workers: int,
+        live_workers: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(metric="loss", mode="min")
-        self.packer, self.agenda, self.console = packer, packer.agenda, console
-        self.places = places
-        self.live = live or (lambda: places)
-        """How many of the places are there now."""
-        self.runs: dict[str, Pack] = {}
+        self.packer, self.planner, self.console = packer, packer.planner, console
+        self.max_workers = max_workers
+        self.live_workers = live_workers or (lambda: max_workers)
+        self.packs: dict[str, Pack] = {}
+        """Trial id -> its pack, in the order of suggestion."""
         self.error: Exception | None = None
         self._waiting: list[Pack] = []
-        """Packs without a trial: theirs has died, or they are halves given away."""
-        self._epochs: dict[str, int] = {}
-        """What was told of each run."""
-        self._spare = False
-        """Whether an actor stands idle: of those that have ended their runs, Tune keeps one."""
-        self._taken = 0
-        """Places that were live when one of them proved to be somebody else's."""
+        """Packs without a trial: their trial has died, or they were split off."""
+        self._reported_epochs: dict[str, int] = {}
+        """Run identity -> last reported epoch."""
+        self._has_idle_actor = False
+        """Whether an actor is idle: Ray Tune keeps one whose trial has ended."""
+        self._live_when_full = 0
+        """Live workers when one of them turned out to be in use by another Ray application."""
 
     def suggest(self, trial_id: str) -> Any:
-        with self._kept():
+        with self._store_error():
             return self._suggest(trial_id)
         return Searcher.FINISHED
 
-    def take(self, trial_id: str, reports: "Sequence[Report]") -> bool:
-        """Take in what a trial tells of its runs; whether any of them goes on."""
-        with self._kept():
-            return self._take(trial_id, reports)
+    def report(self, trial_id: str, reports: "Sequence[Report]") -> bool:
+        """Record a trial's reports; return True if any of its runs continues."""
+        with self._store_error():
+            return self._report(trial_id, reports)
         return False
 
     def on_trial_complete(
@@ -108,88 +127,90 @@ class Dispatcher(Searcher):
         error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
     ) -> None:
         if result and not error:
-            self.take(trial_id, result["runs"])
-        with self._kept():
+            self.report(trial_id, result["runs"])
+        with self._store_error():
             self._complete(trial_id, error=error)
 
     def _suggest(self, trial_id: str) -> Any:
         if self.error:
             return Searcher.FINISHED
-        pack = self._waiting.pop(0) if self._waiting else self._packed()
+        pack = self._waiting.pop(0) if self._waiting else self._start_pack()
         if not pack:
-            return Searcher.FINISHED if self.agenda.done else None
-        pack.heard, pack.told = False, time.monotonic()
-        self.runs[trial_id], self._spare = pack, False
+            return Searcher.FINISHED if self.planner.done else None
+        pack.has_reported, pack.last_report = False, time.monotonic()
+        self.packs[trial_id], self._has_idle_actor = pack, False
         return pack.config
 
-    def _packed(self) -> Pack | None:
-        """What is ready; None while all that is left waits for what runs."""
-        jobs = self.packer.next(idle=max(1, self.places - len(self.runs)))
-        if not jobs:
+    def _start_pack(self) -> Pack | None:
+        """Return a pack of ready runs; None if no run is ready."""
+        runs = self.packer.start_pack(max(1, self.max_workers - len(self.packs)))
+        if not runs:
             return None
-        folders = [self.agenda.store.run(job.run).store.address for job in jobs]
-        fused = self.packer.fused(jobs[0])
-        return Pack({"folders": folders, "budget": jobs[0].budget, "fused": fused})
+        folders = [self.planner.store.run(run.id).store.address for run in runs]
+        packed = self.packer.is_packed(runs[0])
+        return Pack({"folders": folders, "budget": runs[0].budget, "packed": packed})
 
-    def _take(self, trial_id: str, reports: "Sequence[Report]") -> bool:
-        if trial_id not in self.runs or self.error:
+    def _report(self, trial_id: str, reports: "Sequence[Report]") -> bool:
+        if trial_id not in self.packs or self.error:
             return False
-        pack = self.runs[trial_id]
-        pack.heard, going = True, pack.going
+        pack = self.packs[trial_id]
+        pack.has_reported, unfinished = True, pack.unfinished
         for run, epoch, loss, ended in reports:
-            if run in going and (ended or not self.agenda.report(run, epoch, loss)):
-                going.remove(run)
-                self.console.end(self.agenda.end(run))
-            elif run in going and epoch > self._epochs.get(run, 0):
-                self._epochs[run] = epoch  # who takes a run over tells its last one again
-                self.console.epoch()
-        worth = WORTH_AT_ONCE if self._spare else WORTH
-        if pack.left(reports) >= worth and len(going) > 1 and not self.agenda.ready():
-            self._share(trial_id)
-        return bool(going)
+            if run in unfinished and (ended or not self.planner.report(run, epoch, loss)):
+                unfinished.remove(run)
+                self.console.add_end(self.planner.end(run))
+            elif run in unfinished and epoch > self._reported_epochs.get(run, 0):
+                # A restarted trial reports the last epoch a second time.
+                self._reported_epochs[run] = epoch
+                self.console.add_epoch()
+        min_seconds = MIN_SECONDS_LEFT_IDLE if self._has_idle_actor else MIN_SECONDS_LEFT
+        long_enough = pack.seconds_left(reports) >= min_seconds
+        if long_enough and len(unfinished) > 1 and not self.planner.ready():
+            self._split(trial_id)
+        return bool(unfinished)
 
-    def _share(self, giver: str) -> None:
-        """Give half of a pack to a place that stands idle, as all that is left is running.
+    def _split(self, trial_id: str) -> None:
+        """Give half of a pack to an idle worker; called when all unfinished runs are running.
 
-        Whether a place that counts as live is free, Ray does not say: others may work on its
-        cluster. So it is one half at a time, and none any more once one was not begun
-        before its giver ended, until another machine is there.
+        Ray does not report whether a live worker is free: another application may use it. So only
+        one half waits at a time. If a half has not started when its trial of origin ends, no pack
+        is split again until the cluster has more live workers.
         """
-        live = min(self.places, self.live())
-        unbegun = self._waiting or not all(pack.heard for pack in self.runs.values())
-        if not unbegun and max(len(self.runs), self._taken) < live:
-            self._waiting.append(self.runs[giver].halve())
-            handover.reassign(giver, self._waiting[-1].going)
+        live = min(self.max_workers, self.live_workers())
+        starting = self._waiting or not all(pack.has_reported for pack in self.packs.values())
+        if not starting and max(len(self.packs), self._live_when_full) < live:
+            self._waiting.append(self.packs[trial_id].split())
+            reassign.remove_runs(trial_id, self._waiting[-1].unfinished)
 
     def _complete(self, trial_id: str, *, error: bool) -> None:
-        pack = self.runs.pop(trial_id, None)
+        pack = self.packs.pop(trial_id, None)
         if pack is None or self.error:
             return
-        if pack.given:
-            handover.forget(trial_id)
-            if not pack.given.heard:
-                self._taken = min(self.places, self.live())
-        self._spare = self._spare or not error
+        if pack.reassigned:
+            reassign.clear(trial_id)
+            if not pack.reassigned.has_reported:
+                self._live_when_full = min(self.max_workers, self.live_workers())
+        self._has_idle_actor = self._has_idle_actor or not error
         pack.deaths += error
-        if error and pack.going and pack.deaths <= MAX_FAILURES:
+        if error and pack.unfinished and pack.deaths <= MAX_FAILURES:
             self._waiting.append(pack)
             return
-        for run in sorted(pack.going):
-            if len(pack.going) > 1:
-                self.packer.again(run)
+        for run in sorted(pack.unfinished):
+            if len(pack.unfinished) > 1:
+                self.packer.requeue_alone(run)
             else:
                 failed = f"died {MAX_FAILURES + 1} times" if error else ""
-                self.console.end(self.agenda.end(run, failed=failed))
+                self.console.add_end(self.planner.end(run, failed=failed))
 
     @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
+    def _store_error(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # the first is the cause of what comes after it
+        except Exception as error:  # the first error is the cause of later ones
             self.error = self.error or error
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the store has it all."""
+        """Do nothing: the study store holds all state."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the store has it all."""
+        """Do nothing: the study store holds all state."""

@@ -1,15 +1,14 @@
-"""A trial's pulse: a process that stands still is not dead, and Ray would wait for it.
+"""Heartbeats: detects workers whose process is stopped but has not ended.
 
-Ray notices at once that a process has ended. One that is stopped (SIGSTOP, a frozen
-virtual machine) it takes for a busy one for minutes, and Tune's driver then waits for its
-answers in places that have no time-out. So a thread of each trial puts a new number into
-Ray's key-value store every `BEAT` seconds, however long an epoch takes, and a thread of
-the sweep looks as often. A trial whose number was the same for `MISSED` looks is killed
-by SIGKILL, which a stopped process obeys as well: it writes nothing any more, its locks
-go, and Tune starts the trial again as it does after any death.
+Ray notices at once when a process ends. A stopped process (SIGSTOP, a frozen virtual machine) looks
+busy to it for minutes, and Ray Tune's driver then waits for the process in calls without a timeout.
+So a thread of each worker writes a new number to Ray's key-value store every `INTERVAL` seconds,
+however long an epoch takes. A thread of the sweep checks the numbers at the same interval, and
+kills a worker whose number has not changed for `MAX_MISSED` checks. SIGKILL ends a stopped process
+too: its locks are released, and the dispatcher restarts its pack as after any death.
 
-Looks are counted and not seconds: a sweep that was itself stopped, or cut off from Ray,
-saw nothing and blames nobody.
+The sweep counts checks, not seconds. A sweep that was itself stopped, or disconnected from Ray, has
+made no checks in that time and kills no worker for it.
 """
 
 import itertools
@@ -24,92 +23,94 @@ import ray
 from ray.experimental import internal_kv
 from ray.tune import Callback
 
-BEAT = 10.0
-"""Seconds between two beats, and between two looks."""
-MISSED = 6
-"""Looks without a beat after which a trial is given up."""
-NAMESPACE = "lmzoo-pulse"
+INTERVAL = 10.0
+"""Seconds between two heartbeats, and between two checks."""
+MAX_MISSED = 6
+"""Consecutive checks without a heartbeat after which a worker is killed."""
+NAMESPACE = "lmzoo-heartbeat"
 LOG = logging.getLogger("lmzoo.sweep")
 
 
 def start_heartbeat() -> None:
-    """Show that this actor's process runs, from now on until it ends; elsewhere do nothing."""
+    """Send heartbeats from this actor until its process ends; do nothing outside of Ray."""
     if ray.is_initialized():
-        actor = ray.get_runtime_context().get_actor_id()
-        threading.Thread(target=_go_on, args=(actor,), daemon=True).start()
+        actor_id = ray.get_runtime_context().get_actor_id()
+        threading.Thread(target=_send_heartbeats, args=(actor_id,), daemon=True).start()
 
 
-def _go_on(actor: str) -> None:
+def _send_heartbeats(actor_id: str) -> None:
     for count in itertools.count():
         try:
-            internal_kv._internal_kv_put(actor, str(count), namespace=NAMESPACE)
-        except Exception as error:  # Ray is away, and with it whoever would miss the beat
-            LOG.debug("no beat: %s", error)
-        time.sleep(BEAT)
+            internal_kv._internal_kv_put(actor_id, str(count), namespace=NAMESPACE)
+        except Exception as error:  # Ray is not reachable, so no sweep checks the heartbeat
+            LOG.debug("no heartbeat sent: %s", error)
+        time.sleep(INTERVAL)
 
 
 class HeartbeatMonitor(Callback):
-    """Looks after the trials' pulses for as long as it is entered."""
+    """Checks the heartbeats of all workers in a thread that runs while the context is entered."""
 
     def __init__(self) -> None:
         self._actors: dict[str, weakref.ref[Any]] = {}
-        """Weak, as Ray ends an actor that nobody has a handle of."""
-        self._seen: dict[str, tuple[bytes | None, int]] = {}
-        """Last number, and how often it was the same since."""
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._look_until_over, daemon=True)
+        """Actor id -> handle; weak, because Ray ends an actor when its last handle is deleted."""
+        self._last: dict[str, tuple[bytes | None, int]] = {}
+        """Actor id -> its last number, and the number of checks since it changed."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._check_until_stopped, daemon=True)
 
-    def __enter__(self) -> "Pulses":
-        self._watch.start()
+    def __enter__(self) -> "HeartbeatMonitor":
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watch.join(BEAT)  # Ray may be gone, and the thread wait for it
+        self._stopped.set()
+        self._thread.join(INTERVAL)  # with a timeout: the thread may wait for a Ray that has gone
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial has an actor from now on: a new one, or one that another has left."""
+        """Monitor the trial's actor, which may be new or reused."""
         actor = trial.temporary_state.ray_actor
         self._actors[actor._actor_id.hex()] = weakref.ref(actor)
 
-    def look(self) -> None:
-        """Take in every pulse, and kill whoever has had none for too long."""
+    def check(self) -> None:
+        """Read all heartbeats, and kill the workers that have missed too many."""
         try:
-            beats = dict(self._beats())
-        except Exception as error:  # Ray does not answer: nobody's fault
-            LOG.debug("no look: %s", error)
+            heartbeats = dict(self._read_heartbeats())
+        except Exception as error:  # Ray does not respond, which says nothing about the workers
+            LOG.debug("heartbeats not checked: %s", error)
             return
-        for name, (actor, now) in beats.items():
-            last, missed = self._seen.get(name, (None, 0))
-            self._seen[name] = now, missed + 1 if now == last else 0
-            if self._seen[name][1] >= MISSED:
-                self._give_up(name, actor)
+        for actor_id, (actor, number) in heartbeats.items():
+            last_number, missed = self._last.get(actor_id, (None, 0))
+            missed = missed + 1 if number == last_number else 0
+            self._last[actor_id] = number, missed
+            if missed >= MAX_MISSED:
+                self._kill(actor_id, actor)
 
-    def _beats(self) -> Iterator[tuple[str, tuple[Any, bytes | None]]]:
-        """Every actor that still has work, with its number."""
-        for name, reference in list(self._actors.items()):
+    def _read_heartbeats(self) -> Iterator[tuple[str, tuple[Any, bytes | None]]]:
+        """Yield (actor id, (handle, number)) of every actor that Ray Tune still uses."""
+        for actor_id, reference in list(self._actors.items()):
             actor = reference()
             if actor is None:
-                self._forget(name)
+                self._remove(actor_id)
             else:
-                number = internal_kv._internal_kv_get(name, namespace=NAMESPACE)
-                yield name, (actor, number)
+                number = internal_kv._internal_kv_get(actor_id, namespace=NAMESPACE)
+                yield actor_id, (actor, number)
 
-    def _give_up(self, name: str, actor: Any) -> None:
+    def _kill(self, actor_id: str, actor: Any) -> None:
+        seconds = MAX_MISSED * INTERVAL
         LOG.warning(
-            "a trial has shown no life for %.0f s; it is killed and started again", MISSED * BEAT
+            "a worker has sent no heartbeat for %.0f s; it is killed and restarted", seconds
         )
         try:
             ray.kill(actor)
-            self._forget(name)
-        except Exception as error:  # Ray has gone meanwhile; the next look tries again
-            LOG.debug("not killed: %s", error)
+            self._remove(actor_id)
+        except Exception as error:  # Ray is not reachable; the next check tries again
+            LOG.debug("worker not killed: %s", error)
 
-    def _forget(self, name: str) -> None:
-        self._actors.pop(name)
-        self._seen.pop(name, None)
-        internal_kv._internal_kv_del(name, namespace=NAMESPACE)
+    def _remove(self, actor_id: str) -> None:
+        self._actors.pop(actor_id)
+        self._last.pop(actor_id, None)
+        internal_kv._internal_kv_del(actor_id, namespace=NAMESPACE)
 
-    def _look_until_over(self) -> None:
-        while not self._over.wait(BEAT):
-            self.look()
+    def _check_until_stopped(self) -> None:
+        while not self._stopped.wait(INTERVAL):
+            self.check()

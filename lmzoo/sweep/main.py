@@ -1,82 +1,78 @@
-"""The command line that every study has: `python sweeps/NAME.py [options]`."""
+"""The command line of a study: `python sweeps/NAME.py [options]`."""
 
 import contextlib
 import dataclasses
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console as Rich
+from rich.console import Console as RichConsole
 
-from lmzoo.command_line import importing, read_settings, run_app
+from lmzoo.command_line import gc_disabled, parse_settings, run_app
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.search_space import parse_range
-from lmzoo.sweep.console import Console, duration
-from lmzoo.sweep.estimate import seconds_per_epoch
-from lmzoo.sweep.packing import Packer, read_fuse
+from lmzoo.sweep.console import Console
+from lmzoo.sweep.dry_run import print_dry_run
+from lmzoo.sweep.packing import Packer, parse_fuse
 from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import corpus_config, named, resolve
+from lmzoo.sweep.resolve import corpus_config, resolve, select_labels
 from lmzoo.sweep.study import Study
 from lmzoo.sweep.study_store import ReadOnlyStudyStore, StudyStore
+
+if TYPE_CHECKING:  # importing it imports Ray, which takes seconds
+    from lmzoo.sweep.cluster import Resources
 
 Texts = list[str] | None
 
 
 def main(study: Study) -> None:
-    """Run the study's command line and exit: 0 done, 2 bad input, 130 interrupted."""
+    """Run the study's command line and exit: 0 done, 2 invalid input, 130 interrupted."""
 
     def command(
         corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = study.corpus,
-        data_dir: Annotated[Path | None, typer.Option(help="Where the corpus's files lie; else they are downloaded.")] = None,
+        data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
         epochs: Annotated[int, typer.Option(min=1, help="Epochs of every run that is not stopped early.")] = study.epochs,
         samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = study.samples,
-        seeds: Annotated[int, typer.Option(min=1, help="Fresh seeds that confirm each point's best setting.")] = study.seeds,
-        seed: Annotated[int, typer.Option(min=0, help="Seed of the study itself.")] = study.seed,
+        seeds: Annotated[int, typer.Option(min=1, help="New seeds on which each point's best setting is trained.")] = study.seeds,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the study; all training seeds derive from it.")] = study.seed,
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
-        parameters: Annotated[int, typer.Option(min=0, help="Each point's width is the largest within so many; 0 leaves it.")] = study.parameters,
-        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points, and the floors.")] = "",
+        parameters: Annotated[int, typer.Option(min=0, help="Parameter budget that sets each point's width; 0 keeps the widths.")] = study.parameters,
+        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
         fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
-        search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log] or FIELD=a,b,c; FIELD=off")] = None,
-        storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the run stores, or s3://bucket/prefix.")] = Path("runs"),
-        max_concurrent: Annotated[int, typer.Option(min=0, help="Trials at a time; 0: as many as fit.")] = 0,
-        cpus_per_trial: Annotated[float, typer.Option(min=0.01)] = 1.0,
-        gpus_per_trial: Annotated[float, typer.Option(min=0.0)] = 0.0,
-        fuse: Annotated[str, typer.Option(help="Runs trained as one program at most: auto, off or a number.")] = "auto",
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, what is owed, an estimate.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="One JSON line per finished run on stdout.")] = False,
-        submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run this there, not here; start it if needed.")] = None,
-        attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Come back to the last one submitted there.")] = None,
+        search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off")] = None,
+        storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
+        max_concurrent: Annotated[int, typer.Option(min=0, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+        cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
+        gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25.")] = 0.0,
+        fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
+        submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
+        attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
     ) -> None:  # fmt: skip
         if submit or attach:
-            from lmzoo.sweep.submit import elsewhere
+            from lmzoo.sweep.submit import run_on_cluster
 
-            raise SystemExit(elsewhere(study.name, sys.argv, submit=submit, attach=attach))
-        searched = _searched(study, search_space or [])
+            raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
+        search = _searched_fields(study, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
-            parameters=parameters, fields={**study.fields, **read_settings(fields or [])},
-            search=searched, off=tuple(sorted(study.search.keys() - searched.keys())),
+            parameters=parameters, fields={**study.fields, **parse_settings(fields or [])},
+            search=search, off=tuple(sorted(study.search.keys() - search.keys())),
         )  # fmt: skip
         from lmzoo.sweep.cluster import Resources
 
         resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
         _sweep(
-            changed,
-            data_dir,
-            storage,
-            resources,
-            read_fuse(fuse),
-            points,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
+            changed, data_dir, storage, resources, parse_fuse(fuse), points,
+            dry_run=dry_run, as_json=as_json,
+        )  # fmt: skip
 
     command.__doc__ = study.question
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -88,107 +84,78 @@ def _sweep(
     study: Study,
     data_dir: Path | None,
     storage: Path,
-    resources: Any,
-    fuse: int | None,
-    wanted: str,
+    resources: "Resources",
+    max_members: int | None,
+    labels: str,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, data_dir)
-    needed = named(study, corpus, wanted)
+    needed = select_labels(study, corpus, labels)
     points = resolve(study, corpus, fields, needed)
-    opened = ReadOnlyStudyStore if dry_run else StudyStore
-    with closing(opened(storage / f"{study.name}-{corpus.name}")) as store:
-        agenda = Planner(study, points, corpus, store, needed)
+    store_class = ReadOnlyStudyStore if dry_run else StudyStore
+    with closing(store_class(storage / f"{study.name}-{corpus.name}")) as store:
+        planner = Planner(study, points, corpus, store, needed)
         if dry_run:
-            _describe(agenda, corpus, resources, as_json=as_json)
+            print_dry_run(planner, corpus, resources, as_json=as_json)
             return
-        raise SystemExit(_work(agenda, corpus, resources, fuse, as_json=as_json))
+        raise SystemExit(_train(planner, corpus, resources, max_members, as_json=as_json))
 
 
-def _work(
-    agenda: Planner, corpus: Corpus, resources: Any, fuse: int | None, *, as_json: bool
+def _train(
+    planner: Planner,
+    corpus: Corpus,
+    resources: "Resources",
+    max_members: int | None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Train what is owed and print the ranking; the exit code, 130 if that was interrupted."""
-    say = Rich(stderr=True)
+    """Train the pending runs and print the ranking; return the exit code."""
+    stderr = RichConsole(stderr=True)
     with contextlib.ExitStack() as ray:
-        if agenda.done:
-            say.print(f"nothing left to do in {agenda.store.store}")
+        if planner.done:
+            stderr.print(f"nothing left to do in {planner.store.store}")
         else:
             from lmzoo.sweep.cluster import cluster
 
-            console = Console(agenda, as_json=as_json)  # while stdout is still its own
-            packer = Packer(agenda, corpus, most=fuse)
+            console = Console(planner, as_json=as_json)  # before `cluster` redirects stdout
+            packer = Packer(planner, corpus, max_members=max_members)
             ray.enter_context(cluster(meanwhile=lambda: _prepare(packer)))
             from lmzoo.sweep.ray_backend import train
 
             with console:
                 complete = train(packer, resources, console)
             if not complete:
-                say.print("stopped; the same command goes on from here")
+                stderr.print("interrupted; run the same command again to continue")
                 return 130
-        # Ray takes more than a second to end, and the ranking is made meanwhile.
-        ranking = None if as_json else _ranking(agenda.store.store.address)
+        # Ray takes more than a second to shut down; the ranking is computed at the same time.
+        ranking = None if as_json else _start_ranking(planner.store.store.address)
     return ranking.wait() if ranking else 0
 
 
 def _prepare(packer: Packer) -> None:
-    """Import what takes long, and let the runs that come first be looked at."""
-    with importing():
+    """Import Ray Tune and prepare the first runs."""
+    with gc_disabled():
         import lmzoo.sweep.ray_backend  # noqa: F401
     packer.prepare()
 
 
-def _ranking(path: str) -> subprocess.Popen[bytes]:
-    """What prints the ranking, as `python lmzoo/cli/rank.py PATH` does."""
-    return subprocess.Popen([sys.executable, "-m", "lmzoo.cli.rank", path])
+def _start_ranking(store: str) -> subprocess.Popen[bytes]:
+    """Start a process that prints the ranking: `lmzoo rank STORE`."""
+    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store])
 
 
-def _describe(agenda: Planner, corpus: Corpus, resources: Any, *, as_json: bool) -> None:
-    """The points, what each still owes, and the time that may take."""
-    import os
-
-    slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
-    rows, total = [], 0.0
-    for point, runs, epochs in agenda.owed():
-        each = seconds_per_epoch(point.point, corpus)
-        total += each * epochs / slots
-        rows.append(
-            {
-                "point": point.point.label,
-                "aliases": point.point.aliases,
-                "runs": runs,
-                "epochs": epochs,
-                "seconds_per_epoch": round(each, 3),
-            }
-        )
-    if as_json:
-        typer.echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
-        return
-    out = Rich()
-    out.print(f"[bold]{agenda.study.question}[/]\n{corpus.name}: {corpus.source}")
-    for row in rows:
-        same = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
-        out.print(
-            f"  {row['point']}{same}: {row['runs']} runs, at most {row['epochs']} epochs "
-            f"of {row['seconds_per_epoch']:.2f} s",
-            highlight=False,
-        )
-    done = "nothing left to do" if not rows else f"at most about {duration(total)}"
-    out.print(f"{done}, {slots} at a time, in {agenda.store.store}")
-
-
-def _searched(study: Study, overrides: list[str]) -> Mapping[str, Any]:
-    """The study's search fields, with those given on the command line over them."""
+def _searched_fields(study: Study, overrides: list[str]) -> Mapping[str, Any]:
+    """Return the study's searched fields, changed by the `--search-space` options."""
     search = dict(study.search)
     for text in overrides:
-        path, equals, where = text.partition("=")
+        path, equals, bounds = text.partition("=")
         if not equals:
             raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
-        if where == "off":
+        if bounds == "off":
             search.pop(path, None)
         else:
-            search[path] = parse_range(where)
+            search[path] = parse_range(bounds)
     return search

@@ -1,13 +1,15 @@
-"""Which runs a trial trains as one program: a pack.
+"""Packing: which runs one worker trains together as a pack.
 
-A pack is one trial for Tune and many runs for everybody else: each has its own folder,
-curves and records, is judged by itself and leaves when it ends. Nobody waits for a pack
-to fill: whatever is ready and fits goes together, shared out evenly over the places that
-are idle. Members of one seed come first, as their batches are equally long. A
-pack that dies is started again as it was; what it died with for good is tried alone, each
-run by itself, so that one can spoil nobody.
+A pack is one trial for Ray Tune. Its members stay separate runs: each has its own folder, curve and
+records, and each ends by itself. Packing does not wait for runs: it divides the ready runs that may
+share a pack evenly over the idle workers. Runs with the same seed are packed first, because their
+batches have equal lengths.
 
-Whether a run is fused at all depends on its model and size only, never on the company.
+A pack that dies is restarted with the same members. After too many deaths each member is trained
+alone, so that one faulty run cannot end the others.
+
+The choice of trainer (packed or single) depends on the model's config and size only, not on the
+other runs that are ready.
 """
 
 import json
@@ -21,82 +23,92 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.planner import Planner
-from lmzoo.train.packed.shapes import packing_pays, reason_not_packable, shape
+from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run import add_model_facts
+from lmzoo.train.run_config import add_model_facts
 
-AUTO = 16
-"""Members of a pack, at most, where nobody says otherwise; more gain little."""
-FIRST = 2 * AUTO
-"""Runs that are looked at before any begins: each model takes a tenth of a second."""
+DEFAULT_PACK_SIZE = 16
+"""Maximum number of pack members with `--fuse auto`; larger packs gain little."""
+PREPARED_RUNS = 2 * DEFAULT_PACK_SIZE
+"""Runs whose models are built before training starts; one model takes about 0.1 s."""
 
 
-def read_fuse(text: str) -> int | None:
-    """Members of a pack at most: `auto` (None), `off` (0) or a number.
+def parse_fuse(text: str) -> int | None:
+    """Return the maximum number of pack members: `auto` (None), `off` (0) or a number.
 
     Raises:
-        UserError: it is none of these.
+        UserError: The text is none of these.
     """
     if text in ("auto", "off"):
         return None if text == "auto" else 0
     if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--fuse {text!r} is not auto, off or a number of members such as 8")
+        raise UserError(f"--fuse {text!r} is not auto, off or a number of pack members such as 8")
     return int(text)
 
 
 class Packer:
-    """Takes packs out of an agenda."""
+    """Starts the ready runs of a planner in packs.
 
-    def __init__(self, agenda: Planner, corpus: Corpus, *, most: int | None) -> None:
-        self.agenda, self.corpus = agenda, corpus
-        self.auto, self.most = most is None, AUTO if most is None else most
+    Args:
+        planner: The planner.
+        corpus: The corpus of the study.
+        max_members: Maximum number of pack members. 0 trains each run with the single trainer; None
+            selects the default, and packs only models that gain from it.
+    """
+
+    def __init__(self, planner: Planner, corpus: Corpus, *, max_members: int | None) -> None:
+        self.planner, self.corpus = planner, corpus
+        self.auto = max_members is None
+        self.max_members = DEFAULT_PACK_SIZE if max_members is None else max_members
         self._alone: set[str] = set()
-        self._shapes: dict[str, str] = {}
-        self._fusible: dict[str, bool] = {}
+        """Runs that must not share a pack."""
+        self._pack_keys: dict[str, str] = {}
+        self._packable: dict[str, bool] = {}
 
     def prepare(self) -> None:
-        """Find out what will be asked of the runs that come first; of hundreds, as they come."""
-        for job in self.agenda.ready()[:FIRST]:
-            self.fused(job)
-            add_model_facts(job.config, self.corpus.task)
+        """Compute, and cache, what the start of the first ready runs needs."""
+        for run in self.planner.ready()[:PREPARED_RUNS]:
+            self.is_packed(run)
+            add_model_facts(run.config, self.corpus.task)
 
-    def next(self, idle: int) -> list[PlannedRun]:
-        """Jobs to train together now, so many places being idle; none while all wait for others."""
-        ready = self.agenda.ready()
+    def start_pack(self, idle_workers: int) -> list[PlannedRun]:
+        """Start and return the members of the next pack; empty if no run is ready."""
+        ready = self.planner.ready()
         if not ready:
             return []
         first = ready[0]
         pack = [first]
-        if self.fused(first) and first.run not in self._alone:
-            kind = self._shape(first)
-            fitting = [j for j in ready if j.run not in self._alone and self._shape(j) == kind]
-            fitting.sort(key=lambda job: job.config["seed"] != first.config["seed"])
-            rounds = math.ceil(len(fitting) / (idle * self.most))
-            pack = fitting[: math.ceil(len(fitting) / (idle * rounds))]
-        return [self.agenda.issue(job) for job in pack]
+        if self.is_packed(first) and first.id not in self._alone:
+            key = self._pack_key(first)
+            fitting = [r for r in ready if r.id not in self._alone and self._pack_key(r) == key]
+            fitting.sort(key=lambda run: run.config["seed"] != first.config["seed"])
+            rounds = math.ceil(len(fitting) / (idle_workers * self.max_members))
+            pack = fitting[: math.ceil(len(fitting) / (idle_workers * rounds))]
+        return [self.planner.start(run) for run in pack]
 
-    def again(self, run: str) -> None:
-        """The run's pack has died with it: it is ready once more, for a trial of its own."""
-        self._alone.add(run)
-        self.agenda.again(run)
+    def requeue_alone(self, run_id: str) -> None:
+        """Mark a run of a dead pack as ready again, to be trained in a pack of its own."""
+        self._alone.add(run_id)
+        self.planner.requeue(run_id)
 
-    def fused(self, job: PlannedRun) -> bool:
-        """Whether the job is trained by the fused program, in company or not."""
-        kind = self._shape(job) if self.most else ""
-        if kind and kind not in self._fusible:
-            model, recipe = _parts(job)
-            small = packing_pays(model, recipe, self.corpus.task) or not self.auto
-            self._fusible[kind] = small and not reason_not_packable(
+    def is_packed(self, run: PlannedRun) -> bool:
+        """True if the packed trainer trains the run, even if it is the only member."""
+        key = self._pack_key(run) if self.max_members else ""
+        if key and key not in self._packable:
+            model, recipe = _model_and_recipe(run)
+            wanted = packing_pays(model, recipe, self.corpus.task) or not self.auto
+            self._packable[key] = wanted and not reason_not_packable(
                 zoo.build(model, self.corpus.task)
             )
-        return bool(kind) and self._fusible[kind]
+        return bool(key) and self._packable[key]
 
-    def _shape(self, job: PlannedRun) -> str:
-        parts = json.dumps([job.config["model"], job.config["recipe"]])
-        if parts not in self._shapes:
-            self._shapes[parts] = shape(*_parts(job))
-        return self._shapes[parts]
+    def _pack_key(self, run: PlannedRun) -> str:
+        """Return a key that is equal for runs that may share a pack."""
+        configs = json.dumps([run.config["model"], run.config["recipe"]])
+        if configs not in self._pack_keys:
+            self._pack_keys[configs] = pack_key(*_model_and_recipe(run))
+        return self._pack_keys[configs]
 
 
-def _parts(job: PlannedRun) -> tuple[Any, Recipe]:
-    return MODELS.read(job.config["model"]), from_dict(Recipe, job.config["recipe"])
+def _model_and_recipe(run: PlannedRun) -> tuple[Any, Recipe]:
+    return MODELS.parse(run.config["model"]), from_dict(Recipe, run.config["recipe"])

@@ -1,4 +1,4 @@
-"""A run as the agenda sees it: what decides it, its curve so far, how it ended."""
+"""A run as the planner sees it: its config, its validation curve and its status."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,31 +7,38 @@ from typing import Any
 
 @dataclass(eq=False)
 class PlannedRun:
-    """A run to be trained, or one that has been."""
+    """A run that is ready, running or ended."""
 
-    run: str
-    """Its identity; '' of a setting that is no model, and has no run."""
+    id: str
+    """Run identity; "" for a setting that the model refuses, which is not trained."""
     label: str
+    """Label of the run's point."""
     stage: str
     """tune or confirm."""
     index: int
-    """Sample number, or seed."""
+    """Sample number of a tune run, seed of a confirm run."""
     config: dict[str, Any]
-    """What decides it, and its labels; what is measured of its model joins them in the folder."""
+    """Identity config and labels; the model's facts are added when the run folder is created."""
     budget: int
+    """Epochs."""
     curve: dict[int, float] = field(default_factory=dict)
-    """Epoch -> lowest validation loss so far."""
+    """Epoch -> lowest validation loss up to that epoch, in nats per token."""
     status: str = ""
-    """How it ended; '' while it has not."""
+    """finished, pruned, diverged, failed or refused; "" while the run has not ended."""
     reason: str = ""
-    """Why it failed."""
+    """Why the run failed or was refused."""
 
-    def take(self, epoch: int, loss: float | None) -> None:
-        """Add an epoch to the curve."""
+    def add_epoch(self, epoch: int, loss: float | None) -> None:
+        """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""
         if loss is not None:
             self.curve[epoch] = min(loss, self.curve.get(epoch - 1, math.inf))
 
     @property
-    def value(self) -> float | None:
-        """The lowest validation loss."""
+    def last_epoch(self) -> int:
+        """The last epoch on the curve; 0 if there is none."""
+        return max(self.curve, default=0)
+
+    @property
+    def best_loss(self) -> float | None:
+        """The lowest validation loss; None before the first epoch."""
         return min(self.curve.values(), default=None)

@@ -1,9 +1,10 @@
-"""What is owed: which run comes next, whether a run goes on, when the study is done.
+"""The planner of a study: which run starts next, which runs continue, when the study is done.
 
-The agenda is derived from the store each time a sweep starts; nothing else remembers
-it. It knows no Ray: Tune asks it for jobs, reports every epoch, and says when a job has
-ended. Points do not wait for each other; within a point, generation follows generation
-and the confirm stage follows the last (`point_agenda.py`).
+A planner is built from the study store each time a sweep starts; it saves no state of its own. It
+does not know Ray: the dispatcher asks it for runs, reports every epoch, and reports every end.
+
+Points are independent of each other. Within a point, a generation of settings starts when the
+generation before it has ended, and the confirm stage starts after the last (`point_planner.py`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,10 +19,14 @@ from lmzoo.sweep.study_store import StudyStore
 
 
 class Planner:
-    """The points of a study that are to be trained, and the jobs they still owe.
+    """Plans the runs of a study.
 
-    Those are the ones with a `needed` label and the floors, or all. The study's description
-    keeps the others too: what they have done is not forgotten.
+    Args:
+        study: The study.
+        points: All of its points; `study.json` lists all of them.
+        corpus: The corpus of the study.
+        store: The study's store.
+        needed: Labels of the points to train, beside the baselines; None trains all points.
     """
 
     def __init__(
@@ -33,66 +38,75 @@ class Planner:
         needed: Collection[str] | None = None,
     ) -> None:
         self.study, self.store = study, store
-        self._all = [PointPlanner(study, point, corpus, store) for point in points]
+        self._all_points = [PointPlanner(study, point, corpus, store) for point in points]
         self.points = [
-            agenda
-            for agenda in self._all
-            if needed is None or agenda.point.floor or not agenda.point.labels.isdisjoint(needed)
+            planner
+            for planner in self._all_points
+            if needed is None
+            or planner.point.baseline
+            or not planner.point.labels.isdisjoint(needed)
         ]
-        self._by_run: dict[str, PointPlanner] = {}
-        self.write()
+        self._point_of_run: dict[str, PointPlanner] = {}
+        self.write_study()
 
-    def next(self) -> PlannedRun | None:
-        """A job to start now, or None while all that is left waits for running ones."""
-        waiting = self.ready()
-        return self.issue(waiting[0]) if waiting else None
+    def start_next(self) -> PlannedRun | None:
+        """Start and return the next run; None if no run can start now."""
+        ready = self.ready()
+        return self.start(ready[0]) if ready else None
 
     def ready(self) -> list[PlannedRun]:
-        """The jobs that may start now, in the order in which they should."""
-        points = sorted((point for point in self.points if point.ready), key=lambda p: p.issued)
-        deepest = max((len(point.ready) for point in points), default=0)
-        return [p.ready[i] for i in range(deepest) for p in points if i < len(p.ready)]
+        """Return the runs that can start now, in the order in which they should start.
 
-    def issue(self, job: PlannedRun) -> PlannedRun:
-        """Start a ready job."""
-        point = next(point for point in self.points if point.jobs.get(job.run) is job)
-        self._by_run[job.run] = point
-        return point.issue(job)
+        The order alternates between the points; a point with fewer started runs comes first.
+        """
+        points = sorted((p for p in self.points if p.ready), key=lambda p: p.started_count)
+        longest = max((len(point.ready) for point in points), default=0)
+        return [p.ready[i] for i in range(longest) for p in points if i < len(p.ready)]
 
-    def again(self, run: str) -> None:
-        """A running job is ready once more."""
-        self._by_run[run].again(run)
+    def start(self, run: PlannedRun) -> PlannedRun:
+        """Mark a ready run as running and create its folder."""
+        point = next(point for point in self.points if point.runs.get(run.id) is run)
+        self._point_of_run[run.id] = point
+        return point.start(run)
+
+    def requeue(self, run_id: str) -> None:
+        """Mark a running run as ready again."""
+        self._point_of_run[run_id].requeue(run_id)
 
     @property
     def done(self) -> bool:
-        """Whether nothing is ready and nothing runs."""
+        """True if no run is ready or running."""
         return not any(point.ready or point.running for point in self.points)
 
-    def report(self, run: str, epoch: int, loss: float | None) -> bool:
-        """Take in an epoch's validation loss; whether the run goes on."""
-        return self._by_run[run].report(run, epoch, loss)
+    def report(self, run_id: str, epoch: int, loss: float | None) -> bool:
+        """Record an epoch's validation loss; return False if the run is pruned."""
+        return self._point_of_run[run_id].report(run_id, epoch, loss)
 
-    def end(self, run: str, *, failed: str = "") -> PlannedRun:
-        """A job has ended, by itself, by `report`, or by failing."""
-        point = self._by_run[run]
-        before = point.chosen
-        job = point.end(run, failed=failed)
-        if point.chosen is not before:
-            self.write()
-        return job
+    def end(self, run_id: str, *, failed: str = "") -> PlannedRun:
+        """Record the end of a running run; `failed` is the reason of a failure, else ""."""
+        point = self._point_of_run[run_id]
+        best_before = point.best_setting
+        run = point.end(run_id, failed=failed)
+        if point.best_setting is not best_before:
+            self.write_study()
+        return run
 
     def write_failures(self) -> None:
-        """Put down which runs failed, once it is known that the sweep itself was not stopped."""
+        """Write the end events of failed runs.
+
+        Call this only after a complete sweep: in an interrupted sweep, a run may have failed
+        because of the interruption.
+        """
         for point in self.points:
             point.write_failures()
 
-    def owed(self) -> Iterator[tuple[PointPlanner, int, int]]:
-        """(point, runs, epochs) still owed at most, for estimates."""
+    def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
+        """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
         for point in self.points:
-            runs, epochs = point.owed()
+            runs, epochs = point.pending()
             if runs:
                 yield point, runs, epochs
 
-    def write(self) -> None:
-        """Put the study and what was chosen so far where tables look for it."""
-        self.store.write_study(study_json(self.study, self._all))
+    def write_study(self) -> None:
+        """Write `study.json`, with the best settings found so far."""
+        self.store.write_study(study_json(self.study, self._all_points))

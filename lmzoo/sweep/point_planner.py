@@ -1,13 +1,13 @@
-"""One point's share of the agenda: tune by generations, choose, confirm."""
+"""The planner of one point: tune in generations, select the best setting, confirm it."""
 
 import logging
 import math
 from typing import Any
 
-from lmzoo.contract import stream
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
-from lmzoo.search_space import Choice, on_edge
+from lmzoo.search_space import Choice, Range, near_bound
+from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record, epoch_records, find_end, records_pending
 from lmzoo.sweep.asha import passes_rung, rungs
 from lmzoo.sweep.planned_run import PlannedRun
@@ -15,218 +15,235 @@ from lmzoo.sweep.resolve import ResolvedPoint
 from lmzoo.sweep.search import TriedSetting, suggest
 from lmzoo.sweep.study import Study
 from lmzoo.sweep.study_store import StudyStore
-from lmzoo.train.run import add_model_facts
+from lmzoo.train.run_config import add_model_facts
 
 LOG = logging.getLogger("lmzoo.sweep")
 
 
 class PointPlanner:
-    """Which of one point's runs are ready, running and done."""
+    """Tracks which runs of one point are ready, running and ended."""
 
     def __init__(
         self, study: Study, point: ResolvedPoint, corpus: Corpus, store: StudyStore
     ) -> None:
         self.study, self.point, self.corpus, self.store = study, point, corpus, store
-        self.samples = study.samples if point.space else 0
+        self.samples = study.samples if point.search_space else 0
         self.rungs = rungs(study.grace, study.reduction, study.epochs)
-        self.jobs: dict[str, PlannedRun] = {}
-        self.tuned: list[PlannedRun] = []
-        self.confirmed: list[PlannedRun] = []
+        self.runs: dict[str, PlannedRun] = {}
+        self.tune_runs: list[PlannedRun] = []
+        self.confirm_runs: list[PlannedRun] = []
         self.ready: list[PlannedRun] = []
         self.running: dict[str, PlannedRun] = {}
-        self.issued = 0
-        self.chosen: dict[str, Any] | None = None
+        self.started_count = 0
+        self.best_setting: dict[str, Any] | None = None
         self._advance()
 
-    def issue(self, job: PlannedRun) -> PlannedRun:
-        """Hand out a ready job; its folder and config exist from now on."""
-        self.ready.remove(job)
-        folder = self.store.run(job.run)
+    def start(self, run: PlannedRun) -> PlannedRun:
+        """Mark a ready run as running; create its folder and config."""
+        self.ready.remove(run)
+        folder = self.store.run(run.id)
         if folder.config is None:
-            folder.create(add_model_facts(job.config, self.corpus.task))
-        self.running[job.run] = job
-        self.issued += 1
-        return job
+            folder.create(add_model_facts(run.config, self.corpus.task))
+        self.running[run.id] = run
+        self.started_count += 1
+        return run
 
-    def report(self, run: str, epoch: int, loss: float | None) -> bool:
-        """Take in an epoch; whether the run goes on."""
-        job = self.running[run]
-        job.take(epoch, loss)
-        if job.stage == "tune" and epoch in self.rungs and not self._passes(job, epoch):
-            self.store.prune(job.run, epoch)
+    def report(self, run_id: str, epoch: int, loss: float | None) -> bool:
+        """Record an epoch's validation loss; prune the run and return False if ASHA stops it."""
+        run = self.running[run_id]
+        run.add_epoch(epoch, loss)
+        if run.stage == "tune" and epoch in self.rungs and not self._passes(run, epoch):
+            self.store.prune(run.id, epoch)
             return False
         return True
 
-    def end(self, run: str, *, failed: str = "") -> PlannedRun:
-        """The job has ended; what depended on it may become ready."""
-        job = self.running.pop(run)
+    def end(self, run_id: str, *, failed: str = "") -> PlannedRun:
+        """Record the end of a running run; plan the runs that waited for it."""
+        run = self.running.pop(run_id)
         if failed:
-            job.status, job.reason = "failed", failed
+            run.status, run.reason = "failed", failed
         else:
-            self._read_end(job, self.store.run(job.run).records())
+            self._read_end(run, self.store.run(run.id).records())
         self._advance()
-        return job
+        return run
 
-    def again(self, run: str) -> None:
-        """A running job is ready once more: it died in company, and may live alone."""
-        self.ready.append(self.running.pop(run))
+    def requeue(self, run_id: str) -> None:
+        """Mark a running run as ready again."""
+        self.ready.append(self.running.pop(run_id))
 
     def write_failures(self) -> None:
-        """Put down what failed; a sweep that was itself stopped does not know, and must not."""
-        for job in self.jobs.values():
-            if job.reason:
-                last = max(job.curve, default=0)
-                end = {"event": "end", "epoch": last, "status": "failed", "reason": job.reason}
-                self.store.run(job.run).append(end)
+        """Write the end events of failed runs; see `Planner.write_failures`."""
+        for run in self.runs.values():
+            if run.reason:
+                end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
+                self.store.run(run.id).append({**end, "reason": run.reason})
 
-    def owed(self) -> tuple[int, int]:
-        """Runs and epochs still to do at most (pruning may spare some)."""
-        future = self.samples - len(self.tuned)
-        if self.chosen is None:
-            future += self.study.seeds
-        open_jobs = [*self.ready, *self.running.values()]
-        done = sum(max(job.curve, default=0) for job in open_jobs)
-        runs = future + len(open_jobs)
-        return runs, runs * self.study.epochs - done
+    def pending(self) -> tuple[int, int]:
+        """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
+        planned_later = self.samples - len(self.tune_runs)
+        if self.best_setting is None:
+            planned_later += self.study.seeds
+        open_runs = [*self.ready, *self.running.values()]
+        runs = planned_later + len(open_runs)
+        return runs, runs * self.study.epochs - sum(run.last_epoch for run in open_runs)
 
-    def chosen_entry(self) -> dict[str, Any]:
-        """What was chosen, in the form of `study.json`."""
-        assert self.chosen is not None
-        edge = [p for p, v in self.chosen.items() if on_edge(v, self.point.space[p])]
-        return {"setting": self.chosen, "runs": [j.run for j in self.confirmed], "edge": edge}
+    def best_setting_json(self) -> dict[str, Any]:
+        """Return the best setting and its confirm runs, as `study.json` stores them."""
+        assert self.best_setting is not None
+        ranges = self.point.search_space
+        edge = [path for path, x in self.best_setting.items() if near_bound(x, ranges[path])]
+        runs = [run.id for run in self.confirm_runs]
+        return {"setting": self.best_setting, "runs": runs, "edge": edge}
 
     def _advance(self) -> None:
-        """Make ready whatever no longer has to wait."""
-        while not self.ready and not self.running and self.chosen is None:
-            if len(self.tuned) < self.samples:
-                self._next_generation()
+        """Plan the next generation or the confirm stage if no run is ready or running."""
+        while not self.ready and not self.running and self.best_setting is None:
+            if len(self.tune_runs) < self.samples:
+                self._plan_generation()
             else:
-                self._choose()
+                self._plan_confirm_stage()
                 return
 
-    def _next_generation(self) -> None:
-        """Ready the next settings, written down; one that is no model is tried without a run."""
-        start = len(self.tuned)
-        numbers = range(start, min(start + self.study.generation, self.samples))
-        known, new = self.store.settings(self.point.id), dict[int, dict[str, Any]]()
-        if any(index not in known for index in numbers):
-            suggested = enumerate(self._suggest(start, len(numbers)), start)
-            new = {index: setting for index, setting in suggested if index not in known}
-            known |= new
-        refusals = {index: self._refusal(known[index]) for index in numbers}
-        if all(refusals.values()) and not any(job.run for job in self.tuned):
-            raise UserError(f"point {self.point.label!r}: {refusals[start]}; search elsewhere")
+    def _plan_generation(self) -> None:
+        """Plan and store the next settings; one that the model refuses has no run."""
+        start = len(self.tune_runs)
+        indices = range(start, min(start + self.study.generation, self.samples))
+        settings, new = self.store.settings(self.point.id), dict[int, dict[str, Any]]()
+        if any(index not in settings for index in indices):
+            suggested = enumerate(self._suggest(start, len(indices)), start)
+            new = {index: setting for index, setting in suggested if index not in settings}
+            settings |= new
+        refusals = {index: self._refusal(settings[index]) for index in indices}
+        if all(refusals.values()) and not any(run.id for run in self.tune_runs):
+            raise UserError(
+                f"point {self.point.label!r}: no suggested setting is valid: {refusals[start]}; "
+                "change the search space"
+            )
         if new:
             self.store.add_settings(self.point.id, new)
+        seed = self.study.tune_seed
         for index, refusal in refusals.items():
             if refusal:
-                self.tuned.append(self._refused(index, known[index], refusal))
+                self.tune_runs.append(self._refused_run(index, settings[index], refusal))
             else:
-                self.tuned.append(self._job("tune", index, known[index], self.study.tune_seed))
+                self.tune_runs.append(self._plan_run("tune", index, settings[index], seed))
 
     def _refusal(self, setting: dict[str, Any]) -> str:
-        """Why the point can not have this setting; '' if it can."""
+        """Return why the model refuses the setting; "" if it does not."""
         try:
             self.point.with_setting(setting)
         except UserError as error:
             return str(error)
         return ""
 
-    def _refused(self, index: int, setting: dict[str, Any], reason: str) -> PlannedRun:
-        """What has ended before it began; the search takes it for one that diverged."""
-        LOG.warning("%s: %s is not trained: %s", self.point.label, setting, reason)
+    def _refused_run(self, index: int, setting: dict[str, Any], reason: str) -> PlannedRun:
+        """Return an ended run for a refused setting; the search treats it as diverged."""
+        LOG.warning("%s: setting %s is not trained: %s", self.point.label, setting, reason)
         config = {"setting": dict(setting), "seed": self.study.tune_seed}
         budget = self.study.epochs
         return PlannedRun(
             "", self.point.label, "tune", index, config, budget, {}, "refused", reason
         )
 
-    def _suggest(self, start: int, size: int) -> list[dict[str, Any]]:
-        space, default = self.point.space, self.point.default
-        seed = stream(self.study.seed, self.point.id, start)
-        settings = suggest(space, [self._tried(job) for job in self.tuned], size, seed)
-        inside = all(_contains(where, default[path]) for path, where in space.items())
-        return [default, *settings[: size - 1]] if start == 0 and inside else settings
+    def _suggest(self, start: int, count: int) -> list[dict[str, Any]]:
+        """Return `count` settings; the first one of a point is its default, if in range."""
+        ranges, default = self.point.search_space, self.point.default_setting
+        seed = derive_seed(self.study.seed, self.point.id, start)
+        tried = [self._tried_setting(run) for run in self.tune_runs]
+        settings = suggest(ranges, tried, count, seed)
+        in_range = all(_contains(bounds, default[path]) for path, bounds in ranges.items())
+        return [default, *settings[: count - 1]] if start == 0 and in_range else settings
 
-    def _tried(self, job: PlannedRun) -> TriedSetting:
-        worst = 2 * math.log(len(self.corpus.vocabulary))
-        value = job.value if job.status in ("finished", "pruned") else None
-        known = value if value is not None else worst
-        return TriedSetting(job.config["setting"], known, job.status == "pruned", job.curve)
+    def _tried_setting(self, run: PlannedRun) -> TriedSetting:
+        loss = run.best_loss if run.status in ("finished", "pruned") else None
+        if loss is None:
+            loss = 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
+        return TriedSetting(run.config["setting"], loss, run.status == "pruned", run.curve)
 
-    def _choose(self) -> None:
+    def _plan_confirm_stage(self) -> None:
+        """Select the best finished setting and plan its confirm runs; none if none finished."""
         if self.samples:
-            done = [job for job in self.tuned if job.status == "finished" and job.value is not None]
-            if not done:  # every setting diverged or failed: there is nothing to confirm
+            finished = [r for r in self.tune_runs if r.status == "finished" and r.curve]
+            if not finished:
                 return
-            self.chosen = dict(min(done, key=lambda job: job.value or math.inf).config["setting"])
+            best = min(finished, key=lambda run: run.best_loss or math.inf)
+            self.best_setting = dict(best.config["setting"])
         else:
-            self.chosen = {}
+            self.best_setting = {}
         for seed in self.study.confirm_seeds:
-            self.confirmed.append(self._job("confirm", seed, self.chosen, seed))
+            self.confirm_runs.append(self._plan_run("confirm", seed, self.best_setting, seed))
 
-    def _job(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> PlannedRun:
-        """A job, ready if anything of it is owed."""
-        config = self.point.configured(setting, seed, self.corpus)
+    def _plan_run(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> PlannedRun:
+        """Return the run of a setting; it becomes ready unless the store shows that it has ended.
+
+        Two samples with the same setting share one run.
+        """
+        config = self.point.run_config(setting, seed, self.corpus)
         labels = {
             "study": self.study.name,
             "point": {"id": self.point.id, "label": self.point.label},
             "stage": stage,
             "setting": dict(setting),
         }
-        run = config["run"]
-        if run in self.jobs:  # two samples of one setting are one run
-            return self.jobs[run]
-        job = PlannedRun(
-            run, self.point.label, stage, index, {**config, **labels}, self.study.epochs
-        )
-        self.jobs[run] = job
-        records = self.store.run(job.run).records()
-        self._read_curve(job, records)
-        if not self._owes(records, test=stage == "confirm"):
-            self._read_end(job, records)
-        elif not self._was_cut_at_rung(job):
-            self.ready.append(job)
-        return job
+        run_id = config["run"]
+        if run_id in self.runs:
+            return self.runs[run_id]
+        config |= labels
+        run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
+        self.runs[run_id] = run
+        records = self.store.run(run_id).records()
+        self._read_curve(run, records)
+        if not self._is_pending(records, test=stage == "confirm"):
+            self._read_end(run, records)
+        elif not self._prune_at_last_rung(run):
+            self.ready.append(run)
+        return run
 
-    def _owes(self, records: list[Record], *, test: bool) -> bool:
+    def _is_pending(self, records: list[Record], *, test: bool) -> bool:
         try:
             return records_pending(records, self.study.epochs, test=test)
         except UserError as error:
             raise UserError(f"point {self.point.label!r}: {error}") from None
 
-    def _was_cut_at_rung(self, job: PlannedRun) -> bool:
-        """Judge a cut-off run at the rung where the sweep may have died before judging it."""
-        last = max(job.curve, default=0)
-        if job.stage != "tune" or last not in self.rungs or self._passes(job, last):
+    def _prune_at_last_rung(self, run: PlannedRun) -> bool:
+        """Prune an interrupted run whose last epoch is a rung that it does not pass.
+
+        The sweep may have ended after that epoch was written and before ASHA was applied.
+        """
+        last = run.last_epoch
+        if run.stage != "tune" or last not in self.rungs or self._passes(run, last):
             return False
-        self.store.prune(job.run, last)
-        job.status = "pruned"
+        self.store.prune(run.id, last)
+        run.status = "pruned"
         return True
 
-    def _passes(self, job: PlannedRun, rung: int) -> bool:
-        generation = job.index // self.study.generation
-        earlier = self.tuned[: generation * self.study.generation]
-        recorded = [other.curve[rung] for other in earlier if rung in other.curve]
-        return rung not in job.curve or passes_rung(job.curve[rung], recorded, self.study.reduction)
+    def _passes(self, run: PlannedRun, rung: int) -> bool:
+        """True if the run passes the rung, compared with the runs of earlier generations."""
+        if rung not in run.curve:
+            return True
+        generation = run.index // self.study.generation
+        earlier = self.tune_runs[: generation * self.study.generation]
+        losses = [other.curve[rung] for other in earlier if rung in other.curve]
+        return passes_rung(run.curve[rung], losses, self.study.reduction)
 
-    def _read_end(self, job: PlannedRun, records: list[Record]) -> None:
+    def _read_end(self, run: PlannedRun, records: list[Record]) -> None:
         end = find_end(records, self.study.epochs)
-        job.status = end["status"] if end else "failed"
-        self._read_curve(job, records)
+        run.status = end["status"] if end else "failed"
+        self._read_curve(run, records)
 
-    def _read_curve(self, job: PlannedRun, records: list[Record]) -> None:
-        """The epochs on disk, those of a larger budget left out: all points have the same.
+    def _read_curve(self, run: PlannedRun, records: list[Record]) -> None:
+        """Add the stored epochs within the budget to the run's curve.
 
-        The first counts wherever it is: what counts has but one, at the end of its budget.
+        The first epoch record always counts: a count model has one epoch, and its number is the
+        budget of the sweep that trained it.
         """
         known = epoch_records(records)
         for record in known:
             if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
-                job.take(record["epoch"], record["valid_token"])
+                run.add_epoch(record["epoch"], record["valid_token"])
 
 
-def _contains(where: Any, value: Any) -> bool:
-    if isinstance(where, Choice):
-        return value in where.values
-    return where.low <= value <= where.high
+def _contains(bounds: Range, value: Any) -> bool:
+    if isinstance(bounds, Choice):
+        return value in bounds.values
+    return bounds.low <= value <= bounds.high

@@ -1,9 +1,9 @@
-"""Runs that leave a trial for another place, which would have nothing to do.
+"""Moves running runs from one trial to another worker.
 
-What a trial was given when it started, Tune cannot take back. So the sweep writes which of
-its runs it has given away, under the trial's name, in Ray's key-value store, before the trial
-begins its next epoch; there it lets go of them. Who gets them waits for their locks, as after
-a death, and goes on from their checkpoints.
+Ray Tune cannot change the config of a running trial. So the sweep writes the runs that a trial must
+release into Ray's key-value store, under the trial's id. The trial reads them before its next epoch
+and closes those runs. The new owner waits for their locks, as after a death, and continues from
+their checkpoints.
 """
 
 import json
@@ -13,32 +13,32 @@ from collections.abc import Iterable
 import ray
 from ray.experimental import internal_kv
 
-NAMESPACE = "lmzoo-handover"
+NAMESPACE = "lmzoo-reassign"
 LOG = logging.getLogger("lmzoo.sweep")
 
 
-def reassign(trial: str, runs: Iterable[str]) -> None:
-    """These runs are no longer this trial's; to be called between two of its epochs."""
-    gone = json.dumps(sorted({*reassigned(trial), *runs}))
-    internal_kv._internal_kv_put(trial, gone, namespace=NAMESPACE)
+def remove_runs(trial_id: str, runs: Iterable[str]) -> None:
+    """Tell a trial to release these runs; call it between two of its epochs."""
+    removed = json.dumps(sorted({*removed_runs(trial_id), *runs}))
+    internal_kv._internal_kv_put(trial_id, removed, namespace=NAMESPACE)
 
 
-def reassigned(trial: str) -> set[str]:
-    """What this trial must let go of."""
+def removed_runs(trial_id: str) -> set[str]:
+    """Return the runs that a trial must release; empty if Ray is not running."""
     if not ray.is_initialized():
         return set()
-    text = internal_kv._internal_kv_get(trial, namespace=NAMESPACE)
+    text = internal_kv._internal_kv_get(trial_id, namespace=NAMESPACE)
     return set(json.loads(text)) if text else set()
 
 
-def run_of(folder: str) -> str:
-    """The run of a folder, or of an address in a bucket."""
+def run_id_of(folder: str) -> str:
+    """Return the run identity in a folder path or a bucket address."""
     return folder.rpartition("/")[2]
 
 
-def forget(trial: str) -> None:
-    """The trial is over."""
+def clear(trial_id: str) -> None:
+    """Delete the entry of a trial that has ended."""
     try:
-        internal_kv._internal_kv_del(trial, namespace=NAMESPACE)
-    except Exception as error:  # Ray is away, or was never there: nobody will ask for it
-        LOG.debug("not forgotten: %s", error)
+        internal_kv._internal_kv_del(trial_id, namespace=NAMESPACE)
+    except Exception as error:  # Ray is not reachable, so no trial reads the entry
+        LOG.debug("entry of trial %s not deleted: %s", trial_id, error)

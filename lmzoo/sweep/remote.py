@@ -1,7 +1,7 @@
-"""A cluster as its user's laptop sees it: a cluster file, SSH, and a tunnel to its jobs.
+"""A Ray cluster as seen from the user's laptop: its config file, SSH, and a tunnel to its jobs.
 
-The head's job interface listens on loopback and asks for the cluster's token; both are
-reached by SSH only. The token is read from the head when it is needed and kept nowhere.
+The job server on the head listens on loopback and requires the cluster's token. Both are reached by
+SSH only. The token is read from the head when it is needed, and is not stored.
 """
 
 import contextlib
@@ -20,93 +20,102 @@ from ray.autoscaler import sdk
 from ray.job_submission import JobSubmissionClient
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.address import TOKEN
+from lmzoo.sweep.address import TOKEN_FILE
 from lmzoo.sweep.runtime_env import ROOT
 
 JOBS_PORT = 8265
-"""Of the head's job interface and dashboard."""
-CONNECT = 60.0
-"""Seconds that a tunnel may take to come up."""
-BULKY = ("checkpoint*.pt", ".lock", ".driver")
-"""What of a store stays on the cluster; tables need none of it."""
+"""Port of the head's job server and dashboard."""
+TUNNEL_SECONDS = 60.0
+"""How long a tunnel may take to open."""
+NOT_FETCHED = ("checkpoint*.pt", ".lock", ".driver")
+"""Files of a store that are not copied to the laptop; tables do not need them."""
 
 
 class UnreachableError(ConnectionError):
-    """The cluster does not answer: it is not up, or the network is down."""
+    """The cluster does not respond: it is not running, or the network is down."""
 
 
 class Cluster:
-    """The cluster that a file describes."""
+    """The cluster of a config file such as `cluster.yaml`."""
 
     def __init__(self, file: Path) -> None:
-        """Read the file.
+        """Read the config file.
 
         Raises:
-            UserError: there is no such file, or it describes no cluster.
+            UserError: The file does not exist, or is not a cluster config.
         """
         self.file = file.resolve()
         try:
-            self.description: dict[str, Any] = yaml.safe_load(self.file.read_text())
-            self.name: str = self.description["cluster_name"]
+            self.config: dict[str, Any] = yaml.safe_load(self.file.read_text())
+            self.name: str = self.config["cluster_name"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-            raise UserError(f"{file} is no cluster file ({error}); cluster.yaml is one") from None
+            raise UserError(
+                f"{file} is not a cluster config ({error}); see cluster.yaml for an example"
+            ) from None
 
     def up(self) -> None:
-        """Start the cluster; its progress is Ray's own.
+        """Start the cluster; Ray prints the progress.
 
         Raises:
             UserError: Ray could not start it.
         """
         code = subprocess.run([*_ray("up"), "-y", str(self.file)], cwd=ROOT, check=False).returncode
         if code:
-            raise UserError(f"`ray up {self.file}` failed with code {code}; see what it said above")
+            raise UserError(f"`ray up {self.file}` failed with exit code {code}; see its output")
 
-    def ask(self, command: str) -> str:
-        """The last line that a shell command prints on the head."""
-        with _quiet():
+    def run(self, command: str) -> str:
+        """Run a shell command on the head; return the last line of its output.
+
+        Raises:
+            UnreachableError: The head does not respond.
+        """
+        with _discard_output():
             try:
-                out = sdk.run_on_cluster(self._config, cmd=command, with_output=True)
-            except Exception as error:  # Ray raises whatever its provider and SSH raise
-                raise UnreachableError(f"cluster {self.name} does not answer: {error}") from None
-        text = out.decode() if isinstance(out, bytes) else str(out)
+                output = sdk.run_on_cluster(self._sdk_config, cmd=command, with_output=True)
+            except Exception as error:  # Ray raises the errors of its provider and of SSH
+                raise UnreachableError(f"cluster {self.name} does not respond: {error}") from None
+        text = output.decode() if isinstance(output, bytes) else str(output)
         return (text.strip().splitlines() or [""])[-1].strip()
 
     @contextlib.contextmanager
-    def jobs(self) -> Iterator[JobSubmissionClient]:
-        """The cluster's job interface, through a tunnel that lasts as long as the context.
+    def job_client(self) -> Iterator[JobSubmissionClient]:
+        """Open a tunnel to the job server, and close it at the end of the context.
 
         Raises:
-            UnreachableError: there is no way to it.
+            UnreachableError: The job server does not respond.
         """
-        token = self.ask(f"cat {TOKEN}")
+        token = self.run(f"cat {TOKEN_FILE}")
         with self._tunnel() as port:
             yield JobSubmissionClient(
                 f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}
             )
 
     def fetch(self, source: str, target: Path) -> None:
-        """Copy folders of runs here, without their weights.
+        """Copy study stores to this machine, without checkpoints.
 
         Raises:
-            UnreachableError: they could not be copied.
+            UnreachableError: The copy failed.
         """
         target.mkdir(parents=True, exist_ok=True)
-        config = {**self._config, "rsync_exclude": list(BULKY), "rsync_filter": []}
-        with _quiet():
+        config = {**self._sdk_config, "rsync_exclude": list(NOT_FETCHED), "rsync_filter": []}
+        with _discard_output():
             try:
                 sdk.rsync(config, source=source, target=f"{target}/", down=True)
             except Exception as error:
                 raise UnreachableError(f"{source} on cluster {self.name}: {error}") from None
 
     @property
-    def _config(self) -> dict[str, Any]:
-        """The description, its local paths made independent of the current folder."""
-        mounts = self.description.get("file_mounts", {})
-        absolute = {there: str(ROOT / Path(here).expanduser()) for there, here in mounts.items()}
-        return {**self.description, "file_mounts": absolute}
+    def _sdk_config(self) -> dict[str, Any]:
+        """The config with absolute local paths, which do not depend on the current folder."""
+        mounts = self.config.get("file_mounts", {})
+        absolute = {
+            remote: str(ROOT / Path(local).expanduser()) for remote, local in mounts.items()
+        }
+        return {**self.config, "file_mounts": absolute}
 
     @contextlib.contextmanager
     def _tunnel(self) -> Iterator[int]:
+        """Yield the local port of an SSH tunnel to the job server."""
         port = _free_port()
         ssh = subprocess.Popen(
             [*_ray("dashboard"), str(self.file), "--port", str(port), "--remote-port",
@@ -115,11 +124,11 @@ class Cluster:
             cwd=ROOT, start_new_session=True,
         )  # fmt: skip
         try:
-            deadline = time.monotonic() + CONNECT
-            while not _answers(port):
+            deadline = time.monotonic() + TUNNEL_SECONDS
+            while not _responds(port):
                 if ssh.poll() is not None or time.monotonic() >= deadline:
                     raise UnreachableError(
-                        f"the job interface of cluster {self.name} does not answer"
+                        f"the job server of cluster {self.name} does not respond"
                     )
                 time.sleep(0.2)
             yield port
@@ -138,8 +147,8 @@ def _free_port() -> int:
         return server.getsockname()[1]
 
 
-def _answers(port: int) -> bool:
-    """Whether there is a server behind the tunnel, not only the tunnel's own end."""
+def _responds(port: int) -> bool:
+    """Return True if the job server responds; the tunnel's own end accepts connections earlier."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as link:
             link.settimeout(5)
@@ -150,11 +159,11 @@ def _answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray's launcher tells its steps on stdout; here they are of no interest."""
+def _discard_output() -> Iterator[None]:
+    """Discard the progress that Ray's launcher prints."""
     with (
-        Path(os.devnull).open("w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
+        Path(os.devnull).open("w") as devnull,
+        contextlib.redirect_stdout(devnull),
+        contextlib.redirect_stderr(devnull),
     ):
         yield

@@ -1,7 +1,7 @@
-"""From a study's words to runs: configs built, equal points collapsed, identities known.
+"""Resolves the points of a study: builds configs, merges equal points, computes point ids.
 
-Two points that are the same function (`zoo.md` 2.2, 2.3) have equal configs, so they
-become one point with an alias and are never trained twice.
+Two points with equal configs are the same function. They become one point with an alias, which is
+trained once.
 """
 
 import difflib
@@ -12,65 +12,66 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo import zoo
-from lmzoo.command_line import nested
+from lmzoo.command_line import nest_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA, Corpus
-from lmzoo.data.open import read_spec
+from lmzoo.data.open import parse_spec
 from lmzoo.errors import UserError
 from lmzoo.search_space import Range, ranges
 from lmzoo.sweep.baselines import baselines
 from lmzoo.sweep.parameter_budget import fit_width
 from lmzoo.sweep.study import Point, Settings, Study
-from lmzoo.train import run
 from lmzoo.train.recipe import Recipe, named_recipe
+from lmzoo.train.run_config import identity_config
 
 
 @dataclass
 class ResolvedPoint:
-    """A point whose every unsearched field is decided."""
+    """A point with its model, recipe and search space."""
 
     id: str
     label: str
     model: Any
     recipe: Recipe
     corpus_config: Mapping[str, Any]
-    space: dict[str, Range]
+    search_space: dict[str, Range]
     aliases: list[str] = field(default_factory=list)
-    floor: bool = False
-    """Whether it stands in every table of its corpus, asked for or not."""
+    """Labels of other points with the same configs."""
+    baseline: bool = False
+    """Whether the point is a baseline, which is trained even if it was not asked for."""
 
     @property
     def labels(self) -> set[str]:
-        """Every name that the study has for it."""
+        """The label and all aliases."""
         return {self.label, *self.aliases}
 
-    def configured(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
-        """What decides a run of this point under a setting of its searched fields."""
+    def run_config(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
+        """Return the identity config of the run with this setting and seed."""
         model, recipe = self.with_setting(setting)
-        return run.identity_config(model, recipe, corpus, self.corpus_config, seed)
+        return identity_config(model, recipe, corpus, self.corpus_config, seed)
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
-        """Model config and recipe with the setting laid over them."""
-        model = _laid(MODELS.write(self.model), setting, "model")
-        recipe = _laid(to_dict(self.recipe), setting, "recipe")
-        return MODELS.read(model), from_dict(Recipe, recipe)
+        """Return the model config and the recipe with the setting applied."""
+        model = _overlay(MODELS.dump(self.model), setting, "model")
+        recipe = _overlay(to_dict(self.recipe), setting, "recipe")
+        return MODELS.parse(model), from_dict(Recipe, recipe)
 
     @property
-    def default(self) -> dict[str, Any]:
-        """The values that the searched fields have unsearched."""
-        have = {"model": MODELS.write(self.model), "recipe": to_dict(self.recipe)}
-        return {path: _reach(have, path) for path in self.space}
+    def default_setting(self) -> dict[str, Any]:
+        """The values of the searched fields before the search."""
+        configs = {"model": MODELS.dump(self.model), "recipe": to_dict(self.recipe)}
+        return {path: _value_at(configs, path) for path in self.search_space}
 
 
 def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
-    """The study's corpus with its options, as plain data.
+    """Return the config of the study's corpus.
 
     Raises:
-        UserError: no such corpus, or an option is refused.
+        UserError: The corpus is unknown, or an option is invalid.
     """
-    chosen = {**read_spec(study.corpus), **nested(data_fields, "corpus")}
-    return CORPORA.write(CORPORA.read(chosen))
+    config = {**parse_spec(study.corpus), **nest_settings(data_fields, "corpus")}
+    return CORPORA.dump(CORPORA.parse(config))
 
 
 def resolve(
@@ -79,127 +80,133 @@ def resolve(
     corpus_fields: Mapping[str, Any],
     needed: Collection[str] | None = None,
 ) -> list[ResolvedPoint]:
-    """All points of the study and its floors, each function once, in the study's order.
+    """Return the study's points and its baselines, in the study's order, equal points merged.
 
-    A point whose label is not `needed` is left out where it refuses a field that all were given.
+    Args:
+        study: The study.
+        corpus: Its corpus.
+        corpus_fields: The config of the corpus.
+        needed: Labels of the points to train; None for all. Any other point is left out if it does
+            not accept the fields that the study sets for all points.
 
     Raises:
-        UserError: an unknown row or field, a value refused, or a study with no points.
+        UserError: A row, a field or a value is invalid, or the study has no points.
     """
     if study.parameters and "model.width" in study.fields:
         raise UserError(
             f"model.width={study.fields['model.width']} contradicts the budget of "
-            f"{study.parameters:,} parameters, which decides widths; add --parameters 0"
+            f"{study.parameters:,} parameters, which sets the widths; add --parameters 0 to "
+            "keep model.width"
         )
     points: dict[str, ResolvedPoint] = {}
-    refused: UserError | None = None
+    refusal: UserError | None = None
     for point in study.points:
         try:
-            found = _resolve(study, point, corpus, corpus_fields)
+            resolved = _resolve(study, point, corpus, corpus_fields)
         except UserError as error:
-            refused = UserError(f"point {point.label!r}: {error}")
+            refusal = UserError(f"point {point.label!r}: {error}")
             if needed is None or point.label in needed:
-                raise refused from None
+                raise refusal from None
             continue
-        if found.id in points:
-            points[found.id].aliases.append(point.label)
+        if resolved.id in points:
+            points[resolved.id].aliases.append(point.label)
         else:
-            points[found.id] = found
-    if not points and refused:
-        raise refused
+            points[resolved.id] = resolved
     if not points:
-        raise UserError(f"study {study.name} has no points to compare")
+        raise refusal or UserError(f"study {study.name} has no points to compare")
     for point in baselines(study.points, corpus):
-        found = _resolve(study, point, corpus, corpus_fields)
-        points.setdefault(found.id, found).floor = True
+        resolved = _resolve(study, point, corpus, corpus_fields)
+        points.setdefault(resolved.id, resolved).baseline = True
     return list(points.values())
 
 
-def named(study: Study, corpus: Corpus, text: str) -> set[str]:
-    """The labels that `LABEL,LABEL` names, those of the floors with them; all, of an empty text.
+def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
+    """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
 
-    Labels have commas of their own, so the longest label that fits is taken.
+    A label may contain commas: the longest known label is taken first.
 
     Raises:
-        UserError: there is no such point; it names the nearest.
+        UserError: A label is unknown; the message names similar labels.
     """
     always = {point.label for point in baselines(study.points, corpus)}
     labels = {point.label: None for point in study.points} | dict.fromkeys(always)
     if not text.strip():
         return set(labels)
-    pieces, chosen = text.split(","), always
-    while pieces:
-        starts = {n: ",".join(pieces[:n]).strip() for n in range(len(pieces), 0, -1)}
-        size = next((n for n, start in starts.items() if start in labels), None)
-        if size is None:
+    parts, selected = text.split(","), always
+    while parts:
+        prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}
+        length = next((n for n, prefix in prefixes.items() if prefix in labels), None)
+        if length is None:
             near = {
                 label
-                for start in starts.values()
-                for label in difflib.get_close_matches(start, labels)
+                for prefix in prefixes.values()
+                for label in difflib.get_close_matches(prefix, labels)
             }
             hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(labels)}"
-            raise UserError(f"--points: no point {starts[1]!r}; {hint}")
-        chosen.add(starts[size])
-        pieces = pieces[size:]
-    return chosen
+            raise UserError(f"--points: no point {prefixes[1]!r}; {hint}")
+        selected.add(prefixes[length])
+        parts = parts[length:]
+    return selected
 
 
 def _resolve(
-    study: Study, wanted: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
+    study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> ResolvedPoint:
-    own = nested({f"model.{path}": value for path, value in wanted.fields.items()}, "model")
-    model = zoo.config(wanted.row, **zoo.overlay(_common(study, wanted), own))
+    fields = {f"model.{path}": value for path, value in point.fields.items()}
+    overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
+    model = zoo.config(point.row, **overrides)
     if study.parameters:
         model = fit_width(model, corpus.task, study.parameters)
-    recipe = from_dict(
-        Recipe, {**to_dict(named_recipe(study.recipe)), **nested(study.fields, "recipe")}
-    )
-    point = ResolvedPoint("", wanted.label, model, recipe, corpus_fields, {})
-    search = study.search if wanted.search is None else wanted.search
-    if _counts(wanted):  # counting has no recipe to tune
-        search = {path: where for path, where in search.items() if not path.startswith("recipe.")}
-    point.space = {path: where or _range_of(point, path) for path, where in search.items()}
-    point.default  # every searched field exists  # noqa: B018
-    decisive = {
-        "model": MODELS.write(model),
+    recipe_fields = nest_settings(study.fields, "recipe")
+    recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
+    resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {})
+    search = study.search if point.search is None else point.search
+    if _is_count_model(point):  # a count model has no recipe fields to tune
+        search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}
+    resolved.search_space = {
+        path: bounds or _declared_range(resolved, path) for path, bounds in search.items()
+    }
+    resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
+    identity = {
+        "model": MODELS.dump(model),
         "recipe": to_dict(recipe),
-        "searched": {path: repr(where) for path, where in sorted(point.space.items())},
+        "searched": {path: repr(bounds) for path, bounds in sorted(resolved.search_space.items())},
         "fingerprint": corpus.fingerprint,
         "seed": study.seed,
     }
-    for path in point.space:  # a searched field's default does not tell points apart
-        _forget(decisive, path)
-    text = json.dumps(decisive, sort_keys=True)
-    point.id = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return point
+    for path in resolved.search_space:  # the default of a searched field is not part of the id
+        _remove_field(identity, path)
+    text = json.dumps(identity, sort_keys=True)
+    resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return resolved
 
 
-def _common(study: Study, wanted: Point) -> dict[str, Any]:
-    """The study's model fields; a count model beside others takes only those it has."""
-    common = nested(study.fields, "model")
-    if not _counts(wanted) or all(map(_counts, study.points)):
+def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
+    """Return the study's model fields; among other models, a count model gets those it has."""
+    common = nest_settings(study.fields, "model")
+    if not _is_count_model(point) or all(map(_is_count_model, study.points)):
         return common
-    known = to_dict(zoo.config(wanted.row))
+    known = to_dict(zoo.config(point.row))
     return {name: value for name, value in common.items() if name in known}
 
 
-def _counts(point: Point) -> bool:
+def _is_count_model(point: Point) -> bool:
     model = zoo.row(point.row).model
     return model is not None and MODELS[model].closed_form
 
 
-def _laid(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:
-    return zoo.overlay(base, nested(setting, root))
+def _overlay(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:
+    return zoo.overlay(base, nest_settings(setting, root))
 
 
-def _range_of(point: ResolvedPoint, path: str) -> Range:
-    """The range that stands beside the field's default."""
-    head, _, rest = path.partition(".")
-    holder: Any = {"model": point.model, "recipe": point.recipe}.get(head)
+def _declared_range(point: ResolvedPoint, path: str) -> Range:
+    """Return the search range that the config class declares for a field."""
+    root, _, rest = path.partition(".")
+    config: Any = {"model": point.model, "recipe": point.recipe}.get(root)
     *parents, leaf = rest.split(".")
     for parent in parents:
-        holder = getattr(holder, parent, None)
-    known = ranges(type(holder)) if holder is not None else {}
+        config = getattr(config, parent, None)
+    known = ranges(type(config)) if config is not None else {}
     if leaf not in known:
         raise UserError(
             f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
@@ -207,16 +214,16 @@ def _range_of(point: ResolvedPoint, path: str) -> Range:
     return known[leaf]
 
 
-def _reach(tree: Mapping[str, Any], path: str) -> Any:
+def _value_at(tree: Mapping[str, Any], path: str) -> Any:
     value: Any = tree
     for part in path.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise UserError(f"there is no field {path!r} to search")
+            raise UserError(f"no field {path!r} to search")
         value = value[part]
     return value
 
 
-def _forget(tree: dict[str, Any], path: str) -> None:
+def _remove_field(tree: dict[str, Any], path: str) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
         tree = tree[parent]

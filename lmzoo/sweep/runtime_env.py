@@ -1,18 +1,19 @@
-"""The source that a cluster's nodes run: the one the sweep was started from.
+"""The source code that Ray sends to the nodes of a cluster.
 
-What a node has installed may be older. Ray sends this along and unpacks it on each node.
+The version installed on a node may be older than the one that started the sweep.
 """
 
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-STAYS = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
-"""What a node does not need of the repository."""
+"""The repository, or site-packages if the package is installed."""
+EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
+"""Parts of the repository that a node does not need."""
 
 
 def runtime_env() -> dict[str, Any]:
-    """Ray's description of the source; {} for an installed package, which nodes have as well."""
+    """Return Ray's runtime environment with the repository; {} if the package is installed."""
     if not (ROOT / "pyproject.toml").exists():
         return {}
-    return {"working_dir": str(ROOT), "excludes": STAYS}
+    return {"working_dir": str(ROOT), "excludes": EXCLUDED}

@@ -1,9 +1,9 @@
-"""Optuna's suggestions, as a pure function of what is already known.
+"""Optuna's suggestions as a pure function of the settings tried so far.
 
-Tune's own Optuna bridge asks whenever a slot is free, so its suggestions depend on
-which trial happened to end first. Here the settings of a point come in generations:
-generation g is asked from everything the earlier generations showed, with a seed of
-its own. The same records give the same suggestions, whatever was killed in between.
+Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
+depend on the order in which trials end. Here a point's settings come in generations. Generation g
+is suggested from the results of all earlier generations, with a seed of its own. The same results
+always give the same suggestions, even after an interrupted sweep.
 """
 
 import warnings
@@ -27,47 +27,50 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclass(frozen=True)
 class TriedSetting:
-    """A setting and what came of it."""
+    """A setting and its result."""
 
     setting: Mapping[str, Any]
     value: float
-    """Lowest validation loss; for a diverged run a loss worse than knowing nothing."""
+    """Lowest validation loss; a fixed high loss for a setting that gave none."""
     pruned: bool = False
     curve: Mapping[int, float] = field(default_factory=dict)
-    """Epoch -> lowest validation loss so far."""
+    """Epoch -> lowest validation loss up to that epoch."""
 
 
 def suggest(
-    space: Mapping[str, Range], tried: Sequence[TriedSetting], count: int, seed: int
+    search_space: Mapping[str, Range], tried: Sequence[TriedSetting], count: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The next `count` settings, by TPE over what was tried (random while little is known)."""
-    distributions = {path: _distribution(where) for path, where in space.items()}
+    """Return the next `count` settings, suggested by TPE; the first few are random."""
+    distributions = {path: _distribution(bounds) for path, bounds in search_space.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(
-            seed=seed % 2**32, n_startup_trials=5, multivariate=len(space) > 1, constant_liar=True
+            seed=seed % 2**32,
+            n_startup_trials=5,
+            multivariate=len(search_space) > 1,
+            constant_liar=True,
         )
         study = optuna.create_study(sampler=sampler, direction="minimize")
-        study.add_trials([_told(one, distributions) for one in tried])
+        study.add_trials([_frozen_trial(setting, distributions) for setting in tried])
         return [dict(study.ask(distributions).params) for _ in range(count)]
 
 
-def _told(
-    one: TriedSetting, distributions: Mapping[str, BaseDistribution]
+def _frozen_trial(
+    tried: TriedSetting, distributions: Mapping[str, BaseDistribution]
 ) -> optuna.trial.FrozenTrial:
     return create_trial(
-        state=TrialState.PRUNED if one.pruned else TrialState.COMPLETE,
-        value=one.value,
-        params=dict(one.setting),
+        state=TrialState.PRUNED if tried.pruned else TrialState.COMPLETE,
+        value=tried.value,
+        params=dict(tried.setting),
         distributions=dict(distributions),
-        intermediate_values=dict(one.curve),
+        intermediate_values=dict(tried.curve),
     )
 
 
-def _distribution(where: Range) -> BaseDistribution:
-    if isinstance(where, IntRange):
-        return IntDistribution(where.low, where.high, log=where.log)
-    if isinstance(where, FloatRange):
-        return FloatDistribution(where.low, where.high, log=where.log)
-    assert isinstance(where, Choice)
-    return CategoricalDistribution(where.values)
+def _distribution(bounds: Range) -> BaseDistribution:
+    if isinstance(bounds, IntRange):
+        return IntDistribution(bounds.low, bounds.high, log=bounds.log)
+    if isinstance(bounds, FloatRange):
+        return FloatDistribution(bounds.low, bounds.high, log=bounds.log)
+    assert isinstance(bounds, Choice)
+    return CategoricalDistribution(bounds.values)

@@ -1,4 +1,4 @@
-"""A study is a question: plain data, one file each in `sweeps/`.
+"""A study: plain data that states a question, the points it compares, and the training budget.
 
     STUDY = Study(
         name="gru_ablation",
@@ -6,11 +6,14 @@
         points=(Point("wild type", "DLM46"), Point("cut 4", "DLM46", {"cell.cuts": [4]})),
     )
 
-The points are what is compared. For each, the fields in `search` are tuned on the
-validation split with an equal budget of `samples` settings (early-stopped by ASHA
-within that point only), and the best setting is then trained, un-pruned, on `seeds`
-fresh seeds. Tables read only the latter. Field paths start at `model`, `recipe` or
-`corpus`: `recipe.lr`, `model.cell.cuts`.
+A sweep trains each point in two stages:
+
+1. tune: it tries `samples` settings of the searched fields on one seed, and ASHA stops settings
+   early within that point. The validation loss selects the best setting.
+2. confirm: it trains the best setting in full on `seeds` new seeds.
+
+Tables read confirm runs only. A field path is dotted and starts with `model`, `recipe` or `corpus`:
+`recipe.lr`, `model.cell.cuts`.
 """
 
 from collections.abc import Mapping
@@ -20,61 +23,61 @@ from typing import Any
 from lmzoo.search_space import Range
 
 Settings = Mapping[str, Any]
-"""Field path -> value, paths dotted: `{"recipe.lr": 0.01}`."""
+"""Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One thing compared: a row of the zoo with some model fields set."""
+    """One alternative in a comparison: a model row with some model fields changed."""
 
     label: str
     row: str
-    """Registry name or seed id: `mutable_mgu_mixture`, `DLM46`."""
+    """Registry name or row id: `mutable_mgu_mixture`, `DLM46`."""
     fields: Settings = field(default_factory=dict)
-    """Model fields, dotted, without the leading `model.`: `{"cell.cuts": [4]}`."""
+    """Model fields without the leading `model.`: `{"cell.cuts": [4]}`."""
     search: Mapping[str, Range | None] | None = None
-    """What is tuned for this point, where it is not what the study says."""
+    """Searched fields of this point; None uses `Study.search`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """The question, the points it compares, what is searched, and the budget of each."""
+    """A question, the points it compares, the searched fields and the budget of each point."""
 
     name: str
     question: str
     points: tuple[Point, ...]
     reference: str = ""
-    """Label of the point that others are compared with; '' is the first."""
+    """Label of the point that the others are compared with; "" selects the first."""
     corpus: str = "captions"
     recipe: str = "default"
     search: Mapping[str, Range | None] = field(default_factory=lambda: {"recipe.lr": None})
-    """What is tuned: a range, or None for the one beside the field's default."""
+    """Searched field path -> range; None selects the range declared with the field."""
     off: tuple[str, ...] = ()
-    """Fields that the study's file tunes and a command line did not."""
+    """Searched fields of the script that the command line switched off."""
     fields: Settings = field(default_factory=dict)
-    """Fields common to all points, with their leading `model.`, `recipe.` or `corpus.`."""
+    """Fields of all points, with the leading `model.`, `recipe.` or `corpus.`."""
     parameters: int = 0
-    """Every point's `model.width` is the largest within so many parameters; 0 leaves it."""
+    """Parameter budget: each point gets the largest `model.width` within it; 0 keeps the widths."""
     epochs: int = 10
     samples: int = 4
-    """Settings tried for each point; the first is the default one."""
+    """Settings tried for each point; the first is the default setting."""
     seeds: int = 5
-    """Fresh seeds on which the best setting of each point is confirmed."""
+    """New seeds on which the best setting of each point is trained."""
     seed: int = 0
-    """Seed of the study itself: its suggestions, and all training seeds, derive from it."""
+    """Seed of the study; suggestions and all training seeds derive from it."""
     generation: int = 2
-    """Settings of one point tried side by side; see `engine/schedule.py`."""
+    """Settings of one point that are suggested together; see `asha.py`."""
     grace: int = 2
     """Epochs before ASHA may stop a run."""
     reduction: int = 3
-    """ASHA's η: about one in η goes on past each rung."""
+    """ASHA's η: about 1/η of the runs continue past each rung."""
 
     @property
     def tune_seed(self) -> int:
-        """The one seed on which settings are compared."""
+        """The training seed of all tune runs."""
         return self.seed * 1000
 
     @property
     def confirm_seeds(self) -> range:
-        """Seeds that tuning never saw."""
+        """The training seeds of the confirm runs; tuning does not use them."""
         return range(self.tune_seed + 1, self.tune_seed + 1 + self.seeds)

@@ -1,8 +1,9 @@
-"""What `study.json` says: the question, what was asked, the points and what was chosen.
+"""The content of `study.json`: the question, the options, the points and their best settings.
 
-`asked` holds what the script and its options decided, so that the same study can be asked
-for again; `search` of a point is what was searched for it, which points may decide
-themselves.
+asked       what the script and its options set, enough to run the same study again
+points      each point with its search space, which may differ from the study's
+chosen      point id -> its best setting and confirm runs
+left_out    points that do not accept a field that the study sets for all points
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,15 @@ from lmzoo.sweep.point_planner import PointPlanner
 from lmzoo.sweep.study import Study
 
 
-def study_json(study: Study, points: Sequence[PointPlanner]) -> dict[str, Any]:
-    """The study as it stands, as plain data."""
-    spaces = [_search(agenda.point.space) for agenda in points]
+def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]:
+    """Return the content of `study.json` at this moment."""
+    points = [planner.point for planner in planners]
+    spaces = [_search_json(point.search_space) for point in points]
+    labels = {label for point in points for label in point.labels}
     return {
         "name": study.name,
         "question": study.question,
-        "reference": _reference(study, points),
+        "reference": next((p for p in points if study.reference in p.labels), points[0]).id,
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "asked": {
             "corpus": study.corpus,
@@ -28,54 +31,43 @@ def study_json(study: Study, points: Sequence[PointPlanner]) -> dict[str, Any]:
             "seed": study.seed,
             "parameters": study.parameters,
             "fields": dict(study.fields),
-            "search": _search(study.search),
+            "search": _search_json(study.search),
             "off": list(study.off),
         },
-        "search": {path: where for space in spaces for path, where in space.items()},
+        "search": {path: bounds for space in spaces for path, bounds in space.items()},
         "points": [
             {
-                "id": agenda.point.id,
-                "label": agenda.point.label,
-                "aliases": agenda.point.aliases,
+                "id": point.id,
+                "label": point.label,
+                "aliases": point.aliases,
                 "search": space,
-                "cell": _cell(agenda),
+                "cell": _cell_name(point.model),
             }
-            for agenda, space in zip(points, spaces, strict=True)
+            for point, space in zip(points, spaces, strict=True)
         ],
-        "left_out": left_out(study, points),
+        "left_out": [point.label for point in study.points if point.label not in labels],
         "chosen": {
-            agenda.point.id: agenda.chosen_entry() for agenda in points if agenda.chosen is not None
+            planner.point.id: planner.best_setting_json()
+            for planner in planners
+            if planner.best_setting is not None
         },
     }
 
 
-def left_out(study: Study, points: Sequence[PointPlanner]) -> list[str]:
-    """Labels of the points that lack a field which all were given, and so cannot be asked for."""
-    known = {label for agenda in points for label in agenda.point.labels}
-    return [point.label for point in study.points if point.label not in known]
-
-
-def _reference(study: Study, points: Sequence[PointPlanner]) -> str:
-    for agenda in points:
-        if study.reference in (agenda.point.label, *agenda.point.aliases):
-            return agenda.point.id
-    return points[0].point.id
-
-
-def _cell(agenda: PointPlanner) -> str | None:
-    """The kind of cell that the point's model has, which tells whose mutant it is."""
-    cell = getattr(agenda.point.model, "cell", None)
+def _cell_name(model: Any) -> str | None:
+    """Return the registry name of the model's cell; None if it has no cell."""
+    cell = getattr(model, "cell", None)
     return None if cell is None else CELLS.name_of(cell)
 
 
-def _search(space: Mapping[str, Range | None]) -> dict[str, Any]:
-    return {path: _plain(where) for path, where in space.items()}
+def _search_json(search_space: Mapping[str, Range | None]) -> dict[str, Any]:
+    return {path: _range_json(bounds) for path, bounds in search_space.items()}
 
 
-def _plain(where: Range | None) -> dict[str, Any] | None:
-    """A range as plain data; None is the one beside the field's default."""
-    if where is None:
+def _range_json(bounds: Range | None) -> dict[str, Any] | None:
+    """Return a range as plain data; None is the range declared with the field."""
+    if bounds is None:
         return None
-    if isinstance(where, Choice):
-        return {"values": list(where.values)}
-    return {"low": where.low, "high": where.high, "log": where.log}
+    if isinstance(bounds, Choice):
+        return {"values": list(bounds.values)}
+    return {"low": bounds.low, "high": bounds.high, "log": bounds.log}

@@ -1,8 +1,8 @@
-"""The study folder: runs by identity, the settings that were suggested, the study itself.
+"""The store of a study: its runs, the suggested settings, and `study.json`.
 
-The folder is the truth and Ray is replaceable: a sweep that starts again reads here
-what is done, what was cut off, and what is still owed. Who only wants to know that takes
-a `Glance`, beside a sweep that runs or of a folder that is not there yet.
+The store is the only state of a sweep. A sweep that starts again reads from it which runs have
+ended, which were interrupted and which are pending. `ReadOnlyStudyStore` reads a store while a
+sweep runs, or before the store exists.
 """
 
 import contextlib
@@ -20,85 +20,89 @@ SETTINGS = "settings.ndjson"
 
 
 class StudyStore:
-    """One study's folder, here or in a bucket, held by one driver at a time."""
+    """The store of one study, in a folder or a bucket, locked by this process until closed.
 
-    def __init__(self, where: Store | Path | str) -> None:
-        self.store = open_store(where)
+    Raises:
+        UserError: Another process has locked the store, or its schema version is not supported.
+    """
+
+    def __init__(self, location: Store | Path | str) -> None:
+        self.store = open_store(location)
         self.path = self.store.path
-        self._refuse_other_schema()
-        self._lock = self._hold()
+        self._check_schema()
+        self._lock = self._acquire_lock()
         self.store.prefetch(RECORDS)
         self._settings = self._read_settings()
         self._study: dict[str, Any] | None = None
 
-    def run(self, identity: str) -> RunFolder:
-        """The folder of a run, whether it exists or not."""
-        return RunFolder(self.store / identity)
+    def run(self, run_id: str) -> RunFolder:
+        """Return the folder of a run, which need not exist."""
+        return RunFolder(self.store / run_id)
 
-    def settings(self, point: str) -> dict[int, dict[str, Any]]:
-        """Sample number -> setting, of what was suggested for a point so far."""
-        return dict(self._settings.get(point, {}))
+    def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
+        """Return sample number -> setting, for all settings suggested for a point."""
+        return dict(self._settings.get(point_id, {}))
 
-    def add_settings(self, point: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
-        """Write suggestions down, a line each, before anything is trained on them."""
+    def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
+        """Append suggested settings, one line each; call it before they are trained."""
         new = {index: dict(setting) for index, setting in settings.items()}
         self._append_settings(
-            [json.dumps({"point": point, "index": i, "setting": s}) for i, s in new.items()]
+            [json.dumps({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
         )
-        self._settings.setdefault(point, {}).update(new)
+        self._settings.setdefault(point_id, {}).update(new)
 
-    def prune(self, identity: str, epoch: int) -> None:
-        """Put down that a run was stopped early, and drop its weights."""
+    def prune(self, run_id: str, epoch: int) -> None:
+        """Record that ASHA stopped a run, and delete its checkpoints."""
         record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
-        self.run(identity).append(record)
-        self.run(identity).drop_checkpoints()
+        self.run(run_id).append(record)
+        self.run(run_id).drop_checkpoints()
 
     def write_study(self, study: Mapping[str, Any]) -> None:
-        """Replace the study's description, if it says anything new."""
-        described = {"schema": SCHEMA, **study}
-        if described != self._study:
-            self.store.write(STUDY, json_bytes(described))
-            self._study = described
+        """Write `study.json`, if its content has changed."""
+        content = {"schema": SCHEMA, **study}
+        if content != self._study:
+            self.store.write(STUDY, json_bytes(content))
+            self._study = content
 
     def close(self) -> None:
-        """Let another driver hold the folder."""
+        """Release the lock."""
         self._lock.close()
 
-    def _hold(self) -> Lock:
+    def _acquire_lock(self) -> Lock:
         return self.store.lock(".driver")
 
     def _append_settings(self, lines: list[str]) -> None:
         self.store.append(SETTINGS, "\n".join(lines))
 
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """What was suggested; a damaged line is suggested again, from the same records."""
+        """Read the suggested settings; a damaged line is skipped, and its setting is recomputed."""
         known: dict[str, dict[int, dict[str, Any]]] = {}
         for line in (self.store.read(SETTINGS) or b"").splitlines():
-            one = parse_json(line)
-            if isinstance(one, dict) and one.keys() >= {"point", "index", "setting"}:
-                known.setdefault(one["point"], {}).setdefault(one["index"], one["setting"])
+            entry = parse_json(line)
+            if isinstance(entry, dict) and entry.keys() >= {"point", "index", "setting"}:
+                known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
         return known
 
-    def _refuse_other_schema(self) -> None:
+    def _check_schema(self) -> None:
         study = parse_json(self.store.read(STUDY))
         if isinstance(study, dict) and study.get("schema") != SCHEMA:
             raise UserError(
-                f"{self.store} was written by version {study.get('schema')!r} of the store, this "
-                f"is version {SCHEMA}; give another --storage"
+                f"{self.store} has schema version {study.get('schema')!r}, but this program "
+                f"supports version {SCHEMA}; choose another --storage"
             )
 
 
 class ReadOnlyStudyStore(StudyStore):
-    """The folder as it lies there: nobody is kept out, nothing is written."""
+    """A study store that takes no lock and writes nothing; new settings are kept in memory."""
 
-    def prune(self, identity: str, epoch: int) -> None:
-        """A sweep would do so when it starts."""
+    def prune(self, run_id: str, epoch: int) -> None:
+        """Do nothing: the sweep prunes the run when it starts."""
 
     def write_study(self, study: Mapping[str, Any]) -> None:
-        """See `prune`."""
+        """Do nothing."""
 
-    def _hold(self) -> Lock:
+    def _acquire_lock(self) -> Lock:
         return contextlib.ExitStack()
 
     def _append_settings(self, lines: list[str]) -> None:
-        """They are known as long as this is open."""
+        """Do nothing."""

@@ -1,10 +1,10 @@
-"""`python sweeps/NAME.py --submit CLUSTER.yaml`: a sweep on a cluster, from the laptop.
+"""Runs a study on a cluster from a laptop: `python sweeps/NAME.py --submit CLUSTER.yaml`.
 
-The cluster is started if it does not answer. The script becomes a Ray job: its source is
-sent along, so what runs is what stands here, and it runs on the head whether or not
-anyone looks on. Following reads the job's console through a tunnel and opens another
-tunnel when that one breaks, as it does when a laptop sleeps; `--attach CLUSTER.yaml`
-comes back to the study's last job. At the end the tables' records are fetched.
+The cluster is started if it does not respond. The script becomes a Ray job, which gets the local
+source code and runs on the head, also without a connection to the laptop. The laptop shows the
+job's output through a tunnel, and opens a new tunnel when the connection is lost, for example while
+the laptop sleeps. `--attach CLUSTER.yaml` follows the study's last job. When the job ends, its
+records are copied to the laptop.
 """
 
 import shlex
@@ -21,20 +21,26 @@ from lmzoo.errors import UserError
 from lmzoo.sweep.remote import Cluster, UnreachableError
 from lmzoo.sweep.runtime_env import ROOT, runtime_env
 
-POLL = 2.0
-"""Seconds between two looks at the job."""
-PATIENCE = 900.0
-"""Seconds of trying to reach a lost cluster (asleep ones not counted) before giving up."""
-FETCHED = Path("runs")
+POLL_SECONDS = 2.0
+"""Time between two queries of the job's status."""
+RECONNECT_SECONDS = 900.0
+"""How long to try to reach a lost cluster; the time that the laptop sleeps does not count."""
+FETCH_FOLDER = Path("runs")
 
 
-def elsewhere(
+def run_on_cluster(
     study: str, command: Sequence[str], *, submit: Path | None, attach: Path | None
 ) -> int:
-    """Run `command`, a study's script with its options, on a cluster, or come back to it.
+    """Submit a study's script to a cluster, or attach to its last job there, and follow the job.
+
+    Args:
+        study: Name of the study.
+        command: The command line of this process.
+        submit: Config of the cluster to submit to.
+        attach: Config of the cluster to attach to, if `submit` is None.
 
     Returns:
-        The exit code of the script there.
+        The exit code of the job; 130 if following was interrupted.
     """
     if submit is not None:
         return _submit(study, submit, command)
@@ -48,52 +54,52 @@ def _submit(study: str, file: Path, command: Sequence[str]) -> int:
     try:
         job = _start(cluster, study, entrypoint)
     except UnreachableError:
-        _say(f"cluster {cluster.name} does not answer; starting it")
+        _log(f"cluster {cluster.name} does not respond; starting it")
         cluster.up()
         job = _start(cluster, study, entrypoint)
-    _say(f"job {job}: {entrypoint}")
-    return _see_through(cluster, file, study, job, entrypoint)
+    _log(f"job {job}: {entrypoint}")
+    return _follow_and_fetch(cluster, file, study, job, entrypoint)
 
 
 def _attach(study: str, file: Path) -> int:
     cluster = Cluster(file)
+    prefix = f"{study}-"
     try:
-        with cluster.jobs() as client:
-            known = [
-                j for j in client.list_jobs() if (j.submission_id or "").startswith(f"{study}-")
-            ]
+        with cluster.job_client() as client:
+            jobs = [j for j in client.list_jobs() if (j.submission_id or "").startswith(prefix)]
     except UnreachableError as error:
-        raise UserError(f"{error}; is it up? `ray up {file}`") from None
-    if not known:
-        raise UserError(f"cluster {cluster.name} has no job of {study}; --submit {file} starts one")
-    last = max(known, key=lambda j: j.start_time or 0)
+        raise UserError(f"{error}; start the cluster with `ray up {file}`") from None
+    if not jobs:
+        raise UserError(f"cluster {cluster.name} has no job of {study}; start one: --submit {file}")
+    last = max(jobs, key=lambda j: j.start_time or 0)
     assert last.submission_id is not None
-    return _see_through(cluster, file, study, last.submission_id, last.entrypoint)
+    return _follow_and_fetch(cluster, file, study, last.submission_id, last.entrypoint)
 
 
-def options(command: Sequence[str]) -> list[str]:
-    """The options of a command line, without those that say where it runs."""
+def without_cluster_options(command: Sequence[str]) -> list[str]:
+    """Return the arguments of a command line without --submit and --attach."""
     kept: list[str] = []
-    words = iter(command[1:])
-    for word in words:
-        if word in ("--submit", "--attach"):
-            next(words, None)
-        elif not word.startswith(("--submit=", "--attach=")):
-            kept.append(word)
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if argument in ("--submit", "--attach"):
+            next(arguments, None)
+        elif not argument.startswith(("--submit=", "--attach=")):
+            kept.append(argument)
     return kept
 
 
 def _entrypoint(command: Sequence[str]) -> str:
+    """Return the command that the job runs on the head."""
     script = Path(command[0]).resolve()
     if not script.is_relative_to(ROOT):
         raise UserError(
-            f"{script} is outside {ROOT}, which is what the cluster gets; move it there"
+            f"{script} is outside {ROOT}, the only folder that the cluster gets; move it there"
         )
-    return shlex.join(["python", str(script.relative_to(ROOT)), *options(command)])
+    return shlex.join(["python", str(script.relative_to(ROOT)), *without_cluster_options(command)])
 
 
 def _start(cluster: Cluster, study: str, entrypoint: str) -> str:
-    with cluster.jobs() as client:
+    with cluster.job_client() as client:
         return client.submit_job(
             entrypoint=entrypoint,
             submission_id=f"{study}-{datetime.now(UTC):%Y%m%d-%H%M%S}",
@@ -101,13 +107,13 @@ def _start(cluster: Cluster, study: str, entrypoint: str) -> str:
         )
 
 
-def _see_through(cluster: Cluster, file: Path, study: str, job: str, entrypoint: str) -> int:
+def _follow_and_fetch(cluster: Cluster, file: Path, study: str, job: str, entrypoint: str) -> int:
     try:
         code = _follow(cluster, job)
     except KeyboardInterrupt:
-        _say(
-            f"job {job} goes on; come back with --attach {file}, "
-            f"or end it with: ray exec {file} 'ray job stop {job}'"
+        _log(
+            f"job {job} continues; follow it with --attach {file}, "
+            f"or stop it with: ray exec {file} 'ray job stop {job}'"
         )
         return 130
     _fetch(cluster, study, shlex.split(entrypoint))
@@ -115,28 +121,29 @@ def _see_through(cluster: Cluster, file: Path, study: str, job: str, entrypoint:
 
 
 def _follow(cluster: Cluster, job: str) -> int:
-    """Show the job's console until it ends; its exit code."""
-    shown, heard = 0, time.monotonic()
+    """Show the job's output until the job ends; return its exit code."""
+    shown, last_contact = 0, time.monotonic()
     while True:
         try:
-            with cluster.jobs() as client:
+            with cluster.job_client() as client:
                 while True:
                     status = client.get_job_status(job)
                     shown = _show(client.get_job_logs(job), shown)
-                    heard = time.monotonic()
+                    last_contact = time.monotonic()
                     if status.is_terminal():
                         return _exit_code(client, job, status)
-                    time.sleep(POLL)
-        except OSError as error:  # also what a broken tunnel makes of a request
-            if time.monotonic() - heard > PATIENCE:
+                    time.sleep(POLL_SECONDS)
+        except OSError as error:  # UnreachableError, or a request through a broken tunnel
+            if time.monotonic() - last_contact > RECONNECT_SECONDS:
                 raise UserError(
-                    f"{error}; job {job} may go on: --attach comes back to it"
+                    f"{error}; job {job} may still be running: follow it with --attach"
                 ) from None
-            _say("the connection is lost; the job goes on, trying to come back to it")
-            time.sleep(POLL)
+            _log("connection lost; the job continues; reconnecting")
+            time.sleep(POLL_SECONDS)
 
 
 def _show(log: str, shown: int) -> int:
+    """Print the log after its first `shown` characters; return its length."""
     sys.stdout.write(log[shown:])
     sys.stdout.flush()
     return len(log)
@@ -145,28 +152,28 @@ def _show(log: str, shown: int) -> int:
 def _exit_code(client: JobSubmissionClient, job: str, status: JobStatus) -> int:
     info = client.get_job_info(job)
     if status != JobStatus.SUCCEEDED:
-        _say(f"job {job} {status.value.lower()}: {info.message}")
+        _log(f"job {job} {status.value.lower()}: {info.message}")
     return info.driver_exit_code or (0 if status == JobStatus.SUCCEEDED else 1)
 
 
-def _fetch(cluster: Cluster, study: str, given: Sequence[str]) -> None:
-    """Copy the study's records here, for `analysis/` to read."""
-    stores = [b for a, b in pairwise(given) if a == "--storage"]
-    stores += [word.partition("=")[2] for word in given if word.startswith("--storage=")]
-    store = stores[-1] if stores else cluster.ask("echo $LMZOO_STORAGE")
+def _fetch(cluster: Cluster, study: str, arguments: Sequence[str]) -> None:
+    """Copy the study's records to this machine, for `lmzoo rank` and the other tables."""
+    stores = [value for option, value in pairwise(arguments) if option == "--storage"]
+    stores += [a.partition("=")[2] for a in arguments if a.startswith("--storage=")]
+    store = stores[-1] if stores else cluster.run("echo $LMZOO_STORAGE")
     if "://" in store:
-        _say(f"the runs are in {store}: python lmzoo/cli/rank.py {store}/{study}-CORPUS")
+        _log(f"the runs are in {store}: lmzoo rank {store}/{study}-CORPUS")
         return
-    target = FETCHED / cluster.name
+    target = FETCH_FOLDER / cluster.name
     try:
         cluster.fetch(f"{store}/{study}-*", target)
     except UnreachableError as error:
-        _say(f"nothing fetched: {error}")
+        _log(f"could not fetch the records: {error}")
         return
     for folder in sorted(target.glob(f"{study}-*")):
-        _say(f"fetched: python lmzoo/cli/rank.py {folder}")
+        _log(f"fetched: lmzoo rank {folder}")
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

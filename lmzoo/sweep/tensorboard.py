@@ -1,8 +1,8 @@
-"""A run's curves for TensorBoard, with hyper-parameters in the same run.
+"""Writes a run's curves and hyper-parameters for TensorBoard.
 
-Every run of a study has the same HParams columns (point, stage, seed and the searched
-fields), strings as strings and numbers as numbers, so the table sorts and filters. A
-run that was cut off goes on in a new event file that purges the epochs it repeats.
+All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
+Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
+continued run writes a new event file, which purges the epochs that it repeats.
 """
 
 import contextlib
@@ -26,43 +26,43 @@ CURVES = {
 
 
 class RunWriter:
-    """One run's event file; a disk that cannot take curves ends the drawing, never the run."""
+    """Writes one run's event file; a disk error stops the curves but not the run."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], epoch: int) -> None:
         self._folder, self._writer = folder, None
-        with self._at_best():
+        with self._catch_disk_error():
             self._writer = SummaryWriter(str(folder), purge_step=epoch + 1 if epoch else None)
             if epoch == 0:
                 self._write_hparams(config)
 
-    def epoch(self, record: Record) -> None:
-        """Draw one epoch's numbers; a diverged epoch has none."""
+    def write_epoch(self, record: Record) -> None:
+        """Write the numbers of an epoch record, except those that are None."""
         curves = {tag: record[key] for key, tag in CURVES.items() if record[key] is not None}
-        self._draw(curves, record["epoch"])
+        self._write(curves, record["epoch"])
 
-    def test(self, token: float, sentence: float, epoch: int) -> None:
-        """Draw the test losses, in nats."""
-        self._draw({"test/token": token, "test/sentence": sentence}, epoch)
+    def write_test(self, token: float, sentence: float, epoch: int) -> None:
+        """Write the test losses, in nats per token."""
+        self._write({"test/token": token, "test/sentence": sentence}, epoch)
 
     def close(self) -> None:
-        """Flush and close."""
-        with self._at_best():
+        """Flush and close the event file."""
+        with self._catch_disk_error():
             if self._writer is not None:
                 self._writer.close()
 
-    def _draw(self, curves: Mapping[str, float], epoch: int) -> None:
-        with self._at_best():
+    def _write(self, curves: Mapping[str, float], epoch: int) -> None:
+        with self._catch_disk_error():
             if self._writer is not None:
                 for tag, value in curves.items():
                     self._writer.add_scalar(tag, value, epoch)
                 self._writer.flush()
 
     @contextlib.contextmanager
-    def _at_best(self) -> Iterator[None]:
+    def _catch_disk_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            LOG.warning("%s: no more curves: %s", self._folder, error)
+            LOG.warning("%s: TensorBoard curves stop here: %s", self._folder, error)
             self._writer = None
 
     def _write_hparams(self, config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A corpus of a few sentences, and a study small enough to run by hand."""
+"""A corpus of a few sentences, and a study small enough to run without Ray."""
 
 import dataclasses
 import subprocess
@@ -10,10 +10,10 @@ import pytest
 from lmzoo.data.open import open_corpus
 from lmzoo.sweep import Point, Study
 from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import resolve
+from lmzoo.sweep.resolve import corpus_config, resolve
 from lmzoo.sweep.study_store import StudyStore
 
-from .processes import ROOT, end, start
+from .processes import ROOT, kill, start
 
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 
@@ -28,9 +28,7 @@ def sentences(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus_fields(sentences: Path) -> dict:
-    from lmzoo.sweep.resolve import corpus_config
-
-    return corpus_config(_study(sentences), {"corpus.length": 10})
+    return corpus_config(toy_study(sentences), {"corpus.length": 10})
 
 
 @pytest.fixture(scope="session")
@@ -40,70 +38,68 @@ def corpus(corpus_fields: dict):
 
 @pytest.fixture
 def study(sentences: Path) -> Study:
-    return _study(sentences)
+    return toy_study(sentences)
 
 
 @pytest.fixture
-def tuned(study, corpus, corpus_fields, tmp_path):
-    """The agenda of the points that are no floors: three, of two settings each."""
-    points = [p for p in resolve(study, corpus, corpus_fields) if not p.floor]
+def planner(study, corpus, corpus_fields, tmp_path):
+    """The planner of three points without the baselines; two settings of each are ready."""
+    points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
     with closing(StudyStore(tmp_path)) as store:
         yield Planner(study, points, corpus, store)
 
 
 @pytest.fixture
-def given(monkeypatch):
-    """What trials gave away, by trial: in a dictionary here, as there is no Ray."""
-    from lmzoo.sweep import (
-        reassign as handover,
-    )  # not above: the toy script reads this file before Ray
+def removed(monkeypatch):
+    """Trial id -> runs removed from the trial, in place of Ray's key-value store."""
+    from lmzoo.sweep import reassign  # here, because the toy script must not import Ray first
 
-    told: dict[str, set[str]] = {}
-    monkeypatch.setattr(handover, "reassigned", lambda trial: told.get(trial, set()))
+    runs: dict[str, set[str]] = {}
+    monkeypatch.setattr(reassign, "removed_runs", lambda trial: runs.get(trial, set()))
     monkeypatch.setattr(
-        handover, "give_away", lambda trial, runs: told.setdefault(trial, set()).update(runs)
+        reassign, "remove_runs", lambda trial, new: runs.setdefault(trial, set()).update(new)
     )
-    monkeypatch.setattr(handover, "forget", lambda trial: told.pop(trial, None))
-    return told
+    monkeypatch.setattr(reassign, "clear", lambda trial: runs.pop(trial, None))
+    return runs
 
 
 @pytest.fixture
 def script(tmp_path, sentences, monkeypatch) -> Path:
-    """The study as a script, which also a process outside this folder can run."""
+    """The toy study as a script that any process can run."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     path = tmp_path / "toy.py"
     path.write_text(
         "from pathlib import Path\n"
         "from lmzoo.sweep import main\n"
-        "from tests.sweep.conftest import _study\n"
+        "from tests.sweep.conftest import toy_study\n"
         "if __name__ == '__main__':\n"
-        f"    main(_study(Path({str(sentences)!r})))\n"
+        f"    main(toy_study(Path({str(sentences)!r})))\n"
     )
     return path
 
 
 @pytest.fixture
-def sweeping(script, tmp_path):
-    """Start the script with more options; its records go below `runs`, its console to pipes."""
-    started: list[subprocess.Popen[str]] = []
+def start_sweep(script, tmp_path):
+    """Starts the script with these options; its store is below `runs`, its output in pipes."""
+    processes: list[subprocess.Popen[str]] = []
 
-    def begin(*options: str, storage: str = "") -> subprocess.Popen[str]:
-        where = storage or str(tmp_path / "runs")
-        started.append(start(script, "--storage", where, "--json", "--fuse", "off", *options))
-        return started[-1]
+    def start_script(*options: str, storage: str = "") -> subprocess.Popen[str]:
+        folder = storage or str(tmp_path / "runs")
+        processes.append(start(script, "--storage", folder, "--json", "--fuse", "off", *options))
+        return processes[-1]
 
-    yield begin
-    for process in started:
-        end(process)
+    yield start_script
+    for process in processes:
+        kill(process)
 
 
 def small_study(sentences: Path) -> Study:
-    """Two points of it, and fewer settings."""
-    whole = _study(sentences)
-    return dataclasses.replace(whole, points=whole.points[:2], samples=2)
+    """Return the toy study with two points and two settings each."""
+    study = toy_study(sentences)
+    return dataclasses.replace(study, points=study.points[:2], samples=2)
 
 
-def _study(sentences: Path) -> Study:
+def toy_study(sentences: Path) -> Study:
     return Study(
         name="toy",
         question="Does it work?",

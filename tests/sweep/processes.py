@@ -1,4 +1,4 @@
-"""Real sweeps as real processes: started, looked into, killed."""
+"""Starts real sweeps as processes, inspects them and kills them."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
-    """The study script in a process of its own; what it says goes to pipes, or to `out`."""
+    """Start a study script; its output goes to pipes, or to `out`."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "60"}
     env.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
@@ -24,8 +24,8 @@ def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess
     )  # fmt: skip
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    """Leave nothing of it behind, however the test that started it went."""
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process and all processes below it, if they still run."""
     below = descendants(process.pid) if process.poll() is None else {}
     process.kill()
     for pid in below:
@@ -35,22 +35,22 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
+    """Wait for a process; return its exit code, stdout and stderr."""
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
 
 
-def wait_until(true: Callable[[], T], seconds: float = 300) -> T:
-    """Poll until something holds; what it was, which a moment later may no longer be."""
+def wait_until(condition: Callable[[], T], seconds: float = 300) -> T:
+    """Wait until a condition returns a true value, and return that value."""
     deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not happen in time"
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"the condition is not true after {seconds} s"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """pid -> command line of all processes below `pid`."""
+    """Return pid -> command line of all processes below `pid`."""
     parents, names = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -60,22 +60,22 @@ def descendants(pid: int) -> dict[int, str]:
                 parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    found: dict[int, str] = {}
-    fresh = {pid}
-    while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh}
-        found.update({child: names[child] for child in fresh})
-    return found
+    below: dict[int, str] = {}
+    level = {pid}
+    while level:
+        level = {child for child, parent in parents.items() if parent in level}
+        below.update({child: names[child] for child in level})
+    return below
 
 
-def training(driver: int) -> list[int]:
-    """The processes that train an epoch just now."""
+def training_processes(driver: int) -> list[int]:
+    """Return the processes below the driver that train an epoch at this moment."""
     below = descendants(driver).items()
     return [pid for pid, name in below if name.startswith("ray::") and ".train" in name]
 
 
-def kill_a_trial(driver: int) -> bool:
-    """SIGKILL one worker that holds a trial; whether there was one."""
+def kill_worker(driver: int) -> bool:
+    """Kill one worker process by SIGKILL; return False if there is none."""
     for pid, name in descendants(driver).items():
         if name.startswith("ray::") and "IDLE" not in name and "Agent" not in name:
             if "RuntimeEnv" in name or "Dashboard" in name:
@@ -86,12 +86,12 @@ def kill_a_trial(driver: int) -> bool:
 
 
 def epochs_on_disk(store: Path) -> int:
-    """Epoch records of all runs."""
+    """Return the number of epoch records of all runs."""
     return sum(p.read_text().count('"event": "epoch"') for p in store.glob("*/records.ndjson"))
 
 
 def listening(pids: set[int]) -> list[str]:
-    """Local addresses on which any of these processes accepts TCP connections."""
+    """Return the local addresses on which these processes accept TCP connections."""
     inodes = set()
     for pid in pids:
         try:

@@ -1,7 +1,7 @@
-"""`ray up cluster.yaml` against a stand-in for EC2, as far as the launch of the head.
+"""`ray up cluster.yaml` against a fake EC2, up to the launch of the head.
 
-No machine is reached: the stand-in runs on loopback, addresses are private ones, and the
-`ssh` that Ray finds only fails.
+No machine is reached: the fake EC2 runs on loopback, addresses are private, and the `ssh` on the
+PATH always fails.
 """
 
 import os
@@ -25,9 +25,9 @@ REGION = "us-west-2"
 
 @pytest.fixture
 def aws(tmp_path, monkeypatch):
-    """The environment of someone whose AWS is on loopback."""
+    """An environment in which AWS is a server on loopback; returns its home folder."""
     port = 5600 + os.getpid() % 300
-    fake = {
+    variables = {
         "HOME": str(tmp_path),
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "testing",
@@ -36,7 +36,7 @@ def aws(tmp_path, monkeypatch):
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "RAY_TMPDIR": str(tmp_path),
     }
-    for name, value in fake.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     (tmp_path / ".ssh").mkdir()
     (tmp_path / "bin").mkdir()
@@ -62,13 +62,13 @@ def _is_up(port: int) -> bool:
         return link.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _filled_in(path: Path) -> dict:
-    """cluster.yaml with the lines marked <-- filled in with what the stand-in has."""
+def write_config(path: Path) -> dict:
+    """Write cluster.yaml with the lines marked <-- filled in for the fake EC2."""
     ec2, iam = boto3.client("ec2", REGION), boto3.client("iam", REGION)
     cluster = yaml.safe_load((ROOT / "cluster.yaml").read_text())
     zone = cluster["provider"]["availability_zone"]
-    where = [{"Name": "availability-zone", "Values": [zone]}]
-    subnet = ec2.describe_subnets(Filters=where)["Subnets"][0]
+    filters = [{"Name": "availability-zone", "Values": [zone]}]
+    subnet = ec2.describe_subnets(Filters=filters)["Subnets"][0]
     group = ec2.create_security_group(
         GroupName="mine", Description="mine", VpcId=subnet["VpcId"]
     )["GroupId"]  # fmt: skip
@@ -76,21 +76,21 @@ def _filled_in(path: Path) -> dict:
     iam.create_instance_profile(InstanceProfileName="lmzoo-head")
     cluster["provider"]["use_internal_ips"] = True
     for node in cluster["available_node_types"].values():
-        own = {"ImageId": image, "SecurityGroupIds": [group], "SubnetIds": [subnet["SubnetId"]]}
-        node["node_config"].update(own)
+        values = {"ImageId": image, "SecurityGroupIds": [group], "SubnetIds": [subnet["SubnetId"]]}
+        node["node_config"].update(values)
     path.write_text(yaml.safe_dump(cluster))
     return {"group": group, "subnet": subnet["SubnetId"], "image": image}
 
 
-def test_ray_up_launches_the_head_that_the_file_describes(aws):
+def test_ray_up_launches_the_head_of_the_config(aws):
     ec2 = boto3.client("ec2", REGION)
     path = aws / "cluster.yaml"
-    mine = _filled_in(path)
-    groups = {g["GroupId"] for g in ec2.describe_security_groups()["SecurityGroups"]}
+    ids = write_config(path)
+    groups_before = {g["GroupId"] for g in ec2.describe_security_groups()["SecurityGroups"]}
 
     def instances() -> list[dict]:
-        found = ec2.describe_instances()["Reservations"]
-        return [i for r in found for i in r["Instances"]]
+        reservations = ec2.describe_instances()["Reservations"]
+        return [i for r in reservations for i in r["Instances"]]
 
     with (aws / "up.log").open("w") as log:
         up = subprocess.Popen(
@@ -110,12 +110,12 @@ def test_ray_up_launches_the_head_that_the_file_describes(aws):
 
     (head,) = instances()
     assert head["InstanceType"] == "m6i.xlarge"
-    assert (head["ImageId"], head["SubnetId"]) == (mine["image"], mine["subnet"])
-    assert [g["GroupId"] for g in head["SecurityGroups"]] == [mine["group"]]
+    assert (head["ImageId"], head["SubnetId"]) == (ids["image"], ids["subnet"])
+    assert [g["GroupId"] for g in head["SecurityGroups"]] == [ids["group"]]
     assert head["IamInstanceProfile"]["Arn"].endswith("/lmzoo-head")
     tags = {tag["Key"]: tag["Value"] for tag in head["Tags"]}
     assert (tags["ray-cluster-name"], tags["ray-node-type"]) == ("lmzoo", "head")
-    after = {g["GroupId"] for g in ec2.describe_security_groups()["SecurityGroups"]}
-    assert after == groups, "Ray made a security group of its own"
+    groups = {g["GroupId"] for g in ec2.describe_security_groups()["SecurityGroups"]}
+    assert groups == groups_before, "Ray made a security group of its own"
     assert head["PrivateIpAddress"] in (aws / "ssh.log").read_text()
     assert head.get("PublicIpAddress", "-") not in (aws / "ssh.log").read_text()

@@ -1,4 +1,4 @@
-"""The cluster files: accepted by Ray and AWS's own rules, closed to strangers, complete."""
+"""The cluster configs are valid for Ray and AWS, private and complete."""
 
 import copy
 import re
@@ -25,14 +25,14 @@ def run_instances():
     return model.operation_model("RunInstances").input_shape
 
 
-def _complaints(node: dict, shape) -> str:
-    """What AWS would say to what Ray asks for: one machine in one of the subnets."""
-    asked = {**node, "MinCount": 1, "MaxCount": 1}
-    asked["SubnetId"] = asked.pop("SubnetIds", ["subnet-0"])[0]
-    return botocore.validate.ParamValidator().validate(asked, shape).generate_report()
+def validation_errors(node: dict, shape) -> str:
+    """Validate Ray's request for this node, one machine in one of its subnets, as AWS does."""
+    request = {**node, "MinCount": 1, "MaxCount": 1}
+    request["SubnetId"] = request.pop("SubnetIds", ["subnet-0"])[0]
+    return botocore.validate.ParamValidator().validate(request, shape).generate_report()
 
 
-def test_ray_accepts_it(cluster):
+def test_ray_accepts_the_config(cluster):
     validate_config(prepare_config(copy.deepcopy(cluster)))
 
 
@@ -41,42 +41,42 @@ def test_ray_refuses_a_misspelt_field(cluster):
         validate_config(prepare_config({**cluster, "idle_timeout": 5}))
 
 
-def test_aws_accepts_its_nodes(run_instances):
+def test_aws_accepts_the_nodes(run_instances):
     nodes = yaml.safe_load(FILES["aws"].read_text())["available_node_types"]
     for name, node in nodes.items():
-        assert not _complaints(node["node_config"], run_instances), name
-        assert "InstanceTyp" in _complaints({"InstanceTyp": "x"}, run_instances)
+        assert not validation_errors(node["node_config"], run_instances), name
+        assert "InstanceTyp" in validation_errors({"InstanceTyp": "x"}, run_instances)
 
 
-def test_aws_nodes_are_closed_and_the_head_is_the_only_one_with_rights():
-    description = yaml.safe_load(FILES["aws"].read_text())
-    assert "security_group" not in description["provider"]  # Ray would add its own open rule to it
-    for name, node in description["available_node_types"].items():
-        config = node["node_config"]
-        assert config["SecurityGroupIds"], name
-        assert config["MetadataOptions"] == {"HttpTokens": "required"}
-        assert ("IamInstanceProfile" in config) == (name == description["head_node_type"])
+def test_aws_nodes_have_security_groups_and_only_the_head_has_permissions():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    assert "security_group" not in config["provider"]  # Ray would open its SSH port to everyone
+    for name, node in config["available_node_types"].items():
+        node_config = node["node_config"]
+        assert node_config["SecurityGroupIds"], name
+        assert node_config["MetadataOptions"] == {"HttpTokens": "required"}
+        assert ("IamInstanceProfile" in node_config) == (name == config["head_node_type"])
 
 
-def test_workers_are_spot_gpus_from_none_and_idle_ones_end():
-    description = yaml.safe_load(FILES["aws"].read_text())
-    gpu, head = (description["available_node_types"][name] for name in ("gpu", "head"))
+def test_workers_are_spot_gpus_that_start_on_demand_and_end_when_idle():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    gpu, head = (config["available_node_types"][name] for name in ("gpu", "head"))
     assert gpu["min_workers"] == 0
-    assert gpu["max_workers"] == description["max_workers"]
+    assert gpu["max_workers"] == config["max_workers"]
     assert gpu["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
     assert gpu["resources"]["GPU"]
     assert "GPU" not in head["resources"]
-    assert 0 < description["idle_timeout_minutes"] <= 10
+    assert 0 < config["idle_timeout_minutes"] <= 10
 
 
-def test_it_is_private(cluster):
+def test_the_cluster_is_private(cluster):
     head, worker = cluster["head_start_ray_commands"][-1], cluster["worker_start_ray_commands"][-1]
     assert "--dashboard-host=127.0.0.1" in head
     assert all("umask 077" in command for command in (head, worker))
-    everything = yaml.safe_dump(cluster)
-    assert "0.0.0.0" not in everything
+    text = yaml.safe_dump(cluster)
+    assert "0.0.0.0" not in text
     assert "~/.ray" in cluster["cluster_synced_files"]
-    assert not re.search(r"\b[0-9a-f]{32,}\b", everything), "a token has no place in the file"
+    assert not re.search(r"\b[0-9a-f]{32,}\b", text), "the file contains a token"
     profile = next(command for command in cluster["setup_commands"] if "printf" in command)
     for setting in ("RAY_AUTH_MODE=token", "RAY_enable_metrics_collection=0"):
         assert setting in profile
@@ -84,18 +84,11 @@ def test_it_is_private(cluster):
         assert port in profile
 
 
-def test_what_it_sends_is_there_and_all_that_an_installation_needs(cluster):
-    sent = {there: ROOT / here for there, here in cluster["file_mounts"].items()}
-    assert all(path.exists() for path in sent.values())
-    names = {path.name for path in sent.values()}
-    assert {
-        "lmzoo",
-        "sweeps",
-        "analysis",
-        "pyproject.toml",
-        "constraints.txt",
-        "README.md",
-    } == names
+def test_the_file_mounts_exist_and_contain_all_that_an_installation_needs(cluster):
+    paths = [ROOT / local for local in cluster["file_mounts"].values()]
+    assert all(path.exists() for path in paths)
+    files = {"pyproject.toml", "constraints.txt", "README.md"}
+    assert {path.name for path in paths} == {"lmzoo", "sweeps", "analysis", *files}
     commands = [c for part in ("setup", "head_setup", "worker_setup")
                 for c in cluster.get(f"{part}_commands", [])]  # fmt: skip
     installs = [command for command in commands if "pip install" in command]
@@ -103,7 +96,7 @@ def test_what_it_sends_is_there_and_all_that_an_installation_needs(cluster):
     assert all("-c ~/lmzoo/constraints.txt" in command for command in installs)
 
 
-def test_machines_reached_by_ssh_all_work():
-    """Version 2 of the autoscaler would leave one of them idle."""
+def test_machines_reached_by_ssh_use_version_1_of_the_autoscaler():
+    """Version 2 would leave one of them idle."""
     start = yaml.safe_load(FILES["onprem"].read_text())["head_start_ray_commands"][-1]
     assert "RAY_enable_autoscaler_v2=0 ray start --head" in start

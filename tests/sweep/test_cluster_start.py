@@ -1,4 +1,4 @@
-"""Ray of our own that does not start, as on a busy machine, is started again."""
+"""Starting Ray on this machine: attempts, parallel preparation, signals."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 from lmzoo.errors import UserError
 from lmzoo.sweep import cluster as clusters
 
-TAKEN = """
+ACTOR_PROCESS = """
 import os
 from lmzoo.sweep.cluster import cluster
 import lmzoo.sweep.ray_backend
@@ -30,13 +30,34 @@ with cluster():
     wait_until(lambda: bool(idle()), 60)
     before = idle()
     actor = _ActorClassCache().get(Trainable).remote()
-    taken = ray.get(actor.process.remote()) in before
-print(taken)
+    reused = ray.get(actor.process.remote()) in before
+print(reused)
 """
 
 
-@pytest.mark.parametrize("failures", [0, clusters.STARTS - 1, clusters.STARTS])
-def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
+def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python on this machine, outside any cluster."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def replace_init(monkeypatch):
+    """Replaces `ray.init`."""
+
+    def replace(init) -> None:
+        monkeypatch.setattr(clusters, "ADDRESS", "")
+        monkeypatch.setattr(clusters, "RAY_ALREADY_IMPORTED", False)  # by other tests
+        monkeypatch.setattr(clusters.ray, "init", init)
+
+    return replace
+
+
+@pytest.mark.parametrize("failures", [0, clusters.START_ATTEMPTS - 1, clusters.START_ATTEMPTS])
+def test_a_start_that_fails_is_attempted_again(replace_init, failures):
     calls = []
 
     def init(**_):
@@ -44,59 +65,55 @@ def test_ray_that_does_not_start_is_started_again(monkeypatch, failures):
         if len(calls) <= failures:
             raise Exception("The current node timed out during startup. This could")
 
-    monkeypatch.setattr(clusters, "ADDRESS", "")
-    monkeypatch.setattr(clusters, "TOO_LATE", False)  # other tests have imported Ray
-    monkeypatch.setattr(clusters.ray, "init", init)
-    refused = failures == clusters.STARTS
-    ends = pytest.raises(Exception, match="timed out") if refused else contextlib.nullcontext()
+    replace_init(init)
+    fails = failures == clusters.START_ATTEMPTS
+    ends = pytest.raises(Exception, match="timed out") if fails else contextlib.nullcontext()
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
-    assert len(calls) == min(failures + 1, clusters.STARTS)
+    assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)
 
 
 @pytest.fixture
-def slow_ray(monkeypatch):
-    """A Ray that starts when `begun` is set, and tells in `order` what was done to it."""
-    begun, order = threading.Event(), []
+def slow_ray(replace_init, monkeypatch):
+    """A Ray that starts when an event is set; returns the event and a log of the calls."""
+    may_start, log = threading.Event(), []
 
     def init(**_):
-        assert begun.wait(60)
-        order.append("started")
+        assert may_start.wait(60)
+        log.append("started")
 
-    monkeypatch.setattr(clusters, "ADDRESS", "")
-    monkeypatch.setattr(clusters, "TOO_LATE", False)  # other tests have imported Ray
-    monkeypatch.setattr(clusters.ray, "init", init)
-    monkeypatch.setattr(clusters.ray, "shutdown", lambda: order.append("ended"))
-    return begun, order
+    replace_init(init)
+    monkeypatch.setattr(clusters.ray, "shutdown", lambda: log.append("ended"))
+    return may_start, log
 
 
-def test_what_is_to_be_done_meanwhile_does_not_wait_for_ray(slow_ray):
-    begun, order = slow_ray
+def test_meanwhile_runs_while_ray_starts(slow_ray):
+    may_start, log = slow_ray
 
     def meanwhile():
-        order.append("meanwhile")
-        begun.set()
+        log.append("meanwhile")
+        may_start.set()
 
     with clusters.cluster(meanwhile):
-        assert order == ["meanwhile", "started"]
-    assert order[2:] == ["ended"]
+        assert log == ["meanwhile", "started"]
+    assert log[2:] == ["ended"]
 
 
 @pytest.mark.parametrize("error", [UserError("no such thing"), KeyboardInterrupt()])
-def test_ray_is_ended_once_it_is_there_if_what_is_done_meanwhile_fails(slow_ray, error):
-    begun, order = slow_ray
+def test_ray_is_shut_down_after_its_start_if_meanwhile_fails(slow_ray, error):
+    may_start, log = slow_ray
 
     def meanwhile():
-        threading.Timer(0.1, begun.set).start()
+        threading.Timer(0.1, may_start.set).start()
         raise error
 
     with pytest.raises(type(error)), clusters.cluster(meanwhile):
-        order.append("never")
-    assert order == ["started", "ended"]
+        log.append("never")
+    assert log == ["started", "ended"]
 
 
-def test_ray_lives_for_longer_than_its_start_and_sigterm_is_ctrl_c():
-    """Its processes end with the thread that started them, within a second or two."""
+def test_ray_outlives_its_start_and_sigterm_acts_as_ctrl_c():
+    """Ray's processes end within two seconds of the end of the thread that started them."""
     code = (
         "import os, signal, time\n"
         "from lmzoo.sweep.cluster import cluster\n"
@@ -104,49 +121,30 @@ def test_ray_lives_for_longer_than_its_start_and_sigterm_is_ctrl_c():
         "try:\n"
         "    with cluster():\n"
         "        time.sleep(3)\n"
-        "        said = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
+        "        answer = ray.get(ray.remote(lambda: 'alive').remote(), timeout=60)\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
-        "    print(said)\n"
+        "    print(answer)\n"
     )
-    environment = {**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+    done = run_python("-c", code)
     assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr
-    assert "SIGTERM received" not in done.stderr, "Ray's handler, which may end the process"
+    assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
 
 
 def test_a_study_that_imports_ray_first_is_refused(tmp_path):
-    """Ray would start behind a token that this process never read, and wait for ever."""
+    """Ray would start with a token that this process never read, and wait forever."""
     study = tmp_path / "early.py"
     study.write_text(
         "import ray\nfrom sweeps.gru_ablation import STUDY\n"
         "from lmzoo.sweep import main\nmain(STUDY)\n"
     )
-    done = subprocess.run(
-        [sys.executable, study, "--storage", tmp_path / "runs"],
-        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(study, "--storage", tmp_path / "runs")
     assert done.returncode == 2
-    (said,) = done.stderr.splitlines()[-1:]
-    assert said.startswith("error: ray was imported before"), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ray was imported before"), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_actors_of_tune_take_processes_that_ray_has_started_already():
-    done = subprocess.run(
-        [sys.executable, "-c", TAKEN],
-        env={**os.environ, "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def test_actors_of_ray_tune_use_the_processes_that_ray_has_started():
+    done = run_python("-c", ACTOR_PROCESS)
     assert done.stdout.strip() == "True", done.stderr

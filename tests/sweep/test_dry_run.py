@@ -1,4 +1,4 @@
-"""A dry run looks at a store and leaves it as it is, whoever holds it and whatever is owed."""
+"""A dry run reads a store without changing it, also while a sweep uses the store."""
 
 import dataclasses
 import json
@@ -16,8 +16,8 @@ from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import ReadOnlyStudyStore, StudyStore
 
-from .byhand import sweep
 from .conftest import small_study
+from .local_sweep import sweep
 
 
 @pytest.fixture(scope="module")
@@ -26,76 +26,76 @@ def study(sentences):
 
 
 @pytest.fixture(scope="module")
-def cut_off(tmp_path_factory, study, corpus, corpus_fields) -> Path:
-    """A sweep that died in its second generation."""
-    path = tmp_path_factory.mktemp("cut") / "toy-text"
+def interrupted(tmp_path_factory, study, corpus, corpus_fields) -> Path:
+    """The store of a sweep that died in its second generation."""
+    path = tmp_path_factory.mktemp("interrupted") / "toy-text"
     assert not sweep(study, corpus, corpus_fields, path, slots=3, steps=28)
     return path
 
 
 @pytest.fixture
-def store(cut_off, tmp_path) -> Path:
-    return shutil.copytree(cut_off, tmp_path / "runs" / "toy-text")
+def store(interrupted, tmp_path) -> Path:
+    return shutil.copytree(interrupted, tmp_path / "runs" / "toy-text")
 
 
 @pytest.fixture
-def asked(study, tmp_path, monkeypatch, capsys):
-    """(point, runs, epochs) that a dry run of the study with more options tells."""
+def dry_run(study, tmp_path, monkeypatch, capsys):
+    """Runs the study's command line with --dry-run; returns (point, runs, epochs) of each point."""
 
-    def ask(*options: str) -> list[tuple[str, int, int]]:
+    def run(*options: str) -> list[tuple[str, int, int]]:
         command = ["study", "--dry-run", "--json", "--storage", str(tmp_path / "runs"), *options]
         monkeypatch.setattr(sys, "argv", command)
-        monkeypatch.setattr(sys.modules["lmzoo.sweep.main"], "seconds_per_epoch", lambda *_: 0.0)
+        monkeypatch.setattr("lmzoo.sweep.dry_run.seconds_per_epoch", lambda *_: 0.0)
         with pytest.raises(SystemExit) as stop:
             main(study)
-        told = capsys.readouterr()
-        assert not stop.value.code, told.err
-        rows = json.loads(told.out)["points"]
+        output = capsys.readouterr()
+        assert not stop.value.code, output.err
+        rows = json.loads(output.out)["points"]
         return [(row["point"], row["runs"], row["epochs"]) for row in rows]
 
-    return ask
+    return run
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("more", [(), ("--epochs", "9"), ("--samples", "6"), ("--seeds", "3")])
-def test_a_store_is_the_same_after_it(store, asked, more):
-    before = everything(store)
-    assert asked(*more)
-    assert everything(store) == before
+@pytest.mark.parametrize("options", [(), ("--epochs", "9"), ("--samples", "6"), ("--seeds", "3")])
+def test_a_dry_run_does_not_change_the_store(store, dry_run, options):
+    before = read_files(store)
+    assert dry_run(*options)
+    assert read_files(store) == before
 
 
-def test_a_run_cut_off_where_it_will_be_pruned_keeps_its_weights(
-    study, corpus, corpus_fields, store
-):
-    """The sweep itself prunes it when it starts again."""
+def test_a_dry_run_does_not_prune_an_interrupted_run(study, corpus, corpus_fields, store):
+    """The sweep itself prunes the run, and deletes its checkpoint, when it starts again."""
     pruned = next(p for p in store.glob(f"*/{RECORDS}") if '"pruned"' in p.read_text())
     lines = [line for line in pruned.read_text().splitlines(keepends=True) if "pruned" not in line]
     pruned.write_text("".join(lines))
-    weights = RunFolder(pruned.parent).checkpoint
-    weights.touch()
-    before, points = everything(store), resolve(study, corpus, corpus_fields)
+    checkpoint = RunFolder(pruned.parent).checkpoint
+    checkpoint.touch()
+    before, points = read_files(store), resolve(study, corpus, corpus_fields)
     Planner(study, points, corpus, ReadOnlyStudyStore(store))
-    assert everything(store) == before
-    with closing(StudyStore(store)) as held:
-        Planner(study, points, corpus, held)
-    assert not weights.exists()
+    assert read_files(store) == before
+    with closing(StudyStore(store)) as locked:
+        Planner(study, points, corpus, locked)
+    assert not checkpoint.exists()
     assert '"pruned"' in pruned.read_text()
 
 
-def test_it_tells_what_the_sweep_itself_would_do(study, corpus, corpus_fields, store, asked):
-    told = asked()
-    with closing(StudyStore(store)) as held:
-        agenda = Planner(study, resolve(study, corpus, corpus_fields), corpus, held)
-        assert [(point.point.label, *rest) for point, *rest in agenda.owed()] == told != []
-        assert asked() == told, "it may be asked while the sweep runs"
+def test_a_dry_run_reports_the_pending_work_of_the_sweep(
+    study, corpus, corpus_fields, store, dry_run
+):
+    rows = dry_run()
+    with closing(StudyStore(store)) as locked:
+        planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
+        assert [(point.point.label, *work) for point, *work in planner.pending()] == rows != []
+        assert dry_run() == rows, "a dry run must work while the store is locked"
 
 
-def test_what_an_earlier_dry_run_left_is_read(study, corpus, corpus_fields, tmp_path, asked):
-    """It wrote the study and its first settings."""
-    with closing(StudyStore(tmp_path / "runs" / "toy-text")) as held:
-        Planner(study, resolve(study, corpus, corpus_fields), corpus, held)
-    runs = [runs for _, runs, _ in asked()]
+def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dry_run):
+    """It has a study and the settings of the first generation."""
+    with closing(StudyStore(tmp_path / "runs" / "toy-text")) as locked:
+        Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
+    runs = [runs for _, runs, _ in dry_run()]
     assert runs == [study.samples + study.seeds] * 2 + [study.seeds] * len(BASELINES)

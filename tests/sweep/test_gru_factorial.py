@@ -1,4 +1,4 @@
-"""The factorial: every function once, none that is zero or blind."""
+"""The GRU factorial study: every distinct mutant once, without degenerate ones."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def resolved():
     return corpus, resolve(STUDY, corpus, fields)
 
 
-def test_every_mutant_is_a_point_of_its_own(resolved):
+def test_every_point_is_a_distinct_mutant_that_reads_its_input(resolved):
     _, points = resolved
     assert not any(point.aliases for point in points)
     rows = [type(point.model.cell).__qualname__ for point in points]
@@ -26,14 +26,14 @@ def test_every_mutant_is_a_point_of_its_own(resolved):
     assert [points[0].label, points[92].label] == ["mgu wild type", "mgru wild type"]
 
 
-def test_the_units_mutants_are_those_of_the_predicates(resolved):
+def test_the_mutants_equal_those_of_an_independent_enumeration(resolved):
     _, points = resolved
     ours = {point.model.cell.cuts for point in points[:92]}
     expected = {frozenset(np.array(MGU)[pattern].tolist()) for pattern in mgu()}
     assert {frozenset(map(str, cuts)) for cuts in ours} == expected
 
 
-def test_all_are_of_one_size_and_searched_alike(resolved):
+def test_all_points_have_the_same_size_and_searched_fields(resolved):
     _, points = resolved
     assert {(point.model.width, point.model.emission.components) for point in points} == {(16, 16)}
-    assert {tuple(point.space) for point in points} == {("recipe.lr",)}
+    assert {tuple(point.search_space) for point in points} == {("recipe.lr",)}

@@ -1,4 +1,4 @@
-"""A trial that stands still is missed, killed and started again; nobody else is."""
+"""A worker without a heartbeat is killed and restarted; the other workers are not."""
 
 import os
 import signal
@@ -7,125 +7,128 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmzoo.sweep import heartbeat as pulse
-from lmzoo.sweep.heartbeat import MISSED, HeartbeatMonitor
+from lmzoo.sweep import heartbeat
+from lmzoo.sweep.heartbeat import MAX_MISSED, HeartbeatMonitor
 
-from .byhand import outcome, sweep
-from .processes import epochs_on_disk, finish, training, wait_until
+from .local_sweep import outcome, sweep
+from .processes import epochs_on_disk, finish, training_processes, wait_until
 
 
 class Handle:
-    """An actor's handle; its identity and its pulse are the same letter."""
+    """The handle of an actor with this id, two hexadecimal digits."""
 
-    def __init__(self, name: str) -> None:
-        self._actor_id = bytes.fromhex(name)
+    def __init__(self, actor_id: str) -> None:
+        self._actor_id = bytes.fromhex(actor_id)
 
 
 @pytest.fixture
-def ray_stand_in(monkeypatch):
-    """(numbers, killed): what Ray's store holds, and whom Ray was told to kill."""
+def fake_ray(monkeypatch):
+    """(numbers, killed): the content of Ray's key-value store, and the actors killed by Ray."""
     numbers, killed = {}, []
-    store = pulse.internal_kv
+    store = heartbeat.internal_kv
     monkeypatch.setattr(store, "_internal_kv_get", lambda name, namespace: numbers[name])
     monkeypatch.setattr(store, "_internal_kv_del", lambda name, namespace: numbers.pop(name))
-    monkeypatch.setattr(pulse.ray, "kill", lambda actor: killed.append(actor._actor_id.hex()))
+    monkeypatch.setattr(heartbeat.ray, "kill", lambda actor: killed.append(actor._actor_id.hex()))
     return numbers, killed
 
 
-def _watch(pulses: HeartbeatMonitor, *actors: Handle) -> None:
+def monitor(*actors: Handle) -> HeartbeatMonitor:
+    """Return a monitor of these actors."""
+    result = HeartbeatMonitor()
     for actor in actors:
         trial = SimpleNamespace(temporary_state=SimpleNamespace(ray_actor=actor))
-        pulses.on_trial_start(0, [], trial)
+        result.on_trial_start(0, [], trial)
+    return result
 
 
-def test_who_stands_still_is_killed_once_and_who_beats_is_not(ray_stand_in):
-    numbers, killed = ray_stand_in
-    pulses, actors = HeartbeatMonitor(), [Handle("aa"), Handle("bb"), Handle("cc")]
-    _watch(pulses, *actors)
-    for look in range(4 * MISSED):
-        numbers |= {"aa": b"7", "bb": b"%d" % look, "cc": None if look < MISSED - 1 else b"1"}
-        if look < MISSED:
+def test_an_actor_without_a_heartbeat_is_killed_once_and_others_are_not(fake_ray):
+    numbers, killed = fake_ray
+    actors = [Handle("aa"), Handle("bb"), Handle("cc")]
+    monitored = monitor(*actors)
+    for check in range(4 * MAX_MISSED):
+        numbers |= {"aa": b"7", "bb": b"%d" % check, "cc": None if check < MAX_MISSED - 1 else b"1"}
+        if check < MAX_MISSED:
             assert not killed
-        pulses.look()
-        if look == MISSED + 2:
-            assert killed == ["aa"], "it is given time from its first look on"
+        monitored.check()
+        if check == MAX_MISSED + 2:
+            assert killed == ["aa"], "missed checks are counted from the first number on"
     assert killed == ["aa", "cc"]
 
 
-def test_a_beat_in_the_last_moment_counts(ray_stand_in):
-    numbers, killed = ray_stand_in
-    pulses, actor = HeartbeatMonitor(), Handle("aa")
-    _watch(pulses, actor)
-    for look in range(5 * MISSED):
-        numbers["aa"] = b"%d" % (look // MISSED)
-        pulses.look()
+def test_a_heartbeat_before_the_last_check_counts(fake_ray):
+    numbers, killed = fake_ray
+    actor = Handle("aa")
+    monitored = monitor(actor)
+    for check in range(5 * MAX_MISSED):
+        numbers["aa"] = b"%d" % (check // MAX_MISSED)
+        monitored.check()
     assert not killed
 
 
-def test_a_sweep_that_cannot_look_blames_nobody(ray_stand_in, monkeypatch):
-    numbers, killed = ray_stand_in
-    pulses, actor = HeartbeatMonitor(), Handle("aa")
-    _watch(pulses, actor)
+def test_checks_that_fail_are_not_counted(fake_ray, monkeypatch):
+    numbers, killed = fake_ray
+    actor = Handle("aa")
+    monitored = monitor(actor)
     numbers["aa"] = b"1"
-    pulses.look()
+    monitored.check()
 
-    def away(name, namespace):
+    def fail(name, namespace):
         raise ConnectionError
 
-    with monkeypatch.context() as cut_off:
-        cut_off.setattr(pulse.internal_kv, "_internal_kv_get", away)
-        for _ in range(3 * MISSED):
-            pulses.look()
+    with monkeypatch.context() as disconnected:
+        disconnected.setattr(heartbeat.internal_kv, "_internal_kv_get", fail)
+        for _ in range(3 * MAX_MISSED):
+            monitored.check()
     numbers["aa"] = b"2"
-    pulses.look()
+    monitored.check()
     assert not killed
 
 
-@pytest.mark.parametrize("failing", ["kill", "_internal_kv_del"])
-def test_a_kill_that_fails_is_tried_again_and_keeps_nobody_else_alive(
-    ray_stand_in, monkeypatch, failing
+@pytest.mark.parametrize("method", ["kill", "_internal_kv_del"])
+def test_a_kill_that_fails_is_attempted_again_and_other_actors_are_killed(
+    fake_ray, monkeypatch, method
 ):
-    numbers, killed = ray_stand_in
-    pulses, actors = HeartbeatMonitor(), [Handle("aa"), Handle("bb")]
-    _watch(pulses, *actors)
+    numbers, killed = fake_ray
+    actors = [Handle("aa"), Handle("bb")]
+    monitored = monitor(*actors)
     numbers |= {"aa": b"7", "bb": b"7"}
-    where = pulse.ray if failing == "kill" else pulse.internal_kv
-    inner, failures = getattr(where, failing), []
+    owner = heartbeat.ray if method == "kill" else heartbeat.internal_kv
+    inner, failures = getattr(owner, method), []
 
-    def fail_for_one(which, **more):
-        if which in (actors[0], "aa") and len(failures) < 3:
-            failures.append(which)
+    def fail_for_the_first(target, **options):
+        if target in (actors[0], "aa") and len(failures) < 3:
+            failures.append(target)
             raise ConnectionError
-        inner(which, **more)
+        inner(target, **options)
 
-    monkeypatch.setattr(where, failing, fail_for_one)
-    for _ in range(2 * MISSED):
-        pulses.look()
+    monkeypatch.setattr(owner, method, fail_for_the_first)
+    for _ in range(2 * MAX_MISSED):
+        monitored.check()
     assert failures
     assert sorted(set(killed)) == ["aa", "bb"]
 
 
-def test_an_actor_that_tune_let_go_is_forgotten_and_not_kept_alive(ray_stand_in):
-    numbers, killed = ray_stand_in
-    pulses, actor = HeartbeatMonitor(), Handle("aa")
-    _watch(pulses, actor)
+def test_an_actor_that_ray_tune_has_released_is_not_monitored_and_not_kept_alive(fake_ray):
+    numbers, killed = fake_ray
+    actor = Handle("aa")
+    monitored = monitor(actor)
     numbers["aa"] = b"1"
-    pulses.look()
+    monitored.check()
     del actor
-    for _ in range(2 * MISSED):
-        pulses.look()
+    for _ in range(2 * MAX_MISSED):
+        monitored.check()
     assert not killed
     assert not numbers
 
 
-def stop_one(driver: int, others: set[int]) -> int:
-    """SIGSTOP a process that trains, and is none of the others."""
-    pid = min(wait_until(lambda: set(training(driver)) - others, 900))
+def stop_worker(driver: int, stopped: set[int]) -> int:
+    """Send SIGSTOP to a training process that is not yet stopped; return its process id."""
+    pid = min(wait_until(lambda: set(training_processes(driver)) - stopped, 900))
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
-def still_there(pids: set[int]) -> list[int]:
+def existing(pids: set[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
@@ -133,20 +136,20 @@ def still_there(pids: set[int]) -> list[int]:
 @pytest.mark.ray
 @pytest.mark.timeout(3600)
 @pytest.mark.xdist_group("ray")
-def test_stopped_trials_are_taken_up_again_and_the_sweep_ends_as_if_undisturbed(
-    tmp_path, sweeping, study, corpus, corpus_fields
+def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
+    tmp_path, start_sweep, study, corpus, corpus_fields
 ):
     store = tmp_path / "runs" / "toy-text"
-    driver, stopped = sweeping(), set[int]()
+    driver, stopped = start_sweep(), set[int]()
     for epochs in (3, 10):
         wait_until(lambda epochs=epochs: epochs_on_disk(store) >= epochs, 900)
-        stopped.add(stop_one(driver.pid, stopped))
+        stopped.add(stop_worker(driver.pid, stopped))
     code, _, err = finish(driver, 1800)
     assert code == 0, err
-    assert "a trial has shown no life for 60 s" in err
-    assert not still_there(stopped)
+    assert "a worker has sent no heartbeat for 60 s" in err
+    assert not existing(stopped)
 
-    undisturbed = tmp_path / "byhand"
+    undisturbed = tmp_path / "undisturbed"
     assert sweep(study, corpus, corpus_fields, undisturbed)
     assert outcome(store) == outcome(undisturbed)
 
@@ -155,11 +158,11 @@ def test_stopped_trials_are_taken_up_again_and_the_sweep_ends_as_if_undisturbed(
 @pytest.mark.ray
 @pytest.mark.timeout(3600)
 @pytest.mark.xdist_group("ray")
-def test_a_stopped_trial_does_not_keep_a_sweep_from_being_ended(tmp_path, sweeping):
-    driver = sweeping()
+def test_a_sweep_with_a_stopped_worker_can_be_interrupted(tmp_path, start_sweep):
+    driver = start_sweep()
     wait_until(lambda: epochs_on_disk(tmp_path / "runs" / "toy-text") >= 3, 900)
-    stopped = {stop_one(driver.pid, set())}
+    stopped = {stop_worker(driver.pid, set())}
     driver.send_signal(signal.SIGTERM)
     code, _, err = finish(driver, 900)
     assert code == 130, err
-    wait_until(lambda: not still_there(stopped), 60)
+    wait_until(lambda: not existing(stopped), 60)

@@ -1,4 +1,4 @@
-"""Packs of runs: the same sweep as one run at a time, whoever is packed with whom."""
+"""A sweep in packs gives the results of a sweep with one run at a time."""
 
 import itertools
 import random
@@ -6,161 +6,172 @@ import random
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.sweep import reassign as handover
+from lmzoo.sweep import reassign
 from lmzoo.sweep.dispatch import MAX_FAILURES, Dispatcher
-from lmzoo.sweep.packing import Packer, read_fuse
+from lmzoo.sweep.packing import Packer, parse_fuse
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 from lmzoo.sweep.worker import Worker
-from lmzoo.train.run import _facts
-from tests.sweep.byhand import Silent, agree, outcome
-from tests.sweep.byhand import sweep as one_by_one
+from lmzoo.train import run_config
+
+from .local_sweep import SilentConsole, assert_close, outcome, sweep
 
 
-def _trial(config, corpus, name):
-    """A trial in this process; Tune would hand the corpus over through its object store."""
+def local_worker(config, corpus, name) -> Worker:
+    """Return a worker in this process; Ray Tune passes the corpus through its object store."""
 
-    class Here(Worker):
+    class LocalWorker(Worker):
         trial_id = name
 
         def setup(self, config):
             super().setup(config, corpus=corpus)
 
-    return Here(config=config)
+    return LocalWorker(config=config)
 
 
 @pytest.fixture
-def fused_sweep(study, corpus, corpus_fields, given, monkeypatch):
-    """Works a study off in packs; whatever can be shared is, however little is left of it."""
-    monkeypatch.setattr("lmzoo.sweep.dispatch.WORTH", 0.0)
+def packed_sweep(study, corpus, corpus_fields, removed, monkeypatch):
+    """Sweeps the study in packs, in this process; packs are split however little time is left.
 
-    def work(path, **how):
-        return _fused_sweep(study, corpus, corpus_fields, path, given, **how)
+    Like Ray Tune, it has two workers; a random one makes each step. At the steps in `deaths` a
+    worker dies before its report is received. Returns the pack sizes.
+    """
+    monkeypatch.setattr("lmzoo.sweep.dispatch.MIN_SECONDS_LEFT", 0.0)
 
-    return work
-
-
-def _fused_sweep(study, corpus, fields, path, given, *, most=None, seed=0, deadly=()):
-    """What Tune does, in this process: two places, trials stepped in any order, some killed."""
-    store, chance, names = StudyStore(path), random.Random(seed), itertools.count()
-    agenda = Planner(study, resolve(study, corpus, fields), corpus, store)
-    jobs = Dispatcher(Packer(agenda, corpus, most=most), Silent(), places=2)
-    trials, sizes = {}, []
-    for step in itertools.count():
-        while len(trials) < 2:
-            config = jobs.suggest(name := str(next(names)))
-            if not isinstance(config, dict):
+    def run(path, *, max_members=None, seed=0, deaths=()) -> list[int]:
+        store, generator, names = StudyStore(path), random.Random(seed), itertools.count()
+        planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+        packer = Packer(planner, corpus, max_members=max_members)
+        dispatcher = Dispatcher(packer, SilentConsole(), max_workers=2)
+        workers, sizes = {}, []
+        for step in itertools.count():
+            while len(workers) < 2:
+                config = dispatcher.suggest(name := str(next(names)))
+                if not isinstance(config, dict):
+                    break
+                sizes.append(len(config["folders"]))
+                workers[name] = local_worker(config, corpus, name)
+            if not workers:
                 break
-            sizes.append(len(config["folders"]))
-            trials[name] = _trial(config, corpus, name)
-        if not trials:
-            break
-        name = chance.choice(sorted(trials))
-        result = trials[name].step()
-        if step in deadly:  # its last word is not heard, and another one takes over
-            trials[name].cleanup()
-            trials[name] = _trial(trials[name].config, corpus, name)
-        elif result["done"] or not jobs.take(name, result["runs"]):
-            jobs.on_trial_complete(name, result)
-            trials.pop(name).cleanup()
-        else:  # its next epoch begins at once, and with it what it gave away is free
-            trials[name].let_go(given.get(name, ()))
-    assert jobs.error is None
-    assert agenda.done
-    store.close()
-    return sizes
+            name = generator.choice(sorted(workers))
+            result = workers[name].step()
+            if step in deaths:
+                workers[name].cleanup()
+                workers[name] = local_worker(workers[name].config, corpus, name)
+            elif result["done"] or not dispatcher.report(name, result["runs"]):
+                dispatcher.on_trial_complete(name, result)
+                workers.pop(name).cleanup()
+            else:  # the worker's next step would begin at once, and release the removed runs
+                workers[name].release(removed.get(name, ()))
+        assert dispatcher.error is None
+        assert planner.done
+        store.close()
+        return sizes
+
+    return run
 
 
-def test_a_fused_sweep_is_the_same_sweep(study, corpus, corpus_fields, tmp_path, fused_sweep):
-    assert one_by_one(study, corpus, corpus_fields, tmp_path / "alone")
-    sizes = fused_sweep(tmp_path / "fused")
-    assert max(sizes) > 2, "nothing was packed: the comparison sees nothing"
-    agree(outcome(tmp_path / "fused"), outcome(tmp_path / "alone"))
-    study_files = [(tmp_path / which / "study.json").read_text() for which in ("fused", "alone")]
-    assert study_files[0] == study_files[1]
+def test_a_packed_sweep_gives_the_same_results(
+    study, corpus, corpus_fields, tmp_path, packed_sweep
+):
+    assert sweep(study, corpus, corpus_fields, tmp_path / "single")
+    sizes = packed_sweep(tmp_path / "packed")
+    assert max(sizes) > 2, "no pack was trained, so nothing was tested"
+    assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
+    packed, single = ((tmp_path / name / "study.json").read_text() for name in ("packed", "single"))
+    assert packed == single
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_neither_company_nor_deaths_change_it(fused_sweep, tmp_path, seed):
-    fused_sweep(tmp_path / "calm")
-    deadly = random.Random(seed).sample(range(25), 6)
-    fused_sweep(tmp_path / "wild", most=3, seed=seed, deadly=deadly)
-    agree(outcome(tmp_path / "wild"), outcome(tmp_path / "calm"))
-
-
-@pytest.mark.parametrize(("most", "asked"), [(0, []), (2, ["one"])], ids=["one run", "a pack"])
-def test_only_a_pack_asks_what_was_given_away(tuned, corpus, monkeypatch, most, asked):
-    told = []
-    monkeypatch.setattr(handover, "reassigned", lambda trial: told.append(trial) or set())
-    config = Dispatcher(Packer(tuned, corpus, most=most), Silent(), places=1).suggest("one")
-    trial = _trial(config, corpus, "one")
-    assert [epoch for _, epoch, *_ in trial.step()["runs"]] == [1] * max(1, most)
-    trial.cleanup()
-    assert told == asked
+def test_neither_pack_members_nor_deaths_change_the_results(packed_sweep, tmp_path, seed):
+    packed_sweep(tmp_path / "undisturbed")
+    deaths = random.Random(seed).sample(range(25), 6)
+    packed_sweep(tmp_path / "disturbed", max_members=3, seed=seed, deaths=deaths)
+    assert_close(outcome(tmp_path / "disturbed"), outcome(tmp_path / "undisturbed"))
 
 
 @pytest.mark.parametrize(
-    ("most", "places", "sizes"),
+    ("max_members", "expected"), [(0, []), (2, ["one"])], ids=["single run", "pack"]
+)
+def test_only_a_pack_reads_its_removed_runs(planner, corpus, monkeypatch, max_members, expected):
+    trials = []
+    monkeypatch.setattr(reassign, "removed_runs", lambda trial: trials.append(trial) or set())
+    packer = Packer(planner, corpus, max_members=max_members)
+    config = Dispatcher(packer, SilentConsole(), max_workers=1).suggest("one")
+    worker = local_worker(config, corpus, "one")
+    assert [epoch for _, epoch, *_ in worker.step()["runs"]] == [1] * max(1, max_members)
+    worker.cleanup()
+    assert trials == expected
+
+
+@pytest.mark.parametrize(
+    ("max_members", "workers", "expected"),
     [(None, 2, [3, 3]), (2, 2, [2, 2, 1, 1]), (None, 1, [6]), (4, 1, [3, 3]), (0, 2, [1] * 6)],
 )
-def test_what_is_ready_is_shared_out_evenly(tuned, corpus, most, places, sizes):
-    """Three points of two settings each, over the places that are still idle."""
-    packer, found = Packer(tuned, corpus, most=most), []
-    while pack := packer.next(idle=max(1, places - len(found) % places)):
-        found.append(len(pack))
-        assert all(packer.fused(job) == (most != 0) for job in pack)
-    assert found == sizes
+def test_ready_runs_are_divided_evenly_over_idle_workers(
+    planner, corpus, max_members, workers, expected
+):
+    """Six runs are ready: two settings of three points."""
+    packer, sizes = Packer(planner, corpus, max_members=max_members), []
+    while pack := packer.start_pack(max(1, workers - len(sizes) % workers)):
+        sizes.append(len(pack))
+        assert all(packer.is_packed(run) == (max_members != 0) for run in pack)
+    assert sizes == expected
 
 
-def die(jobs, trial):
-    """Let the trial die as often as it is started again; the folders that it had each time."""
-    had = []
+def die(dispatcher, trial):
+    """Let a trial die until it is not restarted; return the folders of each attempt."""
+    attempts = []
     for i in range(MAX_FAILURES + 1):
-        had.append((jobs.runs[trial].config if i == 0 else jobs.suggest(trial))["folders"])
-        jobs.on_trial_complete(trial, error=True)
-    return had
+        config = dispatcher.packs[trial].config if i == 0 else dispatcher.suggest(trial)
+        attempts.append(config["folders"])
+        dispatcher.on_trial_complete(trial, error=True)
+    return attempts
 
 
-def test_what_a_pack_died_with_is_tried_alone(tuned, corpus):
-    jobs = Dispatcher(Packer(tuned, corpus, most=None), Silent(), places=2)
-    died = jobs.suggest("first")["folders"]
-    assert die(jobs, "first") == [died] * (MAX_FAILURES + 1)
+def test_the_runs_of_a_pack_that_died_too_often_are_tried_alone(planner, corpus):
+    packer = Packer(planner, corpus, max_members=None)
+    dispatcher = Dispatcher(packer, SilentConsole(), max_workers=2)
+    died = dispatcher.suggest("first")["folders"]
+    assert die(dispatcher, "first") == [died] * (MAX_FAILURES + 1)
     packs = {}
-    while pack := jobs.suggest(name := str(len(packs))):
+    while pack := dispatcher.suggest(name := str(len(packs))):
         packs[name] = pack["folders"]
-    again = {name: pack for name, pack in packs.items() if set(pack) & set(died)}
-    assert sorted(again.values()) == [[folder] for folder in sorted(died)]
-    die(jobs, next(iter(again)))
-    failed = [j for p in tuned.points for j in p.jobs.values() if j.status == "failed"]
-    assert [job.reason for job in failed] == ["died 4 times"]
+    retried = {name: pack for name, pack in packs.items() if set(pack) & set(died)}
+    assert sorted(retried.values()) == [[folder] for folder in sorted(died)]
+    die(dispatcher, next(iter(retried)))
+    failed = [r for p in planner.points for r in p.runs.values() if r.status == "failed"]
+    assert [run.reason for run in failed] == ["died 4 times"]
 
 
-@pytest.mark.parametrize(("text", "most"), [("auto", None), ("off", 0), ("8", 8)])
-def test_how_many_at_most(text, most):
-    assert read_fuse(text) == most
+@pytest.mark.parametrize(("text", "max_members"), [("auto", None), ("off", 0), ("8", 8)])
+def test_fuse_is_parsed(text, max_members):
+    assert parse_fuse(text) == max_members
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "2.5", ""])
-def test_a_wrong_number_is_named(text):
+def test_an_invalid_fuse_is_refused(text):
     with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
-        read_fuse(text)
+        parse_fuse(text)
 
 
-def test_what_is_asked_of_the_first_runs_is_known_before_they_begin(tuned, corpus, monkeypatch):
-    _facts.cache_clear()
-    packer = Packer(tuned, corpus, most=None)
+def test_prepare_computes_all_that_the_start_of_the_first_runs_needs(planner, corpus, monkeypatch):
+    run_config._model_facts.cache_clear()
+    packer = Packer(planner, corpus, max_members=None)
     packer.prepare()
-    assert not tuned.points[0].running
-    monkeypatch.setattr("lmzoo.train.run.unsound", None)  # called, it would fail
-    monkeypatch.setattr("lmzoo.sweep.packing.fusible", None)
-    assert packer.next(idle=1)
+    assert not planner.points[0].running
+    monkeypatch.setattr("lmzoo.train.run_config.audit_verdict", None)  # a call would fail
+    monkeypatch.setattr("lmzoo.sweep.packing.reason_not_packable", None)
+    assert packer.start_pack(1)
 
 
-def test_of_many_runs_only_the_first_are_looked_at_before_any_begins(tuned, corpus, monkeypatch):
-    asked = []
-    monkeypatch.setattr("lmzoo.sweep.packing.FIRST", 2)
-    monkeypatch.setattr("lmzoo.sweep.packing.measured", lambda config, _: asked.append(config))
-    Packer(tuned, corpus, most=None).prepare()
-    assert asked == [job.config for job in tuned.ready()[:2]]
-    assert len(tuned.ready()) > 2
+def test_prepare_covers_only_the_first_of_many_runs(planner, corpus, monkeypatch):
+    configs = []
+    monkeypatch.setattr("lmzoo.sweep.packing.PREPARED_RUNS", 2)
+    monkeypatch.setattr(
+        "lmzoo.sweep.packing.add_model_facts", lambda config, _: configs.append(config)
+    )
+    Packer(planner, corpus, max_members=None).prepare()
+    assert configs == [run.config for run in planner.ready()[:2]]
+    assert len(planner.ready()) > 2

@@ -1,7 +1,8 @@
-"""What is owed: fair budgets, deterministic outcomes, nothing done twice."""
+"""The planner gives each point the same budget, deterministically, and repeats no work."""
 
 import dataclasses
 import json
+import shutil
 from collections import defaultdict
 
 import pytest
@@ -12,43 +13,43 @@ from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import SETTINGS, StudyStore
 
-from .byhand import outcome, sweep
+from .conftest import toy_study
+from .local_sweep import outcome, sweep
 
-FLOORS = 2
-"""Points that stand in the study by themselves, and are not tuned."""
+BASELINES = 2
+"""Number of baselines, which are not tuned."""
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, corpus, corpus_fields, sentences):
-    from .conftest import _study
-
+    """The store of an undisturbed sweep with one run at a time."""
     path = tmp_path_factory.mktemp("store") / "toy"
-    assert sweep(_study(sentences), corpus, corpus_fields, path, slots=1)
+    assert sweep(toy_study(sentences), corpus, corpus_fields, path, slots=1)
     return path
 
 
-def test_every_point_gets_its_budget_and_its_seeds(undisturbed):
+def test_every_point_has_its_samples_and_its_seeds(undisturbed):
     configs = [read_json(p) for p in undisturbed.glob("*/config.json")]
     by_stage = defaultdict(list)
     for config in configs:
         by_stage[config["point"]["label"], config["stage"]].append(config)
-    assert len(by_stage) == 3 * 2 + FLOORS
+    assert len(by_stage) == 3 * 2 + BASELINES
     for (_, stage), runs in by_stage.items():
         assert len(runs) == (4 if stage == "tune" else 2)
         assert {r["seed"] for r in runs} == ({0} if stage == "tune" else {1, 2})
-    assert len(configs) == 3 * (4 + 2) + FLOORS * 2
+    assert len(configs) == 3 * (4 + 2) + BASELINES * 2
 
 
-def test_tuning_never_reads_the_test_split_and_confirming_reads_it_once(undisturbed):
+def test_only_confirm_runs_are_tested_and_once_each(undisturbed):
     for run, records in outcome(undisturbed).items():
         stage = read_json(undisturbed / run / "config.json")["stage"]
         assert sum(r["event"] == "test" for r in records) == (stage == "confirm")
 
 
-def test_the_best_setting_of_each_point_is_the_one_confirmed(undisturbed):
+def test_the_best_setting_of_each_point_is_confirmed(undisturbed):
     study = read_json(undisturbed / STUDY)
     records = outcome(undisturbed)
-    for point in study["points"][:-FLOORS]:
+    for point in study["points"][:-BASELINES]:
         tuned = {
             p.parent.name: read_json(p)
             for p in undisturbed.glob("*/config.json")
@@ -64,7 +65,7 @@ def test_the_best_setting_of_each_point_is_the_one_confirmed(undisturbed):
         assert study["chosen"][point["id"]]["setting"] == tuned[best]["setting"]
 
 
-def test_something_is_pruned_and_only_while_tuning(undisturbed):
+def test_only_tune_runs_are_pruned(undisturbed):
     stages = {
         read_json(undisturbed / run / "config.json")["stage"]
         for run, records in outcome(undisturbed).items()
@@ -74,7 +75,7 @@ def test_something_is_pruned_and_only_while_tuning(undisturbed):
 
 
 @pytest.mark.parametrize(("slots", "seed"), [(2, 1), (5, 2), (5, 3)])
-def test_any_interleaving_ends_in_the_same_records(
+def test_the_order_of_execution_does_not_change_the_records(
     slots, seed, tmp_path, study, corpus, corpus_fields, undisturbed
 ):
     path = tmp_path / "toy"
@@ -84,7 +85,7 @@ def test_any_interleaving_ends_in_the_same_records(
 
 
 @pytest.mark.parametrize("steps", [3, 10])
-def test_dying_again_and_again_ends_in_the_same_records(
+def test_repeated_deaths_do_not_change_the_records(
     steps, tmp_path, study, corpus, corpus_fields, undisturbed
 ):
     path = tmp_path / "toy"
@@ -94,29 +95,31 @@ def test_dying_again_and_again_ends_in_the_same_records(
     assert outcome(path) == outcome(undisturbed)
 
 
-def test_done_is_done(study, corpus, corpus_fields, undisturbed):
+def test_a_finished_sweep_has_nothing_pending(study, corpus, corpus_fields, undisturbed):
     store = StudyStore(undisturbed)
-    agenda = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+    planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
     store.close()
-    assert agenda.done
-    assert list(agenda.owed()) == []
+    assert planner.done
+    assert list(planner.pending()) == []
 
 
-@pytest.mark.parametrize(("more", "runs"), [({"seeds": 3}, 3 + FLOORS), ({"samples": 6}, 6)])
-def test_asking_for_more_only_adds(more, runs, tmp_path, study, corpus, corpus_fields, undisturbed):
-    path = _copy(undisturbed, tmp_path)
+@pytest.mark.parametrize(("change", "runs"), [({"seeds": 3}, 3 + BASELINES), ({"samples": 6}, 6)])
+def test_a_larger_budget_only_adds_runs(
+    change, runs, tmp_path, study, corpus, corpus_fields, undisturbed
+):
+    path = shutil.copytree(undisturbed, tmp_path / "toy")
     before = outcome(path)
-    assert sweep(dataclasses.replace(study, **more), corpus, corpus_fields, path)
+    assert sweep(dataclasses.replace(study, **change), corpus, corpus_fields, path)
     after = outcome(path)
     assert {run: after[run] for run in before} == before
-    confirms_anew = 6 if "samples" in more else 0  # only where the best setting changed
-    assert runs <= len(after) - len(before) <= runs + confirms_anew
+    new_confirm_runs = 6 if "samples" in change else 0  # only where the best setting changed
+    assert runs <= len(after) - len(before) <= runs + new_confirm_runs
 
 
-def test_asking_for_more_epochs_goes_on_from_the_checkpoints(
+def test_more_epochs_continue_from_the_checkpoints(
     tmp_path, study, corpus, corpus_fields, undisturbed
 ):
-    path = _copy(undisturbed, tmp_path)
+    path = shutil.copytree(undisturbed, tmp_path / "toy")
     before = outcome(path)
     longer = dataclasses.replace(study, epochs=6)
     assert sweep(longer, corpus, corpus_fields, path)
@@ -124,11 +127,11 @@ def test_asking_for_more_epochs_goes_on_from_the_checkpoints(
     for run, records in before.items():
         assert all(record in after[run] for record in records)
         pruned = any(r.get("status") == "pruned" for r in records)
-        reached = max(r["epoch"] for r in after[run])
-        assert pruned or reached > 4 or not _still_wanted(path, run)
+        last_epoch = max(r["epoch"] for r in after[run])
+        assert pruned or last_epoch > 4 or not _is_needed(path, run)
 
 
-def test_a_torn_suggestion_is_dropped_and_made_again(
+def test_a_torn_line_of_settings_is_ignored_and_computed_again(
     tmp_path, study, corpus, corpus_fields, undisturbed
 ):
     path = tmp_path / "toy"
@@ -140,7 +143,7 @@ def test_a_torn_suggestion_is_dropped_and_made_again(
     assert all(json.loads(line) for line in (path / SETTINGS).read_text().splitlines())
 
 
-def test_two_drivers_on_one_store_the_second_is_told_who_holds_it(tmp_path):
+def test_a_second_sweep_on_a_store_is_refused(tmp_path):
     first = StudyStore(tmp_path / "toy")
     with pytest.raises(UserError, match=r"in use by process \d+ on "):
         StudyStore(tmp_path / "toy")
@@ -148,18 +151,12 @@ def test_two_drivers_on_one_store_the_second_is_told_who_holds_it(tmp_path):
     StudyStore(tmp_path / "toy").close()
 
 
-def test_a_store_of_another_version_is_refused(tmp_path):
+def test_a_store_of_another_schema_version_is_refused(tmp_path):
     (tmp_path / STUDY).write_text('{"schema": 99}')
     with pytest.raises(UserError, match="version 99"):
         StudyStore(tmp_path)
 
 
-def _still_wanted(path, run) -> bool:
+def _is_needed(path, run) -> bool:
     config, study = read_json(path / run / "config.json"), read_json(path / STUDY)
     return config["stage"] == "tune" or run in study["chosen"][config["point"]["id"]]["runs"]
-
-
-def _copy(store, tmp_path):
-    import shutil
-
-    return shutil.copytree(store, tmp_path / "toy")

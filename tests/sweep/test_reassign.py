@@ -1,4 +1,4 @@
-"""What a trial has given away is known to it, in Ray's own store, until it is over."""
+"""A trial reads the runs that were removed from it in Ray's key-value store, until it ends."""
 
 import os
 import subprocess
@@ -6,37 +6,36 @@ import sys
 
 import ray
 
-from lmzoo.sweep import reassign as handover
+from lmzoo.sweep import reassign
 
 SCRIPT = """
 from lmzoo.sweep.cluster import cluster
-from lmzoo.sweep import handover
+from lmzoo.sweep import reassign
 import ray
 
 with cluster():
-    heard = ray.remote(handover.reassigned)
-    told = []
-    for give in ((), ("a", "b"), ("c",)):
-        if give:
-            handover.reassign("one", give)
-        told.append(sorted(ray.get(heard.remote("one"))))
-    told.append(sorted(ray.get(heard.remote("two"))))
-    handover.forget("one")
-    told.append(sorted(ray.get(heard.remote("one"))))
-print(told)
+    read = ray.remote(reassign.removed_runs)
+    answers = []
+    for runs in ((), ("a", "b"), ("c",)):
+        if runs:
+            reassign.remove_runs("one", runs)
+        answers.append(sorted(ray.get(read.remote("one"))))
+    answers.append(sorted(ray.get(read.remote("two"))))
+    reassign.clear("one")
+    answers.append(sorted(ray.get(read.remote("one"))))
+print(answers)
 """
 
 
-def test_a_trial_hears_what_it_gave_away():
-    """Asked in another process, as a trial is one."""
+def test_another_process_reads_the_removed_runs_of_a_trial():
     env = {**os.environ, "RAY_ADDRESS": "local"}
-    said = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env)
-    assert said.returncode == 0, said.stderr
-    told = [[], ["a", "b"], ["a", "b", "c"], [], []]
-    assert said.stdout.strip().splitlines()[-1] == str(told)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    answers = [[], ["a", "b"], ["a", "b", "c"], [], []]
+    assert done.stdout.strip().splitlines()[-1] == str(answers)
 
 
-def test_without_ray_nothing_was_given_away():
+def test_without_ray_no_runs_are_removed():
     assert not ray.is_initialized()
-    assert handover.reassigned("one") == set()
-    handover.forget("one")
+    assert reassign.removed_runs("one") == set()
+    reassign.clear("one")

@@ -1,4 +1,4 @@
-"""Points become runs: equal functions once, wrong words refused in one line."""
+"""Points become runs: equal points are merged, invalid fields are refused in one line."""
 
 import dataclasses
 from contextlib import closing
@@ -14,13 +14,13 @@ from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 
 
-def test_equal_functions_are_one_point_with_an_alias(study, corpus, corpus_fields):
-    points = [p for p in resolve(study, corpus, corpus_fields) if not p.floor]
+def test_equal_points_become_one_point_with_an_alias(study, corpus, corpus_fields):
+    points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
     assert [p.label for p in points] == ["wild type", "cut 4", "cut 3,2,4,5"]
     assert points[2].aliases == ["cut 2,7"]
 
 
-def test_fields_common_and_own_both_arrive(study, corpus, corpus_fields):
+def test_common_fields_and_own_fields_are_both_applied(study, corpus, corpus_fields):
     wild, cut, *_ = resolve(study, corpus, corpus_fields)
     assert wild.model.width == cut.model.width == 4
     assert wild.model.emission.components == 3
@@ -28,20 +28,22 @@ def test_fields_common_and_own_both_arrive(study, corpus, corpus_fields):
     assert wild.recipe.batch == 16
 
 
-def test_the_setting_decides_the_run_and_so_does_the_seed(study, corpus, corpus_fields):
+def test_the_run_depends_on_the_setting_and_the_seed(study, corpus, corpus_fields):
     wild = resolve(study, corpus, corpus_fields)[0]
     runs = {
-        wild.configured({"recipe.lr": lr}, seed, corpus)["run"]
+        wild.run_config({"recipe.lr": lr}, seed, corpus)["run"]
         for lr in (0.01, 0.02)
         for seed in (0, 1)
     }
     assert len(runs) == 4
-    assert wild.configured({"recipe.lr": 0.01}, 0, corpus)["run"] in runs
+    assert wild.run_config({"recipe.lr": 0.01}, 0, corpus)["run"] in runs
 
 
-def test_another_budget_is_the_same_point_another_range_is_not(study, corpus, corpus_fields):
+def test_the_point_id_depends_on_the_search_ranges_and_not_on_the_budget(
+    study, corpus, corpus_fields
+):
     def ids(changed):
-        return [p.id for p in resolve(changed, corpus, corpus_fields) if not p.floor]
+        return [p.id for p in resolve(changed, corpus, corpus_fields) if not p.baseline]
 
     more = dataclasses.replace(study, epochs=40, samples=9, seeds=7)
     assert ids(more) == ids(study)
@@ -63,14 +65,14 @@ def test_another_budget_is_the_same_point_another_range_is_not(study, corpus, co
         ({"points": ()}, "has no points"),
     ],
 )
-def test_wrong_words_are_refused_in_one_line(study, corpus, corpus_fields, change, message):
+def test_an_invalid_study_is_refused_in_one_line(study, corpus, corpus_fields, change, message):
     with pytest.raises(UserError, match=message) as caught:
         resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
     assert "\n" not in str(caught.value)
 
 
-def test_a_field_that_a_point_left_out_lacks_is_no_matter(study, corpus, corpus_fields):
-    """A transformer has no `starts`; but a point that is needed must have the field."""
+def test_only_a_needed_point_must_accept_the_common_fields(study, corpus, corpus_fields):
+    """A transformer has no field `starts`."""
     both = dataclasses.replace(
         study,
         points=(*study.points, Point("minGPT", "DLM40")),
@@ -84,26 +86,24 @@ def test_a_field_that_a_point_left_out_lacks_is_no_matter(study, corpus, corpus_
             resolve(both, corpus, corpus_fields, needed)
 
 
-def test_a_field_that_no_point_has_is_named(study, corpus, corpus_fields):
-    """Where only floors are needed all points are left out; then the cause is what one said."""
+def test_a_field_that_no_point_accepts_is_named_in_the_error(study, corpus, corpus_fields):
+    """If only the baselines are needed, all points are left out."""
     bogus = dataclasses.replace(study, fields={**study.fields, "model.bogus": 1})
     with pytest.raises(UserError, match=r"point .*: no field 'bogus'"):
         resolve(bogus, corpus, corpus_fields, set())
 
 
-def test_a_floor_that_a_study_calls_otherwise_is_needed_as_any(
-    study, corpus, corpus_fields, tmp_path
-):
+def test_a_baseline_under_another_label_is_always_planned(study, corpus, corpus_fields, tmp_path):
     own = Point("counts", "ngram_count", {"order": 1})
     points = resolve(dataclasses.replace(study, points=(*study.points, own)), corpus, corpus_fields)
-    assert sum(p.floor for p in points) == 2
+    assert sum(p.baseline for p in points) == 2
     with closing(StudyStore(tmp_path)) as store:
-        agenda = Planner(study, points, corpus, store, {"cut 4"})
-        assert [p.point.label for p in agenda.points][:2] == ["cut 4", "counts"]
-        assert len(agenda.points) == 3
+        planner = Planner(study, points, corpus, store, {"cut 4"})
+        assert [p.point.label for p in planner.points][:2] == ["cut 4", "counts"]
+        assert len(planner.points) == 3
 
 
-def test_a_study_says_what_it_left_out(study, corpus, corpus_fields, tmp_path):
+def test_study_json_lists_the_points_that_were_left_out(study, corpus, corpus_fields, tmp_path):
     both = dataclasses.replace(study, points=(*study.points, Point("minGPT", "DLM40")))
     with closing(StudyStore(tmp_path)) as store:
         points = resolve(both, corpus, corpus_fields, {"wild type"})

@@ -1,4 +1,4 @@
-"""A sweep into a bucket, under Ray, one of its trials killed, ranks as one into a folder."""
+"""A sweep into a bucket under Ray, with a killed worker, equals a sweep into a folder."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from lmzoo.store.open import open_store
-from lmzoo.store.records import CONFIG, LOSSES, RECORDS, STUDY
+from lmzoo.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.store.s3 import S3Store
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 
-from .byhand import outcome, sweep
 from .conftest import small_study
-from .processes import ROOT, finish, kill_a_trial, wait_until
+from .local_sweep import outcome, sweep
+from .processes import ROOT, finish, kill_worker, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,41 +24,42 @@ pytestmark = [
 
 
 def epochs_in(address: str) -> int:
-    """Epoch records of all runs of a study."""
-    there = S3Store.at(address.removeprefix("s3://"))
-    records = filter(lambda key: key.endswith(RECORDS), there.keys())
-    return sum((there.read(key) or b"").count(b'"event": "epoch"') for key in records)
+    """Return the number of epoch records of all runs."""
+    store = open_store(address)
+    assert isinstance(store, S3Store)
+    files = filter(lambda name: name.endswith(RECORDS), store.names())
+    return sum((store.read(name) or b"").count(b'"event": "epoch"') for name in files)
 
 
 def ranking(address: object) -> str:
-    """The table, all digits."""
-    rank = [sys.executable, "-m", "lmzoo.cli.rank", str(address), "--format", "csv"]
+    """Return the ranking with all digits."""
+    rank = [sys.executable, "-m", "lmzoo", "rank", str(address), "--format", "csv"]
     return subprocess.run(rank, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-def test_a_trial_killed_in_a_bucket_changes_no_digit(
+def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     bucket,  # noqa: F811
     script,
-    sweeping,
+    start_sweep,
     sentences,
     corpus,
     corpus_fields,
     tmp_path,
     monkeypatch,
 ):
-    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # names of sockets are short
-    script.write_text(script.read_text().replace("_study", "small_study"))
-    there, here = f"{bucket}/runs/toy-text", tmp_path / "byhand"
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
+    script.write_text(script.read_text().replace("toy_study", "small_study"))
+    address, folder = f"{bucket}/runs/toy-text", tmp_path / "undisturbed"
 
-    driver = sweeping(storage=f"{bucket}/runs")
-    wait_until(lambda: epochs_in(there) >= 3 or driver.poll() is not None, 900)
+    driver = start_sweep(storage=f"{bucket}/runs")
+    wait_until(lambda: epochs_in(address) >= 3 or driver.poll() is not None, 900)
     assert driver.poll() is None, finish(driver)
-    assert kill_a_trial(driver.pid)
+    assert kill_worker(driver.pid)
     code, _, err = finish(driver, 1800)
     assert code == 0, err
 
-    assert sweep(small_study(sentences), corpus, corpus_fields, here)
-    fetched = open_store(there).local_copy([CONFIG, RECORDS, STUDY, LOSSES.format("*")])
-    assert outcome(fetched) == outcome(here)
-    assert ranking(there) == ranking(here)
-    assert "wild type" in ranking(here)
+    assert sweep(small_study(sentences), corpus, corpus_fields, folder)
+    fetched = open_store(address).local_copy([CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*")])
+    assert outcome(fetched) == outcome(folder)
+    assert ranking(address) == ranking(folder)
+    assert "wild type" in ranking(folder)

@@ -1,74 +1,76 @@
-"""A study in a bucket: cut off and gone on with, it is the same to the last digit."""
+"""A study in a bucket that is interrupted and continued equals a study in a folder."""
 
+# ruff: noqa: F811  fixtures are imported, and then requested by name
 import dataclasses
 from contextlib import closing
 
 import pytest
 
-from lmzoo.analysis.load import NAMES
+from lmzoo.analysis.load import TABLE_FILES
 from lmzoo.cli.rank import render_study
 from lmzoo.errors import UserError
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CHECKPOINT
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import SETTINGS, StudyStore
 from lmzoo.train.run import Run
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 
-from .byhand import outcome, sweep
+from .local_sweep import outcome, sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
-def test_a_study_in_a_bucket_equals_one_in_a_folder(bucket, study, corpus, corpus_fields, tmp_path):  # noqa: F811
+def test_an_interrupted_study_in_a_bucket_equals_a_study_in_a_folder(
+    bucket, study, corpus, corpus_fields, tmp_path
+):
     small = dataclasses.replace(study, points=study.points[:2], samples=2)
-    there, here = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
-    assert not sweep(small, corpus, corpus_fields, there, steps=7)
-    assert not sweep(small, corpus, corpus_fields, there, steps=5)
-    assert sweep(small, corpus, corpus_fields, there)
-    assert sweep(small, corpus, corpus_fields, here)
+    address, folder = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
+    assert not sweep(small, corpus, corpus_fields, address, steps=7)
+    assert not sweep(small, corpus, corpus_fields, address, steps=5)
+    assert sweep(small, corpus, corpus_fields, address)
+    assert sweep(small, corpus, corpus_fields, folder)
 
-    fetched = open_store(there).local_copy([*NAMES, SETTINGS])
-    assert outcome(fetched) == outcome(here)
-    assert (fetched / "study.json").read_bytes() == (here / "study.json").read_bytes()
-    assert (fetched / SETTINGS).read_bytes() == (here / SETTINGS).read_bytes()
+    fetched = open_store(address).local_copy([*TABLE_FILES, SETTINGS])
+    assert outcome(fetched) == outcome(folder)
+    assert (fetched / "study.json").read_bytes() == (folder / "study.json").read_bytes()
+    assert (fetched / SETTINGS).read_bytes() == (folder / SETTINGS).read_bytes()
     assert not list(fetched.glob(f"*/{CHECKPOINT}"))
-    assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # floors too
-    assert render_study(there, "csv") == render_study(here, "csv")
+    assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
+    assert render_study(address, "csv") == render_study(folder, "csv")
 
 
-def test_a_damaged_checkpoint_in_a_bucket_falls_back_too(bucket, study, corpus, corpus_fields):  # noqa: F811
-    from lmzoo.sweep.planner import Planner
-    from lmzoo.sweep.resolve import resolve
-
+def test_a_run_in_a_bucket_continues_from_the_checkpoint_before_a_damaged_one(
+    bucket, study, corpus, corpus_fields
+):
     with closing(StudyStore(f"{bucket}/toy-text")) as store:
-        job = Planner(study, resolve(study, corpus, corpus_fields), corpus, store).next()
-        assert job is not None
-        run = Run(store.run(job.run), job.config, corpus)
+        planned = Planner(study, resolve(study, corpus, corpus_fields), corpus, store).start_next()
+        assert planned is not None
+        run = Run(store.run(planned.id), planned.config, corpus)
         list(run.train(3))
         run.close()
-        store.run(job.run).store.write(CHECKPOINT, b"cut off")
-        again = Run(store.run(job.run), job.config, corpus)
-        assert again.epoch == 2
-        list(again.train(3))
-        again.close()
-        kept = [(r["event"], r["epoch"]) for r in store.run(job.run).records()]
-        assert sorted(kept) == [("epoch", 1), ("epoch", 2), ("epoch", 3), ("note", 2)]
+        store.run(planned.id).store.write(CHECKPOINT, b"damaged")
+        run = Run(store.run(planned.id), planned.config, corpus)
+        assert run.epoch == 2
+        list(run.train(3))
+        run.close()
+        events = [(r["event"], r["epoch"]) for r in store.run(planned.id).records()]
+        assert sorted(events) == [("epoch", 1), ("epoch", 2), ("epoch", 3), ("note", 2)]
 
 
-def test_a_second_driver_is_refused(bucket):  # noqa: F811
+def test_a_second_sweep_on_a_bucket_is_refused(bucket):
     refused = pytest.raises(UserError, match=r"toy-text is in use by process \d+ on ")
     with closing(StudyStore(f"{bucket}/toy-text")), refused:
         StudyStore(f"{bucket}/toy-text")
     StudyStore(f"{bucket}/toy-text").close()
 
 
-def test_a_store_with_damaged_settings_opens_and_suggests_them_anew(
-    study, corpus, corpus_fields, tmp_path
-):
-    assert sweep(study, corpus, corpus_fields, tmp_path / "whole")
-    assert not sweep(study, corpus, corpus_fields, tmp_path / "cut", steps=12)
-    path = tmp_path / "cut" / SETTINGS
+def test_damaged_lines_of_settings_are_computed_again(study, corpus, corpus_fields, tmp_path):
+    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
+    assert not sweep(study, corpus, corpus_fields, tmp_path / "damaged", steps=12)
+    path = tmp_path / "damaged" / SETTINGS
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"\xff{torn\n", *lines[2:], b'{"point":']))
-    assert sweep(study, corpus, corpus_fields, tmp_path / "cut")
-    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    assert sweep(study, corpus, corpus_fields, tmp_path / "damaged")
+    assert outcome(tmp_path / "damaged") == outcome(tmp_path / "undisturbed")

@@ -1,4 +1,4 @@
-"""What study.json says is enough to ask for the same study again."""
+"""`study.json` contains all that is needed to run the same study again."""
 
 import dataclasses
 import json
@@ -15,33 +15,34 @@ from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 
 
-def said(study, corpus, corpus_fields, path) -> dict:
+def written(study, corpus, corpus_fields, path) -> dict:
+    """Return the study.json of a sweep that has just started."""
     with closing(StudyStore(path)) as store:
         Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
     return read_json(path / STUDY)
 
 
 @pytest.fixture
-def started(study, tmp_path, monkeypatch):
-    """The description that the study's command line writes with these options."""
+def run_main(study, tmp_path, monkeypatch):
+    """Runs the study's command line with these options; returns its study.json."""
 
-    def start(*options: str) -> dict:
+    def run(*options: str) -> dict:
         monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), "--json", *options])
-        monkeypatch.setattr(sys.modules["lmzoo.sweep.main"], "_work", lambda *_, **__: None)
+        monkeypatch.setattr(sys.modules["lmzoo.sweep.main"], "_train", lambda *_, **__: None)
         with pytest.raises(SystemExit) as stop:
             main(study)
         assert not stop.value.code
         return read_json(tmp_path / "toy-text" / STUDY)
 
-    return start
+    return run
 
 
-def test_what_the_options_decided_is_there(started, study):
-    told = started(
+def test_study_json_contains_the_options(run_main, study):
+    content = run_main(
         *("--seed", "3", "--recipe", "published", "--set", "model.emission.components=2"),
         *("--search-space", "recipe.lr=off", "--search-space", "recipe.batch=4,8"),
     )
-    assert told["asked"] == {
+    assert content["asked"] == {
         "corpus": study.corpus,
         "recipe": "published",
         "seed": 3,
@@ -52,27 +53,27 @@ def test_what_the_options_decided_is_there(started, study):
     }
 
 
-def test_what_nobody_asked_for_is_off_by_nobody(started):
-    told = started("--search-space", "model.width=off")
-    assert told["asked"]["off"] == []
-    assert told["asked"]["search"] == {"recipe.lr": None}
+def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(run_main):
+    content = run_main("--search-space", "model.width=off")
+    assert content["asked"]["off"] == []
+    assert content["asked"]["search"] == {"recipe.lr": None}
 
 
-def test_asking_for_what_it_says_makes_the_same_study(started):
+def test_the_options_in_study_json_give_the_same_study(run_main):
     options = ["--seed", "3", "--search-space", "recipe.clip=0.1:10:log", "--epochs", "2"]
-    first = started(*options)
-    asked, again = first["asked"], ["--epochs", str(first["budget"]["epochs"])]
-    again += ["--recipe", asked["recipe"], "--seed", str(asked["seed"])]
+    first = run_main(*options)
+    asked, same = first["asked"], ["--epochs", str(first["budget"]["epochs"])]
+    same += ["--recipe", asked["recipe"], "--seed", str(asked["seed"])]
     for path, value in asked["fields"].items():
-        again += ["--set", f"{path}={json.dumps(value)}"]
-    for path, where in asked["search"].items():
-        if where:
-            again += ["--search-space", f"{path}={where['low']}:{where['high']}:log"]
-    assert started("--seed", "4", "--epochs", "3") != first
-    assert started(*again) == first
+        same += ["--set", f"{path}={json.dumps(value)}"]
+    for path, bounds in asked["search"].items():
+        if bounds:
+            same += ["--search-space", f"{path}={bounds['low']}:{bounds['high']}:log"]
+    assert run_main("--seed", "4", "--epochs", "3") != first
+    assert run_main(*same) == first
 
 
-def test_each_point_says_what_is_searched_for_it(study, corpus, corpus_fields, tmp_path):
+def test_each_point_lists_its_own_search_space(study, corpus, corpus_fields, tmp_path):
     points = (
         Point("studied", "DLM46"),
         Point("own", "DLM46", {"cell.cuts": [4]}, search={"recipe.batch": Choice((4, 8))}),
@@ -80,11 +81,11 @@ def test_each_point_says_what_is_searched_for_it(study, corpus, corpus_fields, t
     )
     search = {"recipe.lr": FloatRange(0.1, 0.2)}
     changed = dataclasses.replace(study, points=points, search=search)
-    told = said(changed, corpus, corpus_fields, tmp_path)
+    content = written(changed, corpus, corpus_fields, tmp_path)
     lr, batch = {"low": 0.1, "high": 0.2, "log": False}, {"values": [4, 8]}
-    own = {point["label"]: point["search"] for point in told["points"]}
+    own = {point["label"]: point["search"] for point in content["points"]}
     assert own["studied"] == {"recipe.lr": lr}
     assert own["own"] == {"recipe.batch": batch}
     assert own["nothing"] == {} == own["unigram count"]
-    assert told["search"] == {"recipe.lr": lr, "recipe.batch": batch}
-    assert told["asked"]["search"] == {"recipe.lr": lr}
+    assert content["search"] == {"recipe.lr": lr, "recipe.batch": batch}
+    assert content["asked"]["search"] == {"recipe.lr": lr}

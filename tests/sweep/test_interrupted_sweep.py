@@ -1,4 +1,4 @@
-"""A sweep under Ray, killed in every way, ends as one that nobody disturbed."""
+"""A sweep under Ray whose processes are killed ends with the records of an undisturbed sweep."""
 
 import dataclasses
 import json
@@ -8,12 +8,12 @@ import pytest
 
 from lmzoo.store.records import STUDY
 
-from .byhand import agree, outcome, sweep
+from .local_sweep import assert_close, outcome, sweep
 from .processes import (
     descendants,
     epochs_on_disk,
     finish,
-    kill_a_trial,
+    kill_worker,
     listening,
     start,
     wait_until,
@@ -27,44 +27,47 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 @pytest.mark.parametrize(
     ("fuse", "epochs"), [("off", 4), pytest.param("auto", 12, marks=pytest.mark.slow)]
 )
-def test_sigkill_of_driver_and_worker_sigterm_and_then_the_same_table(
+def test_killed_driver_killed_worker_and_sigterm_do_not_change_the_results(
     script, tmp_path, study, corpus, corpus_fields, fuse, epochs
 ):
-    """To the bit where nothing is fused; else as near as another order of summing leaves."""
+    """Results are bitwise equal without packs, and equal up to the order of summation with packs.
+
+    Packs train 12 epochs: four would be over before a process is killed.
+    """
     store = tmp_path / "runs" / "toy-text"
-    study = dataclasses.replace(study, epochs=epochs)  # fused, four are over before they are struck
-    where = ("--storage", str(tmp_path / "runs"))
-    options = (*where, "--json", "--fuse", fuse, "--epochs", str(epochs))
+    study = dataclasses.replace(study, epochs=epochs)
+    storage = ("--storage", str(tmp_path / "runs"))
+    options = (*storage, "--json", "--fuse", fuse, "--epochs", str(epochs))
 
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= 5)
     below = set(descendants(driver.pid))
-    open_to = set(listening(below | {driver.pid}))
+    addresses = set(listening(below | {driver.pid}))
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
-    assert open_to, "Ray listens nowhere: the check sees nothing"
-    assert open_to <= LOOPBACK
+    assert addresses, "Ray listens on no address, so nothing was tested"
+    assert addresses <= LOOPBACK
 
     before = epochs_on_disk(store)
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= before + 5)
-    wait_until(lambda: kill_a_trial(driver.pid))
+    wait_until(lambda: kill_worker(driver.pid))
     wait_until(lambda: epochs_on_disk(store) >= before + 12)
     driver.send_signal(signal.SIGTERM)
     code, _, err = finish(driver)
     assert code == 130, err
-    assert "the same command goes on from here" in err
+    assert "run the same command again to continue" in err
 
     code, out, err = finish(start(script, *options))
     assert code == 0, err
     assert {json.loads(line)["status"] for line in out.splitlines()} <= {"finished", "pruned"}
-    assert out, "no run said on stdout that it has ended"
+    assert out, "no run was reported on stdout"
 
-    undisturbed = tmp_path / "byhand"
+    undisturbed = tmp_path / "undisturbed"
     assert sweep(study, corpus, corpus_fields, undisturbed)
     if fuse == "off":
         assert outcome(store) == outcome(undisturbed)
-    agree(outcome(store), outcome(undisturbed))
+    assert_close(outcome(store), outcome(undisturbed))
     assert (store / STUDY).read_text() == (undisturbed / STUDY).read_text()
 
     code, out, err = finish(start(script, *options))

@@ -1,0 +1,97 @@
+"""Runs a sweep without Ray: in any order of runs, with deaths."""
+
+import random
+from pathlib import Path
+
+from lmzoo.store.records import CONFIG, RunFolder
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.resolve import resolve
+from lmzoo.sweep.study_store import StudyStore
+from lmzoo.train.run import Run
+
+
+class SilentConsole:
+    """A console that prints nothing and counts epochs."""
+
+    def __init__(self):
+        self.epoch_count = 0
+
+    def add_epoch(self):
+        self.epoch_count += 1
+
+    def add_end(self, run):
+        self.epoch_count += 1
+
+
+def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) -> bool:
+    """Sweep with `slots` runs at a time; return False if it dies after `steps` epochs.
+
+    It dies at the worst moment: the last epoch is on disk, and the planner has not received it.
+    """
+    generator, open_runs = random.Random(seed), {}
+    store = StudyStore(path)
+    try:
+        planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+        for step in range(steps):
+            while len(open_runs) < slots and (planned := planner.start_next()):
+                run = Run(store.run(planned.id), planned.config, corpus)
+                open_runs[planned.id] = (planned, run)
+            if not open_runs:
+                return planner.done
+            run_id = generator.choice(sorted(open_runs))
+            planned, run = open_runs[run_id]
+            if step == steps - 1:
+                next(run.train(planned.budget), None)
+            elif not _step(planner, planned, run):
+                run.close()
+                del open_runs[run_id]
+        return False
+    finally:
+        for _, run in open_runs.values():
+            run.close()
+        store.close()
+
+
+def _step(planner, planned, run) -> bool:
+    """Train one epoch as a worker does; return True if the run continues."""
+    record = next(run.train(planned.budget), None)
+    if run.epoch >= planned.budget or run.training.diverged:
+        if run.training.diverged:
+            run.end("diverged")
+        else:
+            if planned.stage == "confirm":
+                run.test()
+            run.end("finished")
+    elif record is not None and planner.report(planned.id, run.epoch, record["valid_token"]):
+        return True
+    planner.end(planned.id)
+    return False
+
+
+def outcome(path: Path) -> dict:
+    """Return run -> its records, without the fields that depend on the clock or the machine."""
+    runs = {}
+    for config in path.glob(f"*/{CONFIG}"):
+        folder = RunFolder(config.parent)
+        lines = (config.parent / "records.ndjson").read_text().splitlines()
+        records = sorted(folder.records(), key=lambda r: (r["event"], r["epoch"]))
+        assert len(lines) == len(records), f"{folder.path} has a record twice"
+        for record in records:
+            for key in ("seconds", "tokens_per_second", "host"):
+                record.pop(key, None)
+        runs[folder.path.name] = records
+    return runs
+
+
+def assert_close(actual: dict, expected: dict, tolerance: float = 2e-5) -> None:
+    """Assert equal runs and ends, and losses that differ only by the order of summation."""
+    assert actual.keys() == expected.keys()
+    for run, records in expected.items():
+        assert [_exact(r) for r in actual[run]] == [_exact(r) for r in records], run
+        for ours, theirs in zip(actual[run], records, strict=True):
+            for key in (k for k, v in theirs.items() if isinstance(v, float)):
+                assert abs(ours[key] - theirs[key]) <= tolerance, f"{run}: {ours} and {theirs}"
+
+
+def _exact(record: dict) -> dict:
+    return {key: value for key, value in record.items() if not isinstance(value, float)}

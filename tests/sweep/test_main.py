@@ -1,0 +1,151 @@
+"""The command line of a study: its options, and one line for invalid input."""
+
+import dataclasses
+import json
+import runpy
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lmzoo.contract import MODELS
+from lmzoo.data.open import open_corpus
+from lmzoo.store.records import STUDY, read_json
+from lmzoo.sweep import main
+from lmzoo.sweep.parameter_budget import count_parameters
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.resolve import corpus_config, resolve, select_labels
+from lmzoo.sweep.study_store import StudyStore
+
+SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
+STUDIES = [path for path in SCRIPTS if "main(STUDY)" in path.read_text()]
+BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a study's command line; returns its exit code, stdout and stderr."""
+
+    def run_main(study, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), *options])
+        with pytest.raises(SystemExit) as stop:
+            main(study)
+        output = capsys.readouterr()
+        return stop.value.code or 0, output.out, output.err
+
+    return run_main
+
+
+def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, run):
+    code, out, _ = run(study, "--dry-run", "--max-concurrent", "2")
+    assert code == 0
+    assert "wild type: 6 runs, at most 24 epochs" in out
+    assert "cut 3,2,4,5 ≡ cut 2,7" in out
+    assert not list(tmp_path.iterdir()), "a dry run wrote files"
+
+
+def test_options_change_the_study(study, run):
+    budget = ["--seeds", "7", "--samples", "5", "--epochs", "2", "--search-space", "recipe.lr=off"]
+    code, out, _ = run(study, "--dry-run", "--json", "--max-concurrent", "3", *budget)
+    result = json.loads(out)
+    assert (code, result["slots"]) == (0, 3)
+    pending = [(p["runs"], p["epochs"]) for p in result["points"]]
+    assert pending == [(7, 14)] * (3 + len(BASELINE_LABELS))
+
+
+@pytest.mark.parametrize(
+    ("points", "pending"),
+    [
+        ("", ["wild type", "cut 4", "cut 3,2,4,5"]),
+        ("cut 4", ["cut 4"]),
+        ("cut 3,2,4,5, wild type", ["wild type", "cut 3,2,4,5"]),
+        ("cut 2,7,cut 2,7", ["cut 3,2,4,5"]),
+    ],
+)
+def test_only_the_selected_points_are_pending(points, pending, study, run):
+    """Labels may contain commas, and an alias selects its point."""
+    code, out, _ = run(study, "--dry-run", "--json", "--points", points)
+    assert code == 0
+    labels = [point["point"] for point in json.loads(out)["points"]]
+    assert labels == [*pending, *BASELINE_LABELS]
+
+
+def test_a_selected_point_has_the_same_runs_and_study_json_lists_all_points(
+    study, corpus, corpus_fields, tmp_path
+):
+    points, run_ids = resolve(study, corpus, corpus_fields), []
+    for number, selection in enumerate(("", "cut 4")):
+        with closing(StudyStore(tmp_path / str(number))) as store:
+            needed = select_labels(study, corpus, selection)
+            planner = Planner(study, points, corpus, store, needed)
+            runs = list(iter(planner.start_next, None))
+        trained = {"cut 4", *BASELINE_LABELS} if selection else {p.label for p in points}
+        assert {run.label for run in runs} == trained
+        content = read_json(tmp_path / str(number) / STUDY)
+        labels = ["wild type", "cut 4", "cut 3,2,4,5", *BASELINE_LABELS]
+        assert [point["label"] for point in content["points"]] == labels
+        assert content["reference"] == content["points"][0]["id"]
+        run_ids.append([run.id for run in runs if run.label == "cut 4"])
+    assert run_ids[0] == run_ids[1] != []
+
+
+def test_a_parameter_budget_sets_the_largest_widths_within_it(study, run, monkeypatch):
+    fields = {path: value for path, value in study.fields.items() if path != "model.width"}
+    study, resolved = dataclasses.replace(study, fields=fields), []
+
+    def record_points(*args):
+        resolved.append(resolve(*args))
+        return resolved[-1]
+
+    monkeypatch.setattr(sys.modules["lmzoo.sweep.main"], "resolve", record_points)
+    for parameters in (1000, 2000):
+        assert run(study, "--dry-run", "--parameters", str(parameters))[0] == 0
+        task = open_corpus(resolved[-1][0].corpus_config).task
+        for point in (point for point in resolved[-1] if not point.baseline):
+            assert count_parameters(point.model, task) <= parameters
+            wider = {**MODELS.dump(point.model), "width": point.model.width + 1}
+            assert count_parameters(MODELS.parse(wider), task) > parameters
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--points", "wild typ"], "no point 'wild typ'; near: wild type"),
+        (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 2,7, cut 3,2,4,5, cut 4"),
+        (["--points", "xyz"], "no point 'xyz'; known: wild type, cut 4, "),
+        (["--parameters", "-1"], "greater than or equal to 0"),
+        (["--parameters", "9000"], "model.width=4 contradicts the budget of 9,000 parameters"),
+        (["--corpus", "captoins"], "no corpus 'captoins'; near: captions"),
+        (["--corpus", "text:/no/such/file"], "/no/such/file"),
+        (["--recipe", "fast"], "no recipe 'fast'"),
+        (["--set", "model.width"], "'model.width' is not FIELD=VALUE"),
+        (["--set", "model.width=0"], "got 0"),
+        (["--set", "model.widht=3"], "no field 'widht'"),
+        (["--set", "width=3"], "does not start with"),
+        (["--search-space", "recipe.lr=5:1"], "'5:1' is not low:high"),
+        (["--search-space", "recipe.lr"], "is not FIELD=LOW:HIGH"),
+        (["--search-space", "recipe.speed=1:2"], "no field 'recipe.speed'"),
+        (["--seeds", "0"], "greater than or equal to 1"),
+        (["--epohcs", "3"], "--epohcs"),
+    ],
+)
+def test_invalid_input_gives_one_line_and_exit_code_2(options, message, study, run):
+    code, _, err = run(study, *options)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_every_study_resolves_on_its_own_corpus(path):
+    """Its rows, fields and ranges exist, and its reference is one of its points."""
+    study = runpy.run_path(str(path))["STUDY"]
+    assert study.name == path.stem
+    fields = corpus_config(study, study.fields)
+    points = resolve(study, open_corpus(fields), fields)
+    labels = {label for p in points for label in (p.label, *p.aliases)}
+    assert study.reference in ("", *labels)
+    assert len(labels) == len(study.points)
