@@ -1,4 +1,4 @@
-"""Set attention knows no order; its causal form is the plain one on every prefix."""
+"""Set attention ignores order; its causal form equals the plain form on every prefix."""
 
 import pytest
 import torch
@@ -26,26 +26,26 @@ def block() -> AttentionBlock:
     return AttentionBlock(E, CONFIG).eval()
 
 
-def test_set_attention_moves_with_its_members() -> None:
+def test_sab_and_isab_are_permutation_equivariant() -> None:
     assert_close(block()(X[:, ORDER]), block()(X)[:, ORDER], CLOSE, "SAB")
-    moved = induced()(X[:, ORDER], causal=False)
-    assert_close(moved, induced()(X, causal=False)[:, ORDER], CLOSE, "ISAB")
+    permuted = induced()(X[:, ORDER], causal=False)
+    assert_close(permuted, induced()(X, causal=False)[:, ORDER], CLOSE, "ISAB")
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_pool_does_not_know_the_order_but_knows_every_member(seeds: int) -> None:
+def test_pma_is_permutation_invariant_and_depends_on_every_vector(seeds: int) -> None:
     torch.manual_seed(0)
     pool = PooledAttention(E, seeds, CONFIG).eval()
     before = pool(X)
     assert before.shape == (3, seeds, E)
     assert_close(pool(X[:, ORDER]), before, CLOSE, "PMA")
-    for member in range(T):
-        other = X.clone()
-        other[:, member] += 1
-        assert (pool(other) - before).abs().max() > 1e-3
+    for t in range(T):
+        changed = X.clone()
+        changed[:, t] += 1
+        assert (pool(changed) - before).abs().max() > 1e-3
 
 
-def test_the_causal_form_is_the_plain_form_on_every_prefix() -> None:
+def test_the_causal_form_equals_the_plain_form_on_every_prefix() -> None:
     causal, masked = induced()(X, causal=True), block()(X, mask=causal_mask(T))
     for t in range(1, T + 1):
         plain = induced()(X[:, :t], causal=False)
@@ -53,24 +53,24 @@ def test_the_causal_form_is_the_plain_form_on_every_prefix() -> None:
         assert_close(masked[:, t - 1], block()(X[:, :t])[:, -1], CLOSE, f"SAB of {t}")
 
 
-def running(attention: Attention, points: Tensor, x: Tensor) -> Tensor:
-    """Σ_j exp(a_j) v_j / Σ_j exp(a_j), one term added per step: B T m E."""
+def running_softmax(attention: Attention, points: Tensor, x: Tensor) -> Tensor:
+    """Return Σ_j exp(a_j) v_j / Σ_j exp(a_j) over every prefix, (B, T, m, E)."""
     weights = attention.logits(points.expand(len(x), -1, -1), x).exp()
     values = attention.value(x).unflatten(-1, (attention.config.heads, -1)).transpose(1, 2)
-    above = (weights[..., None] * values[:, :, None]).cumsum(3)
-    each = above / weights.cumsum(3)[..., None]  # B heads m T d
-    return attention.output(each.permute(0, 3, 2, 1, 4).flatten(3))
+    numerator = (weights[..., None] * values[:, :, None]).cumsum(3)
+    means = numerator / weights.cumsum(3)[..., None]  # B heads m T d
+    return attention.output(means.permute(0, 3, 2, 1, 4).flatten(3))
 
 
 def test_prefix_summaries_are_a_running_softmax() -> None:
     isab = induced()
     points, gather = isab.points.vectors, isab.gather
-    h = gather.attention_norm(points + running(gather.attention, points, X))
+    h = gather.attention_norm(points + running_softmax(gather.attention, points, X))
     expected = gather.feed_forward_norm(h + gather.feed_forward(h))
     assert_close(isab.prefix_summaries(X), expected, CLOSE, "summaries")
 
 
-def test_one_point_that_scores_all_alike_takes_the_mean_of_the_prefix() -> None:
+def test_one_point_with_equal_keys_averages_the_prefix() -> None:
     isab = induced(points=1)
     attention = isab.gather.attention
     attention.key.load_state_dict({"weight": torch.zeros(E, E)})

@@ -1,4 +1,4 @@
-"""A Transformer decoder layer is the library's, with either place of the norms."""
+"""A Transformer decoder layer equals torch's, for both positions of the LayerNorm."""
 
 import pytest
 import torch
@@ -8,23 +8,23 @@ from lmzoo.blocks.attention import Attention, causal_mask
 from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.blocks.cross_block import CrossBlock
 from lmzoo.blocks.feed_forward import Activation
-from tests.blocks.test_attention import E, T, as_library, inputs
+from tests.blocks.test_attention import E, T, as_torch, inputs
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE
 
 M = 3
-"""Vectors in the memory; the targets have T."""
+"""Number of vectors in the memory."""
 
 
 def block(**options: object) -> CrossBlock:
-    """A layer whose norms, too, are no identities."""
+    """Build a layer whose LayerNorms are not the identity."""
     torch.manual_seed(0)
-    return roughened(CrossBlock(E, Attention.Config(heads=2), **options)).eval()
+    return randomise_norms(CrossBlock(E, Attention.Config(heads=2), **options)).eval()
 
 
 @torch.no_grad()
-def roughened(module: nn.Module) -> nn.Module:
-    """The module, every LayerNorm in it far from the identity."""
+def randomise_norms(module: nn.Module) -> nn.Module:
+    """Draw the parameters of every LayerNorm, in place."""
     for part in module.modules():
         if isinstance(part, nn.LayerNorm):
             part.weight.uniform_(0.5, 2)
@@ -33,13 +33,13 @@ def roughened(module: nn.Module) -> nn.Module:
 
 
 def as_decoder_layer(ours: CrossBlock, activation: Activation) -> nn.TransformerDecoderLayer:
-    """torch's layer with our weights."""
+    """Return torch's layer with our weights."""
     theirs = nn.TransformerDecoderLayer(
         E, 2, 4 * E, batch_first=True, norm_first=ours.norm_position is NormPosition.PRE,
         activation="relu" if activation is Activation.RELU else nn.GELU("tanh"),
     ).eval()  # fmt: skip
-    theirs.self_attn = as_library(ours.self_attention)
-    theirs.multihead_attn = as_library(ours.attention)
+    theirs.self_attn = as_torch(ours.self_attention)
+    theirs.multihead_attn = as_torch(ours.attention)
     theirs.linear1.load_state_dict(ours.feed_forward.expand.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.contract.state_dict())
     theirs.norm1.load_state_dict(ours.self_attention_norm.state_dict())
@@ -48,21 +48,25 @@ def as_decoder_layer(ours: CrossBlock, activation: Activation) -> nn.Transformer
     return theirs
 
 
-@pytest.mark.parametrize("place", list(NormPosition))
+@pytest.mark.parametrize("norm_position", list(NormPosition))
 @pytest.mark.parametrize("activation", list(Activation))
-def test_it_is_the_librarys_decoder_layer(place: NormPosition, activation: Activation) -> None:
-    ours = block(norm_position=place, activation=activation)
+def test_it_equals_torchs_decoder_layer(
+    norm_position: NormPosition, activation: Activation
+) -> None:
+    ours = block(norm_position=norm_position, activation=activation)
     x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
-    see = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
     theirs = as_decoder_layer(ours, activation)
-    expected = theirs(x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~see)
-    assert_close(ours(x, memory, see[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
+    expected = theirs(x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~mask)
+    assert_close(ours(x, memory, mask[:, None].expand(-1, T, -1)), expected, CLOSE, "layer")
 
 
-def test_what_is_not_seen_of_the_memory_is_not_read() -> None:
+def test_masked_vectors_of_the_memory_have_no_effect() -> None:
     ours = block()
     x, memory = inputs(3, T, E), inputs(3, M, E, seed=2)
-    see = torch.tensor([True, True, False]).expand(3, T, M)
+    mask = torch.tensor([True, True, False]).expand(3, T, M)
     changed = torch.cat([memory[:, :2], inputs(3, 1, E, seed=3)], dim=1)
-    assert_close(ours(x, changed, see), ours(x, memory, see), 0, "layer")
-    assert_close(ours(x, memory[:, :2]), ours(x, memory, see), CLOSE, "layer over a shorter memory")
+    assert_close(ours(x, changed, mask), ours(x, memory, mask), 0, "layer")
+    assert_close(
+        ours(x, memory[:, :2]), ours(x, memory, mask), CLOSE, "layer over a shorter memory"
+    )

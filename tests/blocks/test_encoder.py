@@ -1,4 +1,4 @@
-"""A batch read backwards is each sequence, cut to its length, turned round and read."""
+"""Reading a padded batch backwards equals reversing each sequence within its length."""
 
 import torch
 from torch import nn
@@ -11,20 +11,20 @@ from tests.tiny import CLOSE
 E, LENGTHS = 3, torch.tensor([5, 1, 3])
 
 
-def test_reversal_turns_what_is_real_and_leaves_the_pads() -> None:
+def test_the_order_is_reversed_within_the_length_and_keeps_the_pads() -> None:
     expected = [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 1, 0, 3, 4]]
     assert reversed_order(LENGTHS, 5).tolist() == expected
 
 
 @torch.no_grad()
-def test_each_sequence_is_read_from_its_own_end_by_torch_s_gru() -> None:
+def test_read_reversed_equals_torchs_gru_on_each_reversed_sequence() -> None:
     torch.manual_seed(0)
     cell, library = CELLS.build(CELLS.parse("gru"), E, 5), nn.GRU(E, E, batch_first=True)
     for name, weight in cell.w.named_parameters():
         weight.copy_(getattr(library, f"{name}_l0"))
     x = torch.randn(3, 5, E)
-    found = read_reversed(cell, x, LENGTHS, torch.ones(3, E))
+    codes = read_reversed(cell, x, LENGTHS, torch.ones(3, E))
     for row, length in enumerate(LENGTHS.tolist()):
-        turned = x[row : row + 1, :length].flip(1)
-        _, expected = library(turned, torch.ones(1, 1, E))
-        assert_close(found[row], expected[0, 0], CLOSE, f"code of {length} vectors")
+        reversed_x = x[row : row + 1, :length].flip(1)
+        _, expected = library(reversed_x, torch.ones(1, 1, E))
+        assert_close(codes[row], expected[0, 0], CLOSE, f"code of {length} vectors")

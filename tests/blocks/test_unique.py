@@ -1,4 +1,4 @@
-"""What depends on one token only is the same by word and by position, gradients too."""
+"""Computing once per distinct token equals computing per position, gradients included."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.laws.support import assert_close, log_prob, loss
 from tests.tiny import CLOSE, batch, tiny
 
 VOCAB = 30
-PER_WORD = [
+MODELS = [
     "aggregate_markov",
     "bigram_latent_crf",
     "factorial_aggregate_markov",
@@ -26,7 +26,7 @@ PER_WORD = [
 
 
 def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
-    """Of the mean loss of a few sequences, each given `copies` times."""
+    """Return the gradients of the mean loss of a batch that is repeated `copies` times."""
     tokens, lengths = batch(model.task)
     model.zero_grad()
     loss(model, tokens.repeat(copies, 1), lengths.repeat(copies)).backward()
@@ -34,7 +34,7 @@ def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("copies", [1, 10])
-def test_results_are_read_at_their_positions(copies: int) -> None:
+def test_results_are_expanded_to_all_positions(copies: int) -> None:
     table = torch.randn(VOCAB, 3)
     tokens = torch.randint(VOCAB, (2 * copies, 5))
     x, at = embed_unique(table, tokens)
@@ -42,34 +42,34 @@ def test_results_are_read_at_their_positions(copies: int) -> None:
     assert at(x.square()).equal(table[tokens].square())
 
 
-def test_each_distinct_window_stands_once_where_it_comes_first() -> None:
+def test_unique_rows_returns_first_indices_and_values() -> None:
     windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
-    first, place = unique_rows(windows)
+    first, index = unique_rows(windows)
     assert sorted(first.tolist()) == [0, 1, 3]
-    assert windows[first][place].equal(windows)
+    assert windows[first][index].equal(windows)
 
 
 def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
-    """Members with other data are computed position by position, with the same results."""
+    """Results are the same, although they are computed per position."""
     table, tokens = torch.randn(VOCAB, 3), torch.randint(VOCAB, (2, 4, 20))
 
     def squares(tokens: torch.Tensor) -> torch.Tensor:
         x, at = embed_unique(table, tokens)
-        first, place = unique_rows(tokens)
-        return at(x.square()) + 0 * first[place][:, None, None]
+        first, index = unique_rows(tokens)
+        return at(x.square()) + 0 * first[index][:, None, None]
 
-    for few in (tokens, tokens[:, :, :5]):
-        assert torch.vmap(squares)(few).equal(table[few].square())
+    for batches in (tokens, tokens[:, :, :5]):
+        assert torch.vmap(squares)(batches).equal(table[batches].square())
 
 
-@pytest.mark.parametrize("name", PER_WORD)
-def test_a_large_batch_scores_like_a_small_one(name: str) -> None:
-    """Ten copies of a batch have its words, and no others."""
+@pytest.mark.parametrize("name", MODELS)
+def test_a_repeated_batch_has_the_same_scores_and_gradients(name: str) -> None:
+    """Ten copies of a batch have the same distinct tokens, but more positions than V."""
     model = tiny(name, vocab=VOCAB, length=5)
     tokens, lengths = batch(model.task)
-    few = log_prob(model, tokens, lengths).repeat(10, 1)
-    many = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
-    assert_close(many, few, CLOSE, "scores")
-    one, other = gradients(model, 1), gradients(model, 10)
-    for parameter, slope in one.items():
-        assert_close(other[parameter], slope, CLOSE, f"gradient of {parameter}")
+    expected = log_prob(model, tokens, lengths).repeat(10, 1)
+    scores = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
+    assert_close(scores, expected, CLOSE, "scores")
+    single, repeated = gradients(model, 1), gradients(model, 10)
+    for parameter, gradient in single.items():
+        assert_close(repeated[parameter], gradient, CLOSE, f"gradient of {parameter}")

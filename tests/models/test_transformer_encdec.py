@@ -10,7 +10,7 @@ from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from tests.blocks.test_attention_block import as_layer
-from tests.blocks.test_cross_block import as_decoder_layer, roughened
+from tests.blocks.test_cross_block import as_decoder_layer, randomise_norms
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small_model
 from tests.tiny import CLOSE, every_sequence, sources
@@ -36,7 +36,7 @@ def as_transformer(model: LanguageModel, place: NormPosition) -> nn.Transformer:
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("place", list(NormPosition))
 def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
-    model = roughened(small_model("transformer_encdec", width=E, norm=place)).eval()
+    model = randomise_norms(small_model("transformer_encdec", width=E, norm=place)).eval()
     theirs = as_transformer(model, place)
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, len(tokens))
