@@ -1,17 +1,17 @@
-r"""Named ways to draw a weight matrix; torch's own, with the scales that S2 compared.
+r"""Named initialisers of weight matrices: torch's, at the scales that S2 compares.
 
-    draw = initialiser("normal_0.02");  draw(weight)          in place
+    initialise = initialiser("normal_0.02");  initialise(weight)          in place
 
-    default            whatever the layer does by itself
+    default            what the layer itself does
     xavier_*           variance 2 / (fan_in + fan_out)         Glorot & Bengio 2010
     kaiming_*          variance 2 / fan_in                     He et al. 2015
     normal_σ           N(0, σ²)
     uniform_a          U(−a, a)
 
-Biases become 0. A module that was told how a weight starts (a spectral radius, a forget bias), or
-whose names and shapes do not say what its parameters are, has a `redraw` of its own.
+Biases become 0. A module defines `redraw` if an initialiser must respect its own settings (a
+spectral radius, a forget bias) or if names and shapes do not identify its matrices and biases.
 
-S2; zoo.md 4.2.
+Source: S2.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,21 +25,22 @@ from torch import Tensor, nn
 from lmzoo.errors import UserError
 
 Draw = Callable[[Tensor], Any]
+"""Fills a tensor of two or more dimensions with random values, in place."""
 
 
 @runtime_checkable
-class Redrawing(Protocol):
-    """A module that says what a scheme does to its own parameters, without gradients."""
+class HasRedraw(Protocol):
+    """A module that initialises its own parameters; `redraw` runs without gradients."""
 
     def redraw(self, name: str, draw: Draw) -> None: ...
 
 
-def _as_it_is(weight: Tensor) -> Tensor:
+def _keep(weight: Tensor) -> Tensor:
     return weight
 
 
 INITIALISERS: Mapping[str, Draw] = {
-    "default": _as_it_is,
+    "default": _keep,
     "xavier_uniform": nn.init.xavier_uniform_,
     "xavier_normal": nn.init.xavier_normal_,
     "kaiming_uniform": nn.init.kaiming_uniform_,
@@ -50,38 +51,43 @@ INITIALISERS: Mapping[str, Draw] = {
 
 
 def initialiser(name: str) -> Draw:
-    """The function of this name; it fills a tensor of two or more dimensions in place.
+    """Return the initialiser of this name.
 
     Raises:
-        UserError: there is none.
+        UserError: the name is unknown.
     """
     if name not in INITIALISERS:
-        raise UserError(f"no initialiser {name!r}; there are {', '.join(INITIALISERS)}")
+        raise UserError(f"unknown initialiser {name!r}; choose one of {', '.join(INITIALISERS)}")
     return INITIALISERS[name]
 
 
 def redraw_matrices(module: nn.Module, name: str) -> None:
-    """Draw every matrix of `module` again and clear every bias; `default` leaves all as it is."""
+    """Draw every matrix of `module` again and set every bias to 0; `default` changes nothing."""
     for path, _ in module.named_parameters():
-        redraw(module, path, name)
+        redraw_parameter(module, path, name)
 
 
-def redraw(module: nn.Module, path: str, name: str) -> None:
-    """The same for one parameter; one that is neither a matrix nor a bias stays."""
-    draw, (place, _, leaf) = initialiser(name), path.rpartition(".")
-    if draw is _as_it_is:
+def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
+    """Draw one parameter again, if it is a matrix or a bias."""
+    draw, (owner_path, _, leaf) = initialiser(name), path.rpartition(".")
+    if draw is _keep:
         return
-    owner, parameter = module.get_submodule(place), module.get_parameter(path)
+    owner, parameter = module.get_submodule(owner_path), module.get_parameter(path)
     with torch.no_grad():
-        if isinstance(owner, Redrawing):
+        if isinstance(owner, HasRedraw):
             owner.redraw(leaf, draw)
         elif leaf.startswith("bias"):
             parameter.zero_()
         elif parameter.dim() >= 2:
-            fill(parameter, draw)
+            draw_matrices(parameter, draw)
 
 
-def fill(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
-    """Draw a matrix, or each of many: torch takes what lies behind two axes for a kernel's size."""
+def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
+    """Draw each matrix of a stack; torch would take the axes after the second for a kernel size."""
     for matrix in weight.view(-1, *weight.shape[-2:]).unbind():
         draw(matrix)
+
+
+def uniform(shape: tuple[int, ...], fan_in: int) -> Tensor:
+    """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
+    return torch.empty(shape).uniform_(-1, 1) / fan_in**0.5

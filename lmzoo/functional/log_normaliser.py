@@ -5,10 +5,9 @@ r"""Log-normalisers of softmaxes over the vocabulary, one per vector.
     ∂ log z_n / ∂ y_n   = Σ_v p_nv Emb_v          p_nv = exp( Emb_v · y_n − log z_n )
     ∂ log z_n / ∂ Emb_v = p_nv y_n
 
-What a target's score needs of all other words. The plain formula writes an N x V array
-and keeps it for the way back; at some thousand words most of its time is spent on that
-memory. Here logits are made a tile at a time, where they fit in the cache, and made
-again on the way back.
+The naive formula writes an N x V matrix of logits and saves it for backward. For vocabularies of
+thousands of words it spends most of its time on that memory. Here logits are computed in tiles that
+fit in the cache, and computed again backward.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,35 +17,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.members import mapped, with_members
+from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
 from lmzoo.types import Embeddings
 
-PLAIN = 1 << 20
-"""Logits up to which the plain formula is faster."""
+NAIVE_LIMIT = 1 << 20
+"""The number of logits up to which the naive formula is faster."""
 
 TILE = {"cpu": (512, 1024)}
-"""Vectors and words met at a time. Measured: 2 MB is best on a CPU."""
-LARGE = (8192, 16384)
-"""The same on an accelerator, which wants few large products."""
+"""Vectors and words in a tile; 2 MB of logits are the fastest on a CPU."""
+LARGE_TILE = (8192, 16384)
+"""The tile on an accelerator, which is faster with few large products."""
 
 
 def log_normalisers(
-    y: Float[Tensor, "*N E"], table: Embeddings, plain: int = PLAIN
+    y: Float[Tensor, "*N E"], table: Embeddings, naive_limit: int = NAIVE_LIMIT
 ) -> Float[Tensor, "*N"]:
-    """Log Σ_v exp(table_v · y) for every vector of `y`."""
-    if y.shape[:-1].numel() * len(table) <= plain:
+    """Return log Σ_v exp(table_v · y) for every vector of `y`."""
+    if y.shape[:-1].numel() * len(table) <= naive_limit:
         return torch.logsumexp(y @ table.T, dim=-1)
     rows = y.reshape(-1, y.shape[-1])
     return _LogNormalisers.apply(rows, table)[0].view(y.shape[:-1])
 
 
 class _LogNormalisers(CustomFunction):
-    """(y, table), each with members first or none -> (log z,)."""
+    """(y, table), both or neither with a member axis first -> (log z,)."""
 
     @staticmethod
-    def forward(*given: Tensor) -> tuple[Tensor, ...]:
-        return with_members(_filled, given, axes=2)
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return call_with_members(_forward, tensors, axes=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -54,77 +52,77 @@ class _LogNormalisers(CustomFunction):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _Gradients.apply(*ctx.saved_tensors, *upstream)
+        return _LogNormalisersBackward.apply(*ctx.saved_tensors, *upstream)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_LogNormalisers, info.batch_size, in_dims, given, axes=2)
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return vmap_members(_LogNormalisers, info.batch_size, in_dims, tensors, axes=2)
 
 
-class _Gradients(Backward):
+class _LogNormalisersBackward(Backward):
     """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
 
     @staticmethod
-    def forward(*given: Tensor) -> tuple[Tensor, ...]:
-        return with_members(_gradients, given, axes=2)
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return call_with_members(_backward, tensors, axes=2)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        return mapped(_Gradients, info.batch_size, in_dims, given, axes=2)
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return vmap_members(_LogNormalisersBackward, info.batch_size, in_dims, tensors, axes=2)
 
 
-def _filled(y: Tensor, table: Tensor) -> tuple[Tensor]:
+def _forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
     log_z = y.new_empty(y.shape[:-1])
-    for one in zip(y, table, log_z, strict=True):  # each is large enough alone
-        _fill(*one)
+    for member in zip(y, table, log_z, strict=True):  # members are large enough one by one
+        _write_log_z(*member)
     return (log_z,)
 
 
-def _gradients(*given: Tensor) -> tuple[Tensor, Tensor]:
-    to_y, to_table = (torch.zeros_like(one) for one in given[:2])
-    for one in zip(*given, to_y, to_table, strict=True):
-        _add_gradients(*one)
-    return to_y, to_table
+def _backward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+    y_grad, table_grad = (torch.zeros_like(tensor) for tensor in tensors[:2])
+    for member in zip(*tensors, y_grad, table_grad, strict=True):
+        _add_gradients(*member)
+    return y_grad, table_grad
 
 
-def _fill(y: Tensor, table: Tensor, log_z: Tensor) -> None:
-    """One member's log z."""
-    height, width, logits_of = _tile(y, table)
-    for rows in _cuts(len(y), height):
+def _write_log_z(y: Tensor, table: Tensor, log_z: Tensor) -> None:
+    """Write log z of one member."""
+    height, width, compute_logits = _tile(y, table)
+    for rows in _slices(len(y), height):
         top, total = log_z[rows].fill_(-torch.inf), torch.zeros_like(log_z[rows])
-        for words in _cuts(len(table), width):
-            logits = logits_of(y[rows], table[words])
-            before, top = top, torch.maximum(top, logits.amax(1))
+        for words in _slices(len(table), width):
+            logits = compute_logits(y[rows], table[words])
+            previous, top = top, torch.maximum(top, logits.amax(1))
             new = logits.sub_(top[:, None]).exp_().sum(1)
-            total = total * (before - top).exp_() + new
+            total = total * (previous - top).exp_() + new
         log_z[rows] = total.log_() + top
 
 
 def _add_gradients(
-    y: Tensor, table: Tensor, log_z: Tensor, slope: Tensor, to_y: Tensor, to_table: Tensor
+    y: Tensor, table: Tensor, log_z: Tensor, upstream: Tensor, y_grad: Tensor, table_grad: Tensor
 ) -> None:
-    """One member's gradients."""
-    height, width, logits_of = _tile(y, table)
-    for rows in _cuts(len(y), height):
-        weighted, own = slope[rows, None] * y[rows], to_y[rows]
-        for words in _cuts(len(table), width):
-            p = logits_of(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
-            own.addmm_(p, table[words])
-            to_table[words].addmm_(p.T, weighted)
-    to_y *= slope[:, None]
+    """Add the gradients of one member to zeros."""
+    height, width, compute_logits = _tile(y, table)
+    for rows in _slices(len(y), height):
+        weighted, y_grad_rows = upstream[rows, None] * y[rows], y_grad[rows]
+        for words in _slices(len(table), width):
+            p = compute_logits(y[rows], table[words]).sub_(log_z[rows, None]).exp_()
+            y_grad_rows.addmm_(p, table[words])
+            table_grad[words].addmm_(p.T, weighted)
+    y_grad *= upstream[:, None]
 
 
 def _tile(y: Tensor, table: Tensor) -> tuple[int, int, Callable[[Tensor, Tensor], Tensor]]:
-    """How many vectors and words are met at a time, and their logits, in one place."""
-    height, width = TILE.get(y.device.type, LARGE)
-    room = y.new_empty(min(height, len(y)) * min(width, len(table)))
+    """Return the tile's size, and a function that computes its logits into one buffer."""
+    height, width = TILE.get(y.device.type, LARGE_TILE)
+    buffer = y.new_empty(min(height, len(y)) * min(width, len(table)))
 
     def logits(vectors: Tensor, words: Tensor) -> Tensor:
         shape = len(vectors), len(words)
-        return torch.mm(vectors, words.T, out=room[: shape[0] * shape[1]].view(shape))
+        return torch.mm(vectors, words.T, out=buffer[: shape[0] * shape[1]].view(shape))
 
     return height, width, logits
 
 
-def _cuts(count: int, size: int) -> Iterator[slice]:
+def _slices(count: int, size: int) -> Iterator[slice]:
     return (slice(i, min(i + size, count)) for i in range(0, count, size))

@@ -1,12 +1,11 @@
-r"""Noise as uniform numbers: fresh in training, the same for everyone in evaluation.
+r"""Noise from uniform numbers: independent in training, fixed in evaluation.
 
     u_s = (π(s) + v_s) / S      π a permutation of 0..S-1 and v ~ U(0, 1), per coordinate
     normal  Φ^{-1}(u)           Gumbel  −log(−log u)
 
-Every u_s is uniform, so a mean over s is unbiased; the S draws of a coordinate fall into
-S different strata, so it varies little. In evaluation all sequences share one draw of
-the noise: a score is a number, does not depend on batch-mates, and models are compared
-on the same noise. Only over other draws of that noise would it vary.
+Every u_s is uniform, so a mean over s is unbiased. The S draws of a coordinate fall into S
+different strata, so the mean has a small variance. In evaluation all sequences share one draw: a
+score does not depend on the batch or on the call, and models are compared on the same noise.
 
 McKay, Beckman & Conover 1979 (Latin hypercube sampling).
 """
@@ -16,34 +15,34 @@ from jaxtyping import Float
 from torch import Tensor
 
 SEED = 1979
-"""Of the noise that all evaluations share."""
+"""The seed of the noise that all evaluations share."""
 
 
 def fresh_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
-    """Independent U(0, 1) from the global generator."""
-    return _inside(torch.rand(shape, dtype=like.dtype, device=like.device))
+    """Return independent U(0, 1) from torch's global generator."""
+    return _clamp(torch.rand(shape, dtype=like.dtype, device=like.device))
 
 
 def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
-    """The same stratified U(0, 1) at every call; the first axis counts the draws."""
+    """Return the same stratified U(0, 1) at every call; the first axis is the draw s."""
     generator = torch.Generator().manual_seed(SEED)
-    # Drawn on the processor in float64, so that they are the same everywhere.
+    # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.
     stratum = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(dim=0)
     within = torch.rand(shape, generator=generator, dtype=torch.float64)
-    return _inside(((stratum + within) / shape[0]).to(like))
+    return _clamp(((stratum + within) / shape[0]).to(like))
 
 
 def normal(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """N(0, 1)."""
+    """Transform uniform numbers to N(0, 1)."""
     return torch.special.ndtri(u)
 
 
 def gumbel(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Gumbel(0, 1): argmax(logits + gumbel) is a draw from softmax(logits)."""
+    """Transform uniform numbers to Gumbel(0, 1): argmax(logits + gumbel) samples the softmax."""
     return -(-u.log()).log()
 
 
-def _inside(u: Tensor) -> Tensor:
-    """Neither 0 nor 1, where the transforms are infinite."""
-    tiny = torch.finfo(u.dtype).eps
-    return u.clamp(tiny, 1 - tiny)
+def _clamp(u: Tensor) -> Tensor:
+    """Exclude 0 and 1, where the transforms are infinite."""
+    eps = torch.finfo(u.dtype).eps
+    return u.clamp(eps, 1 - eps)

@@ -1,36 +1,48 @@
-r"""Semirings: one recurrence, several questions.
+r"""Semirings: one recurrence answers several questions.
 
     SUM   (+, ×)        probabilities, or counts of derivations
-    LOG   (LSE, +)      the same in logarithms
+    LOG   (LSE, +)      log-probabilities
     MAX   (max, +)      the best derivation's score; its gradient is that derivation
 
-`plus` and `times` say everything; `matmul` and `bilinear` are the two products that
-chains and trees are made of, written once over them. SUM and LOG do them as matrix
-products too, which is faster and keeps no (I, K, J) array.
+`plus` and `times` define a semiring. `matmul` and `bilinear`, the products of chains and trees, are
+written with them; SUM and LOG override them by matrix products, which are faster and need no
+(I, K, J) tensor.
 
-Goodman 1999, "Semiring parsing"; Rush 2020 (arXiv:2002.00876).
+    α_1(j) = start_j                  chain: forward sums over paths z_1 -> z_2 -> ... -> z_N
+    α_n(j) = plus_i α_{n-1}(i) times step_n[i, j]
+
+In SUM, with rows of each step summing to one, α_n is the marginal of z_n; in LOG its
+logarithm; in MAX the score of the best path that ends in j.
+
+Goodman 1999, "Semiring parsing"; Rush 2020 (arXiv:2002.00876); Rabiner 1989.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.logspace import safe_log
+
+_FINITE_MIN = -1e30
+"""Replaces −∞ where −∞ − (−∞) would give NaN."""
+
 
 class Semiring(ABC):
-    """An associative `plus` with `zero`, and a `times` that distributes over it."""
+    """An associative `plus` with `zero`, and a `times` with `one` that distributes over it."""
 
     zero: float
     one: float
 
     @abstractmethod
     def plus(self, x: Tensor, dim: int) -> Tensor:
-        """The sum of all entries along `dim`."""
+        """Sum all entries along `dim`."""
 
     @abstractmethod
     def times(self, a: Tensor, b: Tensor) -> Tensor:
-        """The entrywise product."""
+        """Multiply entry by entry."""
 
     def matmul(
         self, a: Float[Tensor, "*N I K"], b: Float[Tensor, "*N K J"]
@@ -44,17 +56,17 @@ class Semiring(ABC):
         right: Float[Tensor, "*N K M"],
         rules: Float[Tensor, "A M M"],
     ) -> Float[Tensor, "*N A"]:
-        """out_a = plus_kbc rules_abc times left_kb times right_kc: every split of a span."""
-        return self.bilinear_by_definition(left, right, rules)
+        """out_a = plus_kbc rules_abc times left_kb times right_kc, over the K splits of a span."""
+        return self.naive_bilinear(left, right, rules)
 
-    def bilinear_by_definition(self, left: Tensor, right: Tensor, rules: Tensor) -> Tensor:
-        """`bilinear` by nothing but `plus` and `times`."""
+    def naive_bilinear(self, left: Tensor, right: Tensor, rules: Tensor) -> Tensor:
+        """Compute `bilinear` with `plus` and `times` only."""
         pairs = self.plus(self.times(left[..., :, :, None], right[..., :, None, :]), -3)
         return self.plus(self.times(rules, pairs[..., None, :, :]).flatten(-2), -1)
 
 
 class SumProduct(Semiring):
-    """Probabilities as they are."""
+    """Probabilities."""
 
     zero, one = 0.0, 1.0
 
@@ -72,7 +84,7 @@ class SumProduct(Semiring):
 
 
 class LogSumExp(Semiring):
-    """Probabilities as logarithms."""
+    """Log-probabilities."""
 
     zero, one = -torch.inf, 0.0
 
@@ -83,9 +95,9 @@ class LogSumExp(Semiring):
         return a + b
 
     def bilinear(self, left: Tensor, right: Tensor, rules: Tensor) -> Tensor:
-        # Splits differ by hundreds of nats and symbols within a split by few, so each
-        # split has its own scale. What falls below e^-87 of the best is dropped.
-        scale = [x.detach().amax(-1, keepdim=True).clamp_min(_LEAST) for x in (left, right)]
+        # Splits differ by hundreds of nats, symbols within a split by few. So each split has its
+        # own scale. Terms more than 87 nats below the best are dropped.
+        scale = [x.detach().amax(-1, keepdim=True).clamp_min(_FINITE_MIN) for x in (left, right)]
         splits = scale[0] + scale[1]
         top = splits.amax(-2, keepdim=True)
         left = (left - scale[0] + (splits - top)).exp()
@@ -94,7 +106,7 @@ class LogSumExp(Semiring):
 
 
 class MaxPlus(Semiring):
-    """Best scores."""
+    """Scores of the best derivation."""
 
     zero, one = -torch.inf, 0.0
 
@@ -107,11 +119,13 @@ class MaxPlus(Semiring):
 
 SUM, LOG, MAX = SumProduct(), LogSumExp(), MaxPlus()
 
-_LEAST = -1e30
-"""Stands in for −∞ where a difference of two of them would be NaN."""
 
-
-def safe_log(x: Tensor) -> Tensor:
-    """Log x, −∞ at 0, where its gradient is 0 and not NaN."""
-    positive = x > 0
-    return torch.where(positive, x, 1.0).log().masked_fill(~positive, -torch.inf)
+def chain(
+    start: Float[Tensor, "*N K"], steps: Iterable[Float[Tensor, "*N K K"]], semiring: Semiring
+) -> Iterator[Float[Tensor, "*N K"]]:
+    """Yield α_1, α_2, ..., each before the next step is read."""
+    alpha = start
+    yield alpha
+    for step in steps:
+        alpha = semiring.matmul(alpha[..., None, :], step)[..., 0, :]
+        yield alpha

@@ -1,1 +1,1 @@
-"""Fast forms of recurrences and reductions; the plain formula stays the reference of each."""
+"""Fast implementations of recurrences and reductions; each must equal a plain formula elsewhere."""

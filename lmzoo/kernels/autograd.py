@@ -1,5 +1,11 @@
-"""What autograd functions written by hand have in common."""
+"""Custom autograd functions, and how `vmap` over pack members becomes one call with a member axis.
 
+`torch.func.vmap` calls a function's `vmap` rule with the mapped axis of every tensor. The rules
+here move that axis to a fixed position, the member axis P, and call the function once for all
+members. Under nested maps both axes become one.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,56 +17,115 @@ from torch._functorch.utils import unwrap_dead_wrappers
 
 
 class CustomFunction(torch.autograd.Function):
-    """A function whose gradient is derived by hand.
+    """An autograd function whose call under `vmap` costs less than torch's.
 
-    Under `vmap` it is mapped as torch maps it, by its own rule; but torch looks for tensors inside
-    of every argument and every result, and binds arguments to the signature of `forward`, and for
-    a few small members that takes longer than what is computed. Here each argument is a tensor or
-    holds none, and each result is one. Under other transforms, `grad` say, torch does as it does.
-    What this reads of torch is private: should it move, nothing but time is lost without `apply`.
+    torch flattens every argument and result as a tree and binds arguments to the signature of
+    `forward`; for a few small pack members that takes longer than the computation. Here every
+    argument is a tensor or contains none, and every result is a tensor. Other transforms, such as
+    `grad`, run as in torch. This class uses private names of torch. Without `apply` it still
+    gives the same results, only slower.
     """
 
     @classmethod
-    def apply(cls, *given: Any) -> Any:
-        """The function of these arguments; none is left to its default."""
+    def apply(cls, *args: Any) -> Any:
+        """Call the function; every argument of `forward` must be given."""
         if not torch._C._are_functorch_transforms_active():
-            plain: Any = super(torch.autograd.Function, cls)
-            return plain.apply(*unwrap_dead_wrappers(given))
-        outermost = retrieve_current_functorch_interpreter()
-        if not isinstance(outermost, VmapInterpreter):
-            return super().apply(*given)
-        level = outermost.level()
-        unwrapped, dims = zip(*(_unwrap(one, level) for one in given), strict=True)
-        with outermost.lower():
+            base: Any = super(torch.autograd.Function, cls)
+            return base.apply(*unwrap_dead_wrappers(args))
+        interpreter = retrieve_current_functorch_interpreter()
+        if not isinstance(interpreter, VmapInterpreter):
+            return super().apply(*args)
+        level = interpreter.level()
+        unwrapped, dims = zip(*(_unwrap(arg, level) for arg in args), strict=True)
+        with interpreter.lower():
             if all(dim is None for dim in dims):
-                return cls.apply(*given)
-            info = VmapInfo(outermost.batch_size(), outermost.randomness())
-            found, axes = cls.vmap(info, dims, *unwrapped)
-        if isinstance(found, Tensor):
-            return _wrap(found, axes, level)
-        return tuple(_wrap(*one, level) for one in zip(found, axes, strict=True))
+                return cls.apply(*args)
+            info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
+            outputs, axes = cls.vmap(info, dims, *unwrapped)
+        if isinstance(outputs, Tensor):
+            return _wrap(outputs, axes, level)
+        return tuple(_wrap(*pair, level) for pair in zip(outputs, axes, strict=True))
 
 
-def _unwrap(one: Any, level: int) -> tuple[Any, int | None]:
-    """What is mapped at this level and along which axis, or what is not and None."""
-    is_tensor = isinstance(one, Tensor)
-    return _functorch._unwrap_batched(one, level) if is_tensor else (one, None)
+def _unwrap(arg: Any, level: int) -> tuple[Any, int | None]:
+    """Return (tensor, axis mapped at this level), or (argument, None) if it is not mapped."""
+    is_tensor = isinstance(arg, Tensor)
+    return _functorch._unwrap_batched(arg, level) if is_tensor else (arg, None)
 
 
-def _wrap(one: Tensor, axis: int | None, level: int) -> Tensor:
-    return one if axis is None else _functorch._add_batch_dim(one, axis, level)
+def _wrap(tensor: Tensor, axis: int | None, level: int) -> Tensor:
+    return tensor if axis is None else _functorch._add_batch_dim(tensor, axis, level)
 
 
 class Backward(CustomFunction):
-    """The gradient of another, a function of its own so that it too can be mapped over members."""
+    """The gradient of a custom function, itself a function so that `vmap` can map it."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
+        """Save nothing: there is no second derivative."""
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         raise NotImplementedError(
-            "a gradient derived by hand has no derivative; differentiate the plain formula, of a "
-            "cell its naive_scan, instead"
+            "this custom gradient has no derivative; for second derivatives call the naive "
+            "function instead, `naive_scan` in a cell"
         )
+
+
+class MemberAxis:
+    """Moves a mapped axis to the member axis and back.
+
+    Args:
+        size: the size of the mapped axis.
+        nested: whether the tensors already have a member axis. Both axes then become one.
+    """
+
+    def __init__(self, size: int, *, nested: bool) -> None:
+        self.size, self.nested = size, nested
+
+    def merge(
+        self, tensors: Sequence[Tensor], dims: Sequence[int | None], axes: Sequence[int]
+    ) -> list[Tensor]:
+        """Move axis `dims[i]` of each tensor to `axes[i]`; expand a tensor that is not mapped."""
+        return [self._merge(*args) for args in zip(tensors, dims, axes, strict=True)]
+
+    def _merge(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
+        if dim is None:
+            shape = [*tensor.shape[:axis], self.size, *tensor.shape[axis:]]
+            tensor = tensor.unsqueeze(axis).expand(shape)
+        elif dim != axis:  # movedim costs time, forward and backward, even if it moves nothing
+            tensor = tensor.movedim(dim, axis)
+        return tensor.flatten(axis, axis + 1) if self.nested else tensor
+
+    def split(self, outputs: Sequence[Tensor], axes: Sequence[int]) -> tuple[Any, Any]:
+        """Return the outputs with the mapped axis restored, and where it is in each."""
+        if self.nested:
+            pairs = zip(outputs, axes, strict=True)
+            outputs = [tensor.unflatten(axis, (self.size, -1)) for tensor, axis in pairs]
+        return tuple(outputs), tuple(axes)
+
+
+def vmap_members(
+    function: Any, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor], axes: int
+) -> tuple[Any, Any]:
+    """The `vmap` rule of a function whose tensors all have the member axis first, or none has.
+
+    Args:
+        function: the custom function.
+        size: the size of the mapped axis.
+        dims: the mapped axis of every tensor, None where it is not mapped.
+        tensors: the arguments.
+        axes: the number of axes of the first tensor without members.
+    """
+    members = MemberAxis(size, nested=tensors[0].dim() - (dims[0] is not None) > axes)
+    outputs = function.apply(*members.merge(tensors, dims, [0] * len(tensors)))
+    return members.split(outputs, [0] * len(outputs))
+
+
+def call_with_members(
+    compute: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor], axes: int
+) -> tuple[Tensor, ...]:
+    """Call `compute`, which needs a member axis; tensors without one get one of size 1."""
+    if tensors[0].dim() > axes:
+        return tuple(compute(*tensors))
+    return tuple(output[0] for output in compute(*(tensor[None] for tensor in tensors)))

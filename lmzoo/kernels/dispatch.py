@@ -1,4 +1,4 @@
-"""What compiled loops (`kernels/`) take: tensors of the processor, as NumPy sees them."""
+"""Decide whether CPU kernels accept a tensor, pass tensors to them, and report their calls."""
 
 import contextlib
 import threading
@@ -8,54 +8,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TYPES = {torch.float32, torch.float64}
-"""The types of numbers that loops are compiled for."""
+DTYPES = {torch.float32, torch.float64}
+"""The floating point types that kernels are compiled for."""
 
 
-def has_kernels(tensor: Tensor, numbers: int = 0) -> bool:
-    """Whether compiled loops take the tensor, of so many numbers at least; else plain formulas."""
-    known = tensor.device.type == "cpu" and tensor.dtype in TYPES
-    return known and tensor.numel() >= numbers
-
-
-def has_products() -> bool:
-    """Whether compiled loops can make products."""
-    from lmzoo.kernels.cpu import blas
-
-    return blas.FOUND
+def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
+    """Return whether kernels accept this tensor and it has at least `min_size` elements."""
+    supported = tensor.device.type == "cpu" and tensor.dtype in DTYPES
+    return supported and tensor.numel() >= min_size
 
 
 def as_arrays(*tensors: Tensor) -> list[Any]:
-    """Each in C order; what is in another order is copied, so outputs must have it."""
+    """Return the tensors as NumPy arrays in C order.
+
+    A tensor in another memory order is copied, so a kernel's output tensors must be contiguous.
+    """
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
-Loop = Callable[..., Any]
-Listener = Callable[[Loop, tuple[Any, ...]], None]
+Kernel = Callable[..., Any]
+Listener = Callable[[Kernel, tuple[Any, ...]], None]
 
 
-class _Heard(threading.local):
-    by: Listener | None = None
+class _Current(threading.local):
+    listener: Listener | None = None
 
 
-_HEARD = _Heard()
+_CURRENT = _Current()
 
 
-def run_kernel(loop: Loop, *given: Any) -> Any:
-    """Run a compiled loop; who listens on this thread is told of it first.
+def run_kernel(kernel: Kernel, *args: Any) -> Any:
+    """Run a kernel, after reporting the call to this thread's listener if there is one.
 
-    torch sees nothing of what loops do: whoever records its operations has to be told.
+    torch's dispatch modes do not see kernels, so a recorder of operations needs this report.
     """
-    if _HEARD.by is not None:
-        _HEARD.by(loop, given)
-    return loop(*given)
+    if _CURRENT.listener is not None:
+        _CURRENT.listener(kernel, args)
+    return kernel(*args)
 
 
 @contextlib.contextmanager
 def record_kernels(listener: Listener) -> Iterator[None]:
-    """While it lasts, the listener is told of every loop that this thread runs."""
-    before, _HEARD.by = _HEARD.by, listener
+    """Call `listener(kernel, args)` before every kernel that this thread runs in the context."""
+    previous, _CURRENT.listener = _CURRENT.listener, listener
     try:
         yield
     finally:
-        _HEARD.by = before
+        _CURRENT.listener = previous

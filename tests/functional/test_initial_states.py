@@ -1,4 +1,4 @@
-"""Mixing over initial states, on random scores and in the recurrent model."""
+"""The mixture over initial states, on random scores and in the recurrent model."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.initial_states import mix_starts, start_posterior
-from tests.laws.ask import log_prob, next_log_prob, same
+from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
 
 
 def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Log-weights (W,) and scores (W, B, T) of tokens under each start."""
+    """Return log-weights (W,) and token scores (W, B, T) under each initial state."""
     generator = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     weights = torch.randn(count, **options).log_softmax(0)
@@ -23,59 +23,61 @@ def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @quick
 @given(st.integers(1, 5), st.integers(0, 99))
-def test_the_total_is_the_sequence_formula(count: int, seed: int) -> None:
+def test_the_scores_sum_to_the_sequence_log_prob(count: int, seed: int) -> None:
     weights, scores = mixture(count, seed)
     expected = torch.logsumexp(weights[:, None] + scores.sum(-1), dim=0)
-    same(mix_starts(weights, scores).sum(-1), expected, FINE, "log P(s_1..s_T)")
+    assert_close(mix_starts(weights, scores).sum(-1), expected, FINE, "log P(s_1..s_T)")
 
 
 @quick
 @given(st.integers(1, 5), st.integers(0, 99))
-def test_each_score_is_an_increment_of_the_prefix_formula(count: int, seed: int) -> None:
+def test_each_score_is_an_increment_of_the_prefix_log_prob(count: int, seed: int) -> None:
     weights, scores = mixture(count, seed)
     prefixes = torch.logsumexp(weights[:, None, None] + scores.cumsum(-1), dim=0)
     increments = prefixes.diff(dim=-1, prepend=torch.zeros_like(prefixes[:, :1]))
-    same(mix_starts(weights, scores), increments, FINE, "log P(s_t | s_<t)")
+    assert_close(mix_starts(weights, scores), increments, FINE, "log P(s_t | s_<t)")
 
 
 @quick
 @given(st.integers(2, 5), st.integers(0, 99))
-def test_the_posterior_starts_as_the_prior_and_reads_the_past_only(count: int, seed: int) -> None:
+def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count: int, seed: int) -> None:
     weights, scores = mixture(count, seed)
     posterior = start_posterior(weights, scores)
-    same(posterior.exp().sum(0), torch.ones_like(scores[0]), FINE, "sum over starts")
-    same(posterior[..., 0], weights[:, None].expand(-1, 2), FINE, "before any token")
+    assert_close(posterior.exp().sum(0), torch.ones_like(scores[0]), FINE, "sum over starts")
+    assert_close(posterior[..., 0], weights[:, None].expand(-1, 2), FINE, "before any token")
     scores[..., 3] -= torch.rand(count, 1)
     later = start_posterior(weights, scores)
-    same(later[..., :4], posterior[..., :4], 0, "before the changed token")
+    assert_close(later[..., :4], posterior[..., :4], 0, "before the changed token")
     assert not later[..., 4:].allclose(posterior[..., 4:])
 
 
 @quick
 @given(st.integers(1, 5), st.integers(0, 99))
-def test_equal_starts_are_one_start(count: int, seed: int) -> None:
+def test_equal_initial_states_equal_one_state(count: int, seed: int) -> None:
     weights, scores = mixture(count, seed)
-    same(mix_starts(weights, scores[:1].expand(count, -1, -1)), scores[0], FINE, "scores")
+    assert_close(mix_starts(weights, scores[:1].expand(count, -1, -1)), scores[0], FINE, "scores")
 
 
-def at_one(model: LanguageModel) -> LanguageModel:
-    """The model with every learned start set to ones, the published constant start."""
+def with_starts_of_ones(model: LanguageModel) -> LanguageModel:
+    """Set every learned initial state to ones, the published constant state."""
     with torch.no_grad():
         model.starts.vectors.fill_(1)
     return model
 
 
-def test_starts_of_ones_are_the_plain_model() -> None:
+def test_starts_of_ones_equal_the_model_without_learned_starts() -> None:
     plain = tiny("recurrent_lm", cell="lstm")
     tokens, lengths = batch(plain.task)
     for count in (1, 3):
         model = tiny("recurrent_lm", cell="lstm", starts=count)
         assert not log_prob(model, tokens, lengths).allclose(log_prob(plain, tokens, lengths))
-        found = log_prob(at_one(model), tokens, lengths)
-        same(found, log_prob(plain, tokens, lengths), CLOSE, f"scores from {count} starts of ones")
+        found = log_prob(with_starts_of_ones(model), tokens, lengths)
+        assert_close(
+            found, log_prob(plain, tokens, lengths), CLOSE, f"scores from {count} starts of ones"
+        )
 
 
-def test_the_models_total_is_the_mixture_of_its_single_starts() -> None:
+def test_the_sequence_log_prob_is_the_mixture_over_single_starts() -> None:
     model = tiny("recurrent_lm", cell="gru", starts=3)
     tokens, lengths = every_sequence(model.task)
     single, totals = tiny("recurrent_lm", cell="gru", starts=1), []
@@ -87,18 +89,20 @@ def test_the_models_total_is_the_mixture_of_its_single_starts() -> None:
         totals.append(log_prob(single, tokens, lengths).sum(1))
     weights = model.starts.log_weights().detach()
     expected = torch.logsumexp(weights[:, None] + torch.stack(totals), dim=0)
-    same(log_prob(model, tokens, lengths).sum(1), expected, CLOSE, "log P of every sequence")
+    assert_close(
+        log_prob(model, tokens, lengths).sum(1), expected, CLOSE, "log P of every sequence"
+    )
 
 
-def test_the_first_token_is_drawn_from_the_prior_over_starts() -> None:
+def test_the_first_token_uses_the_prior_over_starts() -> None:
     model = tiny("recurrent_lm", cell="rnn", starts=2)
     tokens, lengths = every_sequence(model.task)
     dense = next_log_prob(model, tokens[:, :1])
     chosen = dense.gather(1, tokens[:, 1:2])[:, 0]
-    same(chosen, log_prob(model, tokens, lengths)[:, 1], CLOSE, "score of the first token")
+    assert_close(chosen, log_prob(model, tokens, lengths)[:, 1], CLOSE, "score of the first token")
 
 
-def test_bernoulli_states_start_in_the_unit_interval() -> None:
+def test_starts_of_bernoulli_states_are_in_the_unit_interval() -> None:
     model = tiny("recurrent_lm", cell={"name": "mgru", "mutations": [4]}, starts=2)
     with torch.no_grad():
         model.starts.vectors.copy_(torch.linspace(-9, 9, 8).reshape(2, 4))

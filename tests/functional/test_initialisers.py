@@ -1,4 +1,4 @@
-"""Named initialisers draw with the spread their name says."""
+"""Named initialisers have the standard deviation of their name."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import INITIALISERS, initialiser, redraw_matrices
 
 OUT, IN = 400, 100
-SPREADS = {
+STDS = {
     "xavier_uniform": (2 / (IN + OUT)) ** 0.5,
     "xavier_normal": (2 / (IN + OUT)) ** 0.5,
     "kaiming_uniform": (2 / IN) ** 0.5,
@@ -23,18 +23,18 @@ SPREADS = {
 
 
 @pytest.mark.parametrize("name", [name for name in INITIALISERS if name != "default"])
-def test_the_spread_is_the_named_one(name: str) -> None:
-    """40,000 draws: the spread is known to a few thousandths of itself."""
+def test_the_standard_deviation_matches_the_name(name: str) -> None:
+    """40,000 draws give the standard deviation with a relative error below 0.01."""
     torch.manual_seed(0)
     weight = torch.full((OUT, IN), torch.nan)
     initialiser(name)(weight)
-    assert weight.std().item() == pytest.approx(SPREADS[name], rel=0.02)
-    assert abs(weight.mean().item()) < 0.02 * SPREADS[name]
-    if "uniform" in name:  # a normal of the same spread reaches further
-        assert weight.abs().max().item() <= SPREADS[name] * 3**0.5 * 1.0001
+    assert weight.std().item() == pytest.approx(STDS[name], rel=0.02)
+    assert abs(weight.mean().item()) < 0.02 * STDS[name]
+    if "uniform" in name:  # a normal of the same standard deviation exceeds this bound
+        assert weight.abs().max().item() <= STDS[name] * 3**0.5 * 1.0001
 
 
-def test_matrices_are_drawn_and_biases_cleared_and_norms_kept() -> None:
+def test_redrawing_changes_matrices_clears_biases_and_keeps_norms() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     before = {name: value.clone() for name, value in module.state_dict().items()}
     redraw_matrices(module, "default")
@@ -46,6 +46,7 @@ def test_matrices_are_drawn_and_biases_cleared_and_norms_kept() -> None:
     assert module[1].weight.eq(1).all()
 
 
-def test_an_unknown_name_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UserError, match=r"no initialiser 'xavier'; there are default, xavier_"):
+def test_an_unknown_name_raises_an_error_that_lists_the_names() -> None:
+    message = r"unknown initialiser 'xavier'; choose one of default, xavier_"
+    with pytest.raises(UserError, match=message):
         initialiser("xavier")

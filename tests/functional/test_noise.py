@@ -1,25 +1,25 @@
-"""The noise that all evaluations share: repeatable, stratified, of the right law."""
+"""The noise of evaluations is repeatable, stratified and has the right distribution."""
 
 import pytest
 import torch
 
 from lmzoo.functional import noise
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 
 LIKE = torch.zeros(())
 
 
-def test_shared_noise_is_the_same_at_every_call_and_leaves_the_generator() -> None:
+def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator() -> None:
     before = torch.get_rng_state()
-    one = noise.shared_uniforms((4, 3), LIKE)
+    first = noise.shared_uniforms((4, 3), LIKE)
     torch.rand(7)
-    assert one.equal(noise.shared_uniforms((4, 3), LIKE))
+    assert first.equal(noise.shared_uniforms((4, 3), LIKE))
     torch.set_rng_state(before)
     noise.shared_uniforms((4, 3), LIKE)
     assert before.equal(torch.get_rng_state())
 
 
-def test_fresh_noise_is_not() -> None:
+def test_fresh_noise_differs_between_calls() -> None:
     assert not noise.fresh_uniforms((4, 3), LIKE).equal(noise.fresh_uniforms((4, 3), LIKE))
 
 
@@ -31,22 +31,24 @@ def test_each_coordinate_has_one_draw_in_every_stratum() -> None:
 
 
 @pytest.mark.parametrize("draws", [1, 2, 8])
-def test_every_draw_by_itself_is_uniform(draws: int) -> None:
-    """Over many coordinates: the mean and the mean square of the first draw."""
+def test_every_single_draw_is_uniform(draws: int) -> None:
+    """The first draw has the right mean and mean square over many coordinates."""
     count = 40_000
     first = noise.shared_uniforms((draws, count), LIKE)[0]
-    same(first.mean(), torch.tensor(1 / 2), 5 * (1 / 12 / count) ** 0.5, "mean")
-    same(first.square().mean(), torch.tensor(1 / 3), 5 * (4 / 45 / count) ** 0.5, "mean square")
+    assert_close(first.mean(), torch.tensor(1 / 2), 5 * (1 / 12 / count) ** 0.5, "mean")
+    assert_close(
+        first.square().mean(), torch.tensor(1 / 3), 5 * (4 / 45 / count) ** 0.5, "mean square"
+    )
 
 
-def test_transforms_are_finite_everywhere_and_of_the_right_law() -> None:
-    for extreme in (noise._inside(torch.zeros(1)), noise._inside(torch.ones(1))):
+def test_transforms_are_finite_and_have_the_right_distribution() -> None:
+    for extreme in (noise._clamp(torch.zeros(1)), noise._clamp(torch.ones(1))):
         assert noise.normal(extreme).isfinite().all()
         assert noise.gumbel(extreme).isfinite().all()
     logits = torch.tensor([0.5, -1.0, 0.2])
     u = noise.shared_uniforms((40_000, 3), LIKE)
     frequencies = (logits + noise.gumbel(u)).argmax(-1).bincount() / len(u)
-    same(frequencies, logits.softmax(0), 5 * (0.25 / len(u)) ** 0.5, "Gumbel argmax")
+    assert_close(frequencies, logits.softmax(0), 5 * (0.25 / len(u)) ** 0.5, "Gumbel argmax")
     z = noise.normal(u)
-    same(z.mean(0), torch.zeros(3), 5 / len(u) ** 0.5, "mean")
-    same(z.square().mean(0), torch.ones(3), 5 * (2 / len(u)) ** 0.5, "variance")
+    assert_close(z.mean(0), torch.zeros(3), 5 / len(u) ** 0.5, "mean")
+    assert_close(z.square().mean(0), torch.ones(3), 5 * (2 / len(u)) ** 0.5, "variance")

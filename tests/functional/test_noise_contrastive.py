@@ -1,4 +1,4 @@
-"""Noise-contrastive objectives against enumeration (zoo.md 4.3)."""
+"""Contrastive objectives against enumeration."""
 
 import itertools
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.functional.noise_contrastive import contrast, expected_contrast
-from tests.laws.ask import same
+from lmzoo.functional.noise_contrastive import contrastive_objective, expected_contrastive_objective
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 V = 7
@@ -22,8 +22,8 @@ DATA, MODEL, NOISE = distribution(0), distribution(1, 0.5), distribution(2, 0.5)
 
 
 def j(c: Tensor, k: int, data: Tensor = DATA) -> Tensor:
-    """Exact J, through the function under test."""
-    return expected_contrast(c - (k * NOISE).log(), data, NOISE, k)
+    """Return J by the function under test."""
+    return expected_contrastive_objective(c - (k * NOISE).log(), data, NOISE, k)
 
 
 def gradient(c: Tensor, k: int) -> Tensor:
@@ -32,28 +32,28 @@ def gradient(c: Tensor, k: int) -> Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 2, 10])
-def test_the_expectation_is_the_published_sum(k: int) -> None:
+def test_the_expected_objective_is_the_published_sum(k: int) -> None:
     u, kq = 1.7 * MODEL, k * NOISE
     expected = (DATA * (u / (kq + u)).log() + kq * (kq / (kq + u)).log()).sum()
-    same(j(u.log(), k), expected, FINE, "J")
+    assert_close(j(u.log(), k), expected, FINE, "J")
 
 
 @pytest.mark.parametrize("k", [1, 2, 10])
-def test_its_gradient_is_weighted_word_by_word(k: int) -> None:
+def test_the_gradient_is_weighted_per_word(k: int) -> None:
     u, kq = 1.7 * MODEL, k * NOISE
-    same(gradient(u.log(), k), kq / (kq + u) * (DATA - u), FINE, "gradient")
+    assert_close(gradient(u.log(), k), kq / (kq + u) * (DATA - u), FINE, "gradient")
 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 1000])
-def test_the_data_itself_is_the_optimum_for_every_k(k: int) -> None:
+def test_the_data_distribution_is_the_optimum_for_every_k(k: int) -> None:
     assert gradient(DATA.log(), k).abs().max() < FINE
     assert gradient((1.1 * DATA).log(), k).abs().min() > 1e-5
     for other in (MODEL, NOISE, 1.1 * DATA):
         assert j(other.log(), k) < j(DATA.log(), k)
 
 
-def test_with_many_noise_words_it_is_maximum_likelihood() -> None:
-    """The relative error is (1/k) u/q at first order: ten times the k, a tenth of the error."""
+def test_the_gradient_tends_to_the_likelihood_gradient_as_k_grows() -> None:
+    """The relative error is (1/k) u/q at first order, so ten times k gives a tenth of it."""
     likelihood = DATA - MODEL  # of a normalised table: Σ_w (p̃ − p) ∇c
 
     def error(k: int) -> float:
@@ -68,19 +68,20 @@ def test_with_many_noise_words_it_is_maximum_likelihood() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_the_sampled_objective_averages_to_it(k: int) -> None:
-    """All draws of a word and of k noise words, each with its probability."""
+def test_the_mean_of_the_sampled_objective_is_the_expected_objective(k: int) -> None:
+    """Enumerate all draws of a data word and k noise words with their probabilities."""
     scores = (1.7 * MODEL).log() - (k * NOISE).log()
     words = torch.cartesian_prod(*[torch.arange(V)] * (k + 1))
     weights = DATA[words[:, 0]] * NOISE[words[:, 1:]].prod(1)
-    sampled = contrast(scores[words[:, 0]], scores[words[:, 1:]])
-    same((weights * sampled).sum(), expected_contrast(scores, DATA, NOISE, k), FINE, "mean")
+    sampled = contrastive_objective(scores[words[:, 0]], scores[words[:, 1:]])
+    expected = expected_contrastive_objective(scores, DATA, NOISE, k)
+    assert_close((weights * sampled).sum(), expected, FINE, "mean")
 
 
-def test_likelihood_without_its_normaliser_is_unbounded_and_contrast_is_not() -> None:
+def test_unnormalised_likelihood_is_unbounded_but_the_objective_is_not() -> None:
     likelihoods, contrasts = [], []
-    for more in (0.0, 10.0, 100.0):
-        c = DATA.log() + more
+    for shift in (0.0, 10.0, 100.0):
+        c = DATA.log() + shift
         likelihoods.append((DATA * c).sum().item())
         contrasts.append(j(c, 5).item())
     assert likelihoods[1] - likelihoods[0] == pytest.approx(10)
@@ -89,7 +90,7 @@ def test_likelihood_without_its_normaliser_is_unbounded_and_contrast_is_not() ->
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_negative_sampling_ends_at_the_shifted_ratio(k: int) -> None:
+def test_the_optimum_of_negative_sampling_is_the_shifted_ratio(k: int) -> None:
     c = (DATA / (k * NOISE)).log().requires_grad_()
-    found = torch.autograd.grad(expected_contrast(c, DATA, NOISE, k), c)[0]
+    found = torch.autograd.grad(expected_contrastive_objective(c, DATA, NOISE, k), c)[0]
     assert found.abs().max() < FINE

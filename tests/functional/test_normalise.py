@@ -1,3 +1,5 @@
+"""Normalisers: invariances, lengths, causality and finite gradients."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
-from tests.laws.ask import same
+from tests.laws.support import assert_close
 from tests.tiny import FINE, quick
 
 SCALE_FREE = [Norm.RMS, Norm.L2, Norm.STD]
-SOUND = [norm for norm in Norm if norm is not Norm.TIME_STD]
+FINITE = [norm for norm in Norm if norm is not Norm.TIME_STD]
 
 
 def sequence(seed: int = 0, length: int = 5) -> Tensor:
@@ -20,9 +22,9 @@ def sequence(seed: int = 0, length: int = 5) -> Tensor:
 
 @quick
 @given(st.sampled_from(SCALE_FREE), st.floats(0.1, 1e3), st.integers(0, 99))
-def test_positive_scale_is_forgotten(norm: Norm, scale: float, seed: int) -> None:
+def test_positive_scale_does_not_change_the_result(norm: Norm, scale: float, seed: int) -> None:
     x = sequence(seed)
-    # `std` adds 1e-5 to its divisor, which fades as vectors grow.
+    # `std` adds 1e-5 to its divisor, which matters less for long vectors.
     tolerance = 1e-3 if norm is Norm.STD else FINE
     found = normalise_sequence(scale * x, norm)
     assert found.allclose(normalise_sequence(x, norm), rtol=tolerance, atol=tolerance)
@@ -33,62 +35,62 @@ def test_positive_scale_is_forgotten(norm: Norm, scale: float, seed: int) -> Non
 )
 def test_vectors_have_the_stated_length(norm: Norm, length: float) -> None:
     found = normalise_vectors(sequence(), norm).norm(dim=-1)
-    same(found, torch.full_like(found, length), FINE, "length")
+    assert_close(found, torch.full_like(found, length), FINE, "length")
 
 
-def test_the_published_sphere_has_radius_root_e_minus_one_for_zero_mean_only() -> None:
+def test_std_gives_length_root_e_minus_one_for_zero_mean_vectors_only() -> None:
     x = sequence() * 1e3
     x = x - x.mean(-1, keepdim=True)
     found = normalise_vectors(x, Norm.STD).norm(dim=-1)
-    same(found, torch.full_like(found, 3**0.5), 1e-6, "length")
+    assert_close(found, torch.full_like(found, 3**0.5), 1e-6, "length")
     assert (normalise_vectors(x + 1e3, Norm.STD).norm(dim=-1) > 2).all()
 
 
-def positions_moved(norm: Norm, at: int) -> list[bool]:
-    """Which positions a change of the vector at one position moves."""
+def changed_positions(norm: Norm, at: int) -> list[bool]:
+    """Return which outputs change with the vector at one position."""
     x = sequence()
     changed = x.clone()
     changed[:, at] += 1
-    apart = (normalise_sequence(changed, norm) - normalise_sequence(x, norm)).abs()
-    return (apart.amax((0, 2)) > 0).tolist()
+    difference = (normalise_sequence(changed, norm) - normalise_sequence(x, norm)).abs()
+    return (difference.amax((0, 2)) > 0).tolist()
 
 
 @pytest.mark.parametrize("norm", [Norm.NONE, *SCALE_FREE])
 @pytest.mark.parametrize("at", range(5))
-def test_these_act_position_by_position(norm: Norm, at: int) -> None:
-    assert positions_moved(norm, at) == [t == at for t in range(5)]
+def test_vector_norms_change_one_position_only(norm: Norm, at: int) -> None:
+    assert changed_positions(norm, at) == [t == at for t in range(5)]
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_the_causal_variant_over_time_moves_no_earlier_position(at: int) -> None:
-    assert positions_moved(Norm.TIME_STD_CAUSAL, at) == [t >= at for t in range(5)]
+def test_time_std_causal_changes_no_earlier_position(at: int) -> None:
+    assert changed_positions(Norm.TIME_STD_CAUSAL, at) == [t >= at for t in range(5)]
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_the_published_one_moves_every_position(at: int) -> None:
-    assert all(positions_moved(Norm.TIME_STD, at))
+def test_time_std_changes_every_position(at: int) -> None:
+    assert all(changed_positions(Norm.TIME_STD, at))
 
 
-def test_the_published_one_is_the_standard_deviation_over_time() -> None:
+def test_time_std_divides_by_the_standard_deviation_over_time() -> None:
     x = sequence()
     expected = x / (x.std(dim=1, keepdim=True) + 1e-10)
-    same(normalise_sequence(x, Norm.TIME_STD), expected, FINE, "quotient")
+    assert_close(normalise_sequence(x, Norm.TIME_STD), expected, FINE, "quotient")
 
 
 @quick
 @given(st.integers(0, 99), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
-def test_the_causal_one_is_the_standard_deviation_of_each_prefix(
+def test_time_std_causal_divides_by_the_standard_deviation_of_each_prefix(
     seed: int, shift: float, scale: float
 ) -> None:
     x = scale * sequence(seed) + shift
-    spreads = [x[:, : t + 1].std(dim=1) + 1e-5 for t in range(1, 5)]
-    expected = x[:, 1:] / torch.stack(spreads, dim=1)
+    stds = [x[:, : t + 1].std(dim=1) + 1e-5 for t in range(1, 5)]
+    expected = x[:, 1:] / torch.stack(stds, dim=1)
     found = normalise_sequence(x, Norm.TIME_STD_CAUSAL)
     assert found[:, 1:].allclose(expected, rtol=1e-7)
     assert found[:, 0].allclose(x[:, 0], rtol=2e-5)
 
 
-@pytest.mark.parametrize("norm", SOUND)
+@pytest.mark.parametrize("norm", FINITE)
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-4])
 def test_constant_inputs_have_finite_gradients(norm: Norm, value: float) -> None:
     x = torch.full((2, 5, 4), value, requires_grad=True)
@@ -99,6 +101,6 @@ def test_constant_inputs_have_finite_gradients(norm: Norm, value: float) -> None
 
 
 @pytest.mark.parametrize("norm", [norm for norm in Norm if norm.over_time])
-def test_what_is_no_sequence_is_divided_by_its_own_spread(norm: Norm) -> None:
+def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm: Norm) -> None:
     x = sequence() * 1e3
-    same(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
+    assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")

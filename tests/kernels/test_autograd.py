@@ -1,4 +1,4 @@
-"""Functions with a gradient by hand: every one is of the kind whose call is cheap."""
+"""Custom autograd functions: all use the base class whose calls under `vmap` are cheap."""
 
 import importlib
 import pkgutil
@@ -10,32 +10,34 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from lmzoo import functional
+from lmzoo import functional, kernels
 from lmzoo.kernels.autograd import CustomFunction
 
 
-def written() -> list[type[torch.autograd.Function]]:
-    """All there are under `lmzoo/functional`."""
-    for module in pkgutil.walk_packages(functional.__path__, functional.__name__ + "."):
-        importlib.import_module(module.name)
-    found = below(torch.autograd.Function)
-    return [one for one in found if one.__module__.startswith(functional.__name__)]
+def custom_functions() -> list[type[torch.autograd.Function]]:
+    """Return all autograd functions of `lmzoo.functional` and `lmzoo.kernels`."""
+    for package in (functional, kernels):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(module.name)
+    packages = functional.__name__, kernels.__name__
+    functions = subclasses(torch.autograd.Function)
+    return [cls for cls in functions if cls.__module__.startswith(packages)]
 
 
-def below(kind: type) -> Iterator[type]:
-    for one in type.__subclasses__(kind):
-        yield one
-        yield from below(one)
+def subclasses(cls: type) -> Iterator[type]:
+    for subclass in type.__subclasses__(cls):
+        yield subclass
+        yield from subclasses(subclass)
 
 
-def test_there_is_no_other_kind() -> None:
-    found = written()
-    assert len(found) >= 8
-    assert [one for one in found if not issubclass(one, CustomFunction)] == []
+def test_every_autograd_function_is_a_custom_function() -> None:
+    functions = custom_functions()
+    assert len(functions) >= 8
+    assert [cls for cls in functions if not issubclass(cls, CustomFunction)] == []
 
 
 class Scaled(CustomFunction):
-    """(x, y, factor) -> (factor x y, how often its rule was asked for); x and y have one axis."""
+    """(x, y, factor) -> (factor x y, number of `vmap` rules applied); x and y have one axis."""
 
     @staticmethod
     def forward(x: Tensor, y: Tensor, factor: float) -> tuple[Tensor, Tensor]:
@@ -53,48 +55,48 @@ class Scaled(CustomFunction):
         return upstream[0] * ctx.factor * y, upstream[0] * ctx.factor * x, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
-        *tensors, factor = given
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        *tensors, factor = args
         assert info.randomness == "error"
         x, y = (
-            one.expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
-            for one, dim in zip(tensors, in_dims, strict=False)
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(tensors, in_dims, strict=False)
         )
-        product, asked = Scaled.apply(x, y, factor)
-        return (product, asked + 1), (0, None)
+        product, rules = Scaled.apply(x, y, factor)
+        return (product, rules + 1), (0, None)
 
 
 def _scaled(x: Tensor, y: Tensor) -> Tensor:
-    product, asked = Scaled.apply(x, y, 3.0)
-    return product + asked
+    product, rules = Scaled.apply(x, y, 3.0)
+    return product + rules
 
 
 X, Y = torch.arange(24.0).view(2, 3, 4) / 7, torch.linspace(-1, 1, 4)
 MAPS: dict[str, Callable[[Any], Any]] = {
-    "not at all": lambda way: way(X[0, 0], Y),
-    "of members": lambda way: vmap(way, (1, None), 1)(X[0].mT, Y),
-    "the other only": lambda way: vmap(way, (None, 0))(Y, X[0]),
-    "twice": lambda way: vmap(vmap(way, (0, None)), (1, None))(X, Y),
-    "neither, inside of a map": lambda way: vmap(lambda z: z + way(Y, Y))(X),
-    "the inner map only": lambda way: vmap(lambda z: vmap(way, (0, None))(X[0], Y) + z[0, 0])(X),
-    "gradients of members": lambda way: vmap(
-        vmap(grad(lambda x, y: way(x, y).sum(), (0, 1)), (0, None)), (1, None)
+    "no map": lambda f: f(X[0, 0], Y),
+    "the first argument": lambda f: vmap(f, (1, None), 1)(X[0].mT, Y),
+    "the second argument": lambda f: vmap(f, (None, 0))(Y, X[0]),
+    "nested maps": lambda f: vmap(vmap(f, (0, None)), (1, None))(X, Y),
+    "no argument, inside of a map": lambda f: vmap(lambda z: z + f(Y, Y))(X),
+    "the inner map only": lambda f: vmap(lambda z: vmap(f, (0, None))(X[0], Y) + z[0, 0])(X),
+    "gradients inside of maps": lambda f: vmap(
+        vmap(grad(lambda x, y: f(x, y).sum(), (0, 1)), (0, None)), (1, None)
     )(X, Y),
-    "a gradient of members": lambda way: grad(lambda y: vmap(way, (0, None))(X[0], y).sum())(Y),
+    "a gradient through a map": lambda f: grad(lambda y: vmap(f, (0, None))(X[0], y).sum())(Y),
 }
 
 
-@pytest.mark.parametrize("how", MAPS)
-def test_it_is_mapped_as_torch_maps(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = MAPS[how](_scaled)
+@pytest.mark.parametrize("name", MAPS)
+def test_vmap_equals_torchs_own_vmap(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = MAPS[name](_scaled)
     monkeypatch.delattr(CustomFunction, "apply")
-    torch.testing.assert_close(found, MAPS[how](_scaled), rtol=0, atol=0)
+    torch.testing.assert_close(found, MAPS[name](_scaled), rtol=0, atol=0)
 
 
-def test_a_gradient_through_a_map() -> None:
-    """As fused members have it: the map inside, one way back outside."""
+def test_backward_through_a_map() -> None:
+    """As in packed training: the map inside, one backward pass outside."""
     x, y = X[0].clone().requires_grad_(), Y.clone().requires_grad_()
     found = torch.autograd.grad(vmap(_scaled, (0, None))(x, y).square().sum(), (x, y))
     plain = ((3 * x * y + 1).square()).sum()
-    for one, other in zip(found, torch.autograd.grad(plain, (x, y)), strict=True):
-        torch.testing.assert_close(one, other)
+    for gradient, expected in zip(found, torch.autograd.grad(plain, (x, y)), strict=True):
+        torch.testing.assert_close(gradient, expected)

@@ -1,4 +1,4 @@
-"""How a loop is compiled: when first called, and kept on disk for every later process."""
+"""Compile kernels on their first call and cache them on disk for later processes."""
 
 import contextlib
 import hashlib
@@ -9,31 +9,33 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache
 
-HOW = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+"""Division follows C, sums may be reordered, NaN and ∞ are respected."""
 
 
-def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """A loop as machine code, with C's division; sums may be reordered, NaN and ∞ stay.
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel with numba when it is first called.
 
-    Where neither the source's folder nor the user's can be written, each process compiles anew.
+    If numba finds no writable cache folder (next to the source or the user's), every process
+    compiles the kernel again.
     """
-    found: Any = njit(loop, **HOW)
-    with contextlib.suppress(RuntimeError):  # numba's, of a function that it finds no place for
-        found._cache = Kept(loop)
-    return found
+    kernel: Any = njit(function, **OPTIONS)
+    with contextlib.suppress(RuntimeError):  # numba raises it if no folder is writable
+        kernel._cache = KernelCache(function)
+    return kernel
 
 
-class Kept(FunctionCache):
-    """What numba keeps of a loop, for as long as no source of any loop changes.
+class KernelCache(FunctionCache):
+    """numba's disk cache, invalidated by a change in any kernel file.
 
-    By itself it looks at the loop's own file only, and would keep what it called from another.
+    numba checks only the file of the kernel itself, but kernels call kernels of other files.
     """
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return (*super()._index_key(sig, codegen), sources())
+        return (*super()._index_key(sig, codegen), hash_sources())
 
 
-def sources() -> str:
-    """A hash of the sources of all loops."""
+def hash_sources() -> str:
+    """Return a hash of all source files in this folder."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,4 +1,4 @@
-r"""Smooth functions in compiled loops, where the compiler makes them of many numbers at once.
+r"""Smooth functions for kernels, in a form that the compiler vectorises.
 
     e^x − 1 = 2^k (e^r − 1) + 2^k − 1      k = round(x / ln 2),  r = x − k ln 2,  |r| ≤ ½ ln 2
     σ(x) = 1 / (1 + e^−x)                  tanh(x) = (e^2x − 1) / (e^2x + 1)
@@ -7,8 +7,8 @@ r"""Smooth functions in compiled loops, where the compiler makes them of many nu
     atanh(x) = ½ ln(1 + w), 0 ≤ x < 1      w = 2x / (1 − x);  atanh(−x) = −atanh(x)
 
 In single precision e^r − 1 = r + r² q(r) and ln(1 + r) = r − ½ r² + r³ q(r), q the polynomials
-of Cephes; within three units of the last place, near zero too. Double precision calls the C
-library, a number at a time.
+of Cephes; the error is at most three units in the last place, also near zero. Double precision
+calls the C library, one element at a time.
 
 Moshier 1989, Methods and Programs for Mathematical Functions (Cephes, `expf`, `logf`).
 """
@@ -20,12 +20,12 @@ from llvmlite import ir
 from numba import float32, int32, njit, types
 from numba.extending import intrinsic, overload
 
-MOST = 87
-"""A larger power of e leaves single precision."""
-ONE = 15
-"""In single precision tanh is one from here on."""
-EXACT: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
-"""No sum is reordered: rounding by adding depends on it."""
+MAX_EXPONENT = 87
+"""Single precision holds e^x up to about here."""
+TANH_IS_ONE = 15
+"""In single precision tanh(x) is 1 for larger x."""
+OPTIONS: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
+"""Sums must not be reordered: `_reduce` rounds by adding a large number and subtracting it."""
 
 
 def sigmoid(x: Any) -> Any:
@@ -48,42 +48,47 @@ def exp(x: Any) -> Any:
     return math.exp(x)
 
 
-@overload(exp, jit_options=EXACT)
+@overload(exp, jit_options=OPTIONS)
 @no_type_check
 def _exp(x):
     if x != types.float32:
         return lambda x: math.exp(x)
 
     def single(x):
-        power, less = _reduced(max(x, float32(-MOST)))
-        there = power * (less + float32(1))
-        return float32(0) if x < float32(-MOST) else there
+        power, rest = _reduce(max(x, float32(-MAX_EXPONENT)))
+        y = power * (rest + float32(1))
+        return float32(0) if x < float32(-MAX_EXPONENT) else y
 
     return single
 
 
-@overload(sigmoid, jit_options=EXACT)
+@overload(sigmoid, jit_options=OPTIONS)
 @no_type_check
 def _sigmoid(x):
     if x != types.float32:
         return lambda x: 1 / (1 + math.exp(-x))
-    return lambda x: float32(1) / (_expm1(min(max(-x, float32(-MOST)), float32(MOST))) + float32(2))
+
+    def single(x):
+        e = _expm1(min(max(-x, float32(-MAX_EXPONENT)), float32(MAX_EXPONENT)))
+        return float32(1) / (e + float32(2))
+
+    return single
 
 
-@overload(tanh, jit_options=EXACT)
+@overload(tanh, jit_options=OPTIONS)
 @no_type_check
 def _tanh(x):
     if x != types.float32:
         return lambda x: math.tanh(x)
 
     def single(x):
-        e = _expm1(min(max(x + x, float32(-2 * ONE)), float32(2 * ONE)))
+        e = _expm1(min(max(x + x, float32(-2 * TANH_IS_ONE)), float32(2 * TANH_IS_ONE)))
         return e / (e + float32(2))
 
     return single
 
 
-@overload(atanh, jit_options=EXACT)
+@overload(atanh, jit_options=OPTIONS)
 @no_type_check
 def _atanh(x):
     if x != types.float32:
@@ -97,17 +102,17 @@ def _atanh(x):
     return single
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 @no_type_check
 def _expm1(x):
-    power, less = _reduced(x)
-    return power * less + (power - float32(1))
+    power, rest = _reduce(x)
+    return power * rest + (power - float32(1))
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 @no_type_check
-def _reduced(x) -> Any:
-    """2^k and e^r − 1."""
+def _reduce(x) -> Any:
+    """Return 2^k and e^r − 1."""
     rounding = float32(1.5 * 2**23)
     k = (x * float32(1.44269504) + rounding) - rounding
     r = (x - k * float32(0.693359375)) + k * float32(2.12194440e-4)
@@ -120,12 +125,12 @@ def _reduced(x) -> Any:
     return _power(int32(k)), r + r * r * q
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 @no_type_check
 def _log1p(w):
     k = _exponent(float32(1) + w)
-    less = _power(-k)
-    r = less * w + (less - float32(1))  # 1 + w is rounded
+    scale = _power(-k)
+    r = scale * w + (scale - float32(1))  # more exact than from the rounded 1 + w
     q = float32(7.0376836292e-2)
     q = q * r - float32(1.1514610310e-1)
     q = q * r + float32(1.1676998740e-1)
@@ -142,7 +147,7 @@ def _log1p(w):
 @intrinsic
 @no_type_check
 def _power(typing, k):
-    """2^k in single precision, −127 < k < 128: its bits."""
+    """Return 2^k in single precision, −127 < k < 128, by setting the exponent bits."""
 
     def codegen(context, builder, signature, args):
         number = ir.IntType(32)
@@ -155,11 +160,12 @@ def _power(typing, k):
 @intrinsic
 @no_type_check
 def _exponent(typing, x):
-    """k of x = 2^k m in single precision, x ≥ 1 and ½ ≤ m² < 2: what its bits have over √½'s."""
+    """Return k of x = 2^k m in single precision, x ≥ 1 and ½ ≤ m² < 2, from the bits of x."""
 
     def codegen(context, builder, signature, args):
         number = ir.IntType(32)
-        over = builder.sub(builder.bitcast(args[0], number), ir.Constant(number, 0x3F3504F3))
-        return builder.ashr(over, ir.Constant(number, 23))
+        bits = builder.bitcast(args[0], number)
+        offset = builder.sub(bits, ir.Constant(number, 0x3F3504F3))  # the bits of √½
+        return builder.ashr(offset, ir.Constant(number, 23))
 
     return types.int32(types.float32), codegen

@@ -1,136 +1,173 @@
-"""The gated recurrent unit's sweeps, `functional/scan/gru.py` in its symbols, a member at a time.
+"""The gated recurrent unit's sweeps as kernels, in the symbols of `scan/gru.py`.
 
-Arrays are (T, P, B, H). What a step reads and writes stays in the cache from one loop or product
-to the next. Inputs reach the gates by `into`, the bias in m by `inside`. A step's three
-pre-activations, or their gradients, stand side by side for one product. A loop writes one of the
-three, or reads any: more than that the compiler takes for an overlap, and does not vectorise.
+Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
+writes stays in the cache. `inputs` are projected to the three gates, `inner` is the bias in m. The
+three pre-activations of a step, or their gradients, are adjacent columns, so one product serves
+all. A loop writes only one of the three: if it writes more, the compiler assumes that they
+overlap and does not vectorise.
 """
 
+from dataclasses import dataclass
 from typing import no_type_check
 
 import numpy as np
+from torch import Tensor
 
-from lmzoo.kernels.cpu.blas import back, outer, product
+from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
+from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
+from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.dispatch import run_kernel
+
+
+@dataclass(frozen=True)
+class CompiledGRU(CompiledRecurrence):
+    """Weights W_x, its bias, W_g, W_h, b_h; the first, second and last None where cut."""
+
+    reset_before: bool
+    z_keeps: bool
+
+    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
+        input_weight, bias, gate, hidden, hidden_bias = weights
+        saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(5)]
+        inputs = x.projection(input_weight, bias), x.projection(None, hidden_bias)
+        args = *inputs, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
+        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
+            raise x.token_error()
+        return saved
+
+    def backward(
+        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
+    ) -> tuple[Tensor, Tensor, Weights]:
+        input_weight, bias, gate, hidden, hidden_bias = weights
+        inputs, input_gradients = x.gradient(input_weight, bias)
+        inner, inner_gradients = x.gradient(None, hidden_bias)
+        gate_grad, hidden_grad = zero_gradient(gate), zero_gradient(hidden)
+        delta = start.new_empty(start.shape)
+        args = inputs, inner, *x.arrays(gate, hidden, start), self.reset_before, self.z_keeps
+        outputs = x.arrays(gate_grad, hidden_grad, delta)
+        run_kernel(_backward, *x.step_arrays(upstream), *args, *x.step_arrays(*saved), *outputs)
+        gradients = *input_gradients(), gate_grad, hidden_grad, inner_gradients()[1]
+        return x.input_gradient(), delta, gradients
 
 
 @compiled
 @no_type_check
-def forward(into, inside, gate, hidden, start, before, keeps, states, r, z, n, m):
-    """Fill states, r, z, n and m (r ⊙ h if before); False at a word that has no row."""
+def _forward(inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m):
+    """Write states, r, z, n and m (r ⊙ h if before); return False at an invalid token."""
     steps, members, rows, width = m.shape
     a = np.empty((rows, 3 * width), m.dtype)
-    rz, last = a[:, : 2 * width], a[:, 2 * width :]
+    a_rz, a_n = a[:, : 2 * width], a[:, 2 * width :]
     for p in range(members):
         for t in range(steps):
             h = states[t - 1, p] if t else start[p]
-            if not project_inputs(into, t, p, a):
+            if not project_inputs(inputs, t, p, a):
                 return False
-            product(h, gate[p], rz, 1)
+            product(h, gate[p], a_rz, 1)
             _open(a, r[t, p], z[t, p])
-            if before:
-                _gated(r[t, p].ravel(), h.ravel(), m[t, p].ravel())
-                product(m[t, p], hidden[p], last, 1)
+            if reset_before:
+                _multiply(r[t, p].ravel(), h.ravel(), m[t, p].ravel())
+                product(m[t, p], hidden[p], a_n, 1)
             else:
-                project_inputs(inside, t, p, m[t, p])
+                project_inputs(inner, t, p, m[t, p])
                 product(h, hidden[p], m[t, p], 1)
-            _close(a, h, before, keeps, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
+            _update(a, h, reset_before, z_keeps, r[t, p], z[t, p], n[t, p], m[t, p], states[t, p])
     return True
 
 
 @compiled
 @no_type_check
 def _open(a, r, z):
-    """Fill r and z."""
+    """Write r and z."""
     rows, width = r.shape
     for b in range(rows):
-        of_r, of_z, r_, z_ = a[b, :width], a[b, width : 2 * width], r[b], z[b]
+        a_r, a_z, r_, z_ = a[b, :width], a[b, width : 2 * width], r[b], z[b]
         for i in range(len(r_)):
-            r_[i] = sigmoid(of_r[i])
-            z_[i] = sigmoid(of_z[i])
+            r_[i] = sigmoid(a_r[i])
+            z_[i] = sigmoid(a_z[i])
 
 
 @compiled
 @no_type_check
-def _gated(r, h, m):
-    """Fill r ⊙ h."""
+def _multiply(r, h, m):
+    """Write m = r ⊙ h."""
     for i in range(len(m)):
         m[i] = r[i] * h[i]
 
 
 @compiled
 @no_type_check
-def _close(a, h, before, keeps, r, z, n, m, new):
-    """Fill n and h'."""
+def _update(a, h, reset_before, z_keeps, r, z, n, m, new):
+    """Write n and h'."""
     rows, width = new.shape
     one = new.dtype.type(1)
     for b in range(rows):
-        of_n, h_, r_, z_ = a[b, 2 * width :], h[b], r[b], z[b]
+        a_n, h_, r_, z_ = a[b, 2 * width :], h[b], r[b], z[b]
         n_, m_, new_ = n[b], m[b], new[b]
         for i in range(len(new_)):
-            n_[i] = tanh(of_n[i] if before else of_n[i] + r_[i] * m_[i])
-            kept = z_[i] if keeps else one - z_[i]
-            written = one - z_[i] if keeps else z_[i]
-            new_[i] = kept * h_[i] + written * n_[i]
+            n_[i] = tanh(a_n[i] if reset_before else a_n[i] + r_[i] * m_[i])
+            keep = z_[i] if z_keeps else one - z_[i]
+            write = one - z_[i] if z_keeps else z_[i]
+            new_[i] = keep * h_[i] + write * n_[i]
 
 
 @compiled
 @no_type_check
-def reverse(
-    upstream, into, inside, gate, hidden, start, before, keeps, states, r, z, n, m,
-    of_gate, of_hidden, delta,
+def _backward(
+    upstream, inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m,
+    gate_grad, hidden_grad, delta,
 ):  # fmt: skip
-    """Fill delta (P, B, H), the gradient of the start, and add to the others."""
+    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
     steps, members, rows, width = m.shape
-    da, room = np.empty((rows, 3 * width), m.dtype), np.empty((2, rows, width), m.dtype)
-    drz, dn, s = da[:, : 2 * width], room[0], room[1]
+    da, buffer = np.empty((rows, 3 * width), m.dtype), np.empty((2, rows, width), m.dtype)
+    drz, dn, s = da[:, : 2 * width], buffer[0], buffer[1]
     delta[:] = 0
     for p in range(members):
         d = delta[p]
         for t in range(steps - 1, -1, -1):
             h = states[t - 1, p] if t else start[p]
-            _blend(upstream[t, p], h, z[t, p], n[t, p], keeps, d, da, dn)
-            if before:
-                back(dn, hidden[p], s, 0)
-                _reset_before(r[t, p], h, s, d, da)
-                outer(m[t, p], dn, of_hidden[p])
+            _update_backward(upstream[t, p], h, z[t, p], n[t, p], z_keeps, d, da, dn)
+            if reset_before:
+                product_transposed(dn, hidden[p], s, 0)
+                _reset_before_backward(r[t, p], h, s, d, da)
+                add_outer(m[t, p], dn, hidden_grad[p])
             else:
-                _reset_after(r[t, p], m[t, p], dn, s, da)
-                back(s, hidden[p], d, 1)
-                outer(h, s, of_hidden[p])
-                project_gradients(inside, t, p, s)
-            back(drz, gate[p], d, 1)
-            outer(h, drz, of_gate[p])
-            project_gradients(into, t, p, da)
+                _reset_after_backward(r[t, p], m[t, p], dn, s, da)
+                product_transposed(s, hidden[p], d, 1)
+                add_outer(h, s, hidden_grad[p])
+                project_gradients(inner, t, p, s)
+            product_transposed(drz, gate[p], d, 1)
+            add_outer(h, drz, gate_grad[p])
+            project_gradients(inputs, t, p, da)
 
 
 @compiled
 @no_type_check
-def _blend(upstream, h, z, n, keeps, delta, da, dn):
-    """Fill δz and δn, the latter twice; put what δ gives to h straight in its place."""
+def _update_backward(upstream, h, z, n, z_keeps, delta, da, dn):
+    """Write δz and δn (to da and to dn); replace δ by its direct part of ∂L/∂h."""
     rows, width = delta.shape
     one = delta.dtype.type(1)
     for b in range(rows):
         g, d, h_, z_, n_ = upstream[b], delta[b], h[b], z[b], n[b]
-        dz_, last, dn_ = da[b, width : 2 * width], da[b, 2 * width :], dn[b]
+        dz_, da_n, dn_ = da[b, width : 2 * width], da[b, 2 * width :], dn[b]
         for i in range(len(d)):
             d[i] += g[i]
-            kept = z_[i] if keeps else one - z_[i]
-            written = one - z_[i] if keeps else z_[i]
-            apart = h_[i] - n_[i] if keeps else n_[i] - h_[i]
-            dz_[i] = d[i] * apart * kept * written
-            dn_[i] = d[i] * written * (one - n_[i] * n_[i])
-            d[i] *= kept
+            keep = z_[i] if z_keeps else one - z_[i]
+            write = one - z_[i] if z_keeps else z_[i]
+            difference = h_[i] - n_[i] if z_keeps else n_[i] - h_[i]
+            dz_[i] = d[i] * difference * keep * write
+            dn_[i] = d[i] * write * (one - n_[i] * n_[i])
+            d[i] *= keep
         for i in range(len(d)):
-            last[i] = dn_[i]
+            da_n[i] = dn_[i]
 
 
 @compiled
 @no_type_check
-def _reset_before(r, h, s, delta, da):
-    """Fill δr; add s ⊙ r to δ."""
+def _reset_before_backward(r, h, s, delta, da):
+    """Write δr; add s ⊙ r to δ."""
     rows, width = delta.shape
     one = delta.dtype.type(1)
     for b in range(rows):
@@ -142,8 +179,8 @@ def _reset_before(r, h, s, delta, da):
 
 @compiled
 @no_type_check
-def _reset_after(r, m, dn, dm, da):
-    """Fill δr and δm."""
+def _reset_after_backward(r, m, dn, dm, da):
+    """Write δr and δm."""
     rows, width = m.shape
     one = m.dtype.type(1)
     for b in range(rows):

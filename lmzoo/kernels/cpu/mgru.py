@@ -1,21 +1,26 @@
-"""The minimal gated recurrent unit's sweeps, `functional/scan/mgru.py` in its symbols.
+"""The minimal gated recurrent unit's sweeps as kernels, in the symbols of `scan/mgru.py`.
 
-A member at a time; arrays are (T, P, B, H). What a step reads and writes stays in the cache from
-one loop or product to the next. Weights without numbers are cut.
+Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
+writes stays in the cache. A cut weight has no elements.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple, no_type_check
 
 import numpy as np
+from torch import Tensor
 
-from lmzoo.kernels.cpu.blas import back, outer, product
+from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import atanh, sigmoid, tanh
+from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
+from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.dispatch import run_kernel
 
 
 class Variant(NamedTuple):
-    """What is cut and what is chosen."""
+    """Which paths are cut, and which functions the cell uses."""
 
     carry: bool
     """κ."""
@@ -23,19 +28,44 @@ class Variant(NamedTuple):
     """ω."""
     away: int
     """λ."""
-    logistic: bool
+    sigmoid: bool
     """Whether act is σ; tanh otherwise."""
-    centred: bool
-    """Whether h − ½ is read."""
-    logit: bool
-    """Whether the atanh is; h itself if neither."""
+    read_centred: bool
+    """Whether the gate reads h − ½."""
+    read_logit: bool
+    """Whether the gate reads the atanh; it reads h if neither is set."""
     limit: float
+
+
+@dataclass(frozen=True)
+class CompiledMGRU(CompiledRecurrence):
+    """Weights hf, xh; None where cut."""
+
+    variant: Variant
+
+    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
+        hf, xh = weights
+        saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
+        args = x.projection(xh, None), *x.arrays(hf, start), self.variant
+        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
+            raise x.token_error()
+        return saved
+
+    def backward(
+        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
+    ) -> tuple[Tensor, Tensor, Weights]:
+        hf, xh = weights
+        inputs, input_gradients = x.gradient(xh, None)
+        hf_grad, delta = zero_gradient(hf), start.new_empty(start.shape)
+        args = inputs, *x.arrays(hf, start), self.variant, *x.step_arrays(*saved)
+        run_kernel(_backward, *x.step_arrays(upstream), *args, *x.arrays(hf_grad, delta))
+        return x.input_gradient(), delta, (hf_grad, input_gradients()[0])
 
 
 @compiled
 @no_type_check
-def forward(candidate, hf, start, variant, states, f, g):
-    """Fill states, f and g; False at a word that has no row."""
+def _forward(inputs, hf, start, variant, states, f, g):
+    """Write states, f and g; return False at an invalid token."""
     steps, members, rows, width = f.shape
     kappa, omega = f.dtype.type(variant.carry), f.dtype.type(variant.write)
     lam, q = f.dtype.type(variant.away), np.empty((rows, width), f.dtype)
@@ -43,29 +73,29 @@ def forward(candidate, hf, start, variant, states, f, g):
         f[:] = 0.5
     for p in range(members):
         for t in range(steps):
-            if not project_inputs(candidate, t, p, g[t, p]):
+            if not project_inputs(inputs, t, p, g[t, p]):
                 return False
             h = states[t - 1, p] if t else start[p]
             h_, f_, g_, new = h.ravel(), f[t, p].ravel(), g[t, p].ravel(), states[t, p].ravel()
             if hf.size > 0:
-                product(read(h, variant, q), hf[p], f[t, p], 0)
+                product(_read(h, variant, q), hf[p], f[t, p], 0)
                 for i in range(len(new)):
                     f_[i] = sigmoid(f_[i])
             for i in range(len(new)):
-                g_[i] = sigmoid(g_[i]) if variant.logistic else tanh(g_[i])
+                g_[i] = sigmoid(g_[i]) if variant.sigmoid else tanh(g_[i])
                 new[i] = kappa * h_[i] + f_[i] * (omega * g_[i] - lam * h_[i])
     return True
 
 
 @compiled
 @no_type_check
-def reverse(upstream, candidate, hf, start, variant, states, f, g, of_hf, delta):
-    """Fill delta (P, B, H), the gradient of the start, and add to the others."""
+def _backward(upstream, inputs, hf, start, variant, states, f, g, hf_grad, delta):
+    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
     steps, members, rows, width = f.shape
     kappa, omega = f.dtype.type(variant.carry), f.dtype.type(variant.write)
     lam, one = f.dtype.type(variant.away), f.dtype.type(1)
-    room = np.empty((4, rows, width), f.dtype)
-    df, dg, q, s = room[0], room[1], room[2], room[3]
+    buffer = np.empty((4, rows, width), f.dtype)
+    df, dg, q, s = buffer[0], buffer[1], buffer[2], buffer[3]
     df_, dg_, s_ = df.ravel(), dg.ravel(), s.ravel()
     delta[:] = 0
     for p in range(members):
@@ -75,30 +105,30 @@ def reverse(upstream, candidate, hf, start, variant, states, f, g, of_hf, delta)
             u, h_, f_, g_ = upstream[t, p].ravel(), h.ravel(), f[t, p].ravel(), g[t, p].ravel()
             for i in range(len(d)):
                 d[i] += u[i]
-                slope = (g_[i] if variant.logistic else one) - g_[i] * g_[i]
+                slope = (g_[i] if variant.sigmoid else one) - g_[i] * g_[i]
                 dg_[i] = omega * d[i] * f_[i] * slope
                 df_[i] = d[i] * (omega * g_[i] - lam * h_[i]) * f_[i] * (one - f_[i])
                 d[i] *= kappa - lam * f_[i]
             if hf.size > 0:
-                outer(read(h, variant, q), df, of_hf[p])
-                if variant.logit:
-                    back(df, hf[p], s, 0)
-                    through(s_, h_, variant, d)
+                add_outer(_read(h, variant, q), df, hf_grad[p])
+                if variant.read_logit:
+                    product_transposed(df, hf[p], s, 0)
+                    _add_logit_gradient(s_, h_, variant, d)
                 else:
-                    back(df, hf[p], delta[p], 1)
-            project_gradients(candidate, t, p, dg)
+                    product_transposed(df, hf[p], delta[p], 1)
+            project_gradients(inputs, t, p, dg)
 
 
 @compiled
 @no_type_check
-def read(h, variant, q):
-    """What of h is read, if need be in q's room."""
+def _read(h, variant, q):
+    """Return read(h): h itself, or the result in q."""
     one, half, limit = h.dtype.type(1), h.dtype.type(0.5), h.dtype.type(variant.limit)
     h_, q_ = h.ravel(), q.ravel()
-    if variant.centred:
+    if variant.read_centred:
         for i in range(len(q_)):
             q_[i] = h_[i] - half
-    elif variant.logit:
+    elif variant.read_logit:
         for i in range(len(q_)):
             q_[i] = atanh(min(max(h_[i] + h_[i] - one, -limit), limit))
     else:
@@ -108,8 +138,8 @@ def read(h, variant, q):
 
 @compiled
 @no_type_check
-def through(s, h, variant, d):
-    """Add read'(h) ⊙ s to d, of the atanh."""
+def _add_logit_gradient(s, h, variant, d):
+    """Add read'(h) ⊙ s to d, for the atanh."""
     zero, one, two = d.dtype.type(0), d.dtype.type(1), d.dtype.type(2)
     limit = d.dtype.type(variant.limit)
     for i in range(len(d)):

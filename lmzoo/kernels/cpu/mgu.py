@@ -1,23 +1,59 @@
-"""The minimal gated unit's sweeps, `functional/scan/mgu.py` in its symbols, a member at a time.
+"""The minimal gated unit's sweeps as kernels, in the symbols of `scan/mgu.py`.
 
-Arrays are (T, P, B, H). What a step reads and writes stays in the cache from one loop or product
-to the next. Weights without numbers are cut.
+Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
+writes stays in the cache. A cut weight has no elements.
 """
 
+from dataclasses import dataclass
 from typing import no_type_check
 
 import numpy as np
+from torch import Tensor
 
-from lmzoo.kernels.cpu.blas import back, outer, product
+from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
+from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
+from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.dispatch import run_kernel
+
+
+@dataclass(frozen=True)
+class CompiledMGU(CompiledRecurrence):
+    """Weights xf, hf, bf, xh, hh, bh; None where cut. Without the last three c is zero."""
+
+    carry: bool
+
+    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
+        xf, hf, bf, xh, hh, bh = weights
+        saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
+        inputs = x.projection(xf, bf), x.projection(xh, bh)
+        args = *inputs, *x.arrays(hf, hh, start), self.carry
+        if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
+            raise x.token_error()
+        return saved
+
+    def backward(
+        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
+    ) -> tuple[Tensor, Tensor, Weights]:
+        xf, hf, bf, xh, hh, bh = weights
+        gate, gate_gradients = x.gradient(xf, bf)
+        candidate, candidate_gradients = x.gradient(xh, bh)
+        hf_grad, hh_grad = zero_gradient(hf), zero_gradient(hh)
+        delta = start.new_empty(start.shape)
+        args = gate, candidate, *x.arrays(hf, hh, start), self.carry, *x.step_arrays(*saved)
+        outputs = x.arrays(hf_grad, hh_grad, delta)
+        run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
+        (xf_grad, bf_grad), (xh_grad, bh_grad) = gate_gradients(), candidate_gradients()
+        gradients = xf_grad, hf_grad, bf_grad, xh_grad, hh_grad, bh_grad
+        return x.input_gradient(), delta, gradients
 
 
 @compiled
 @no_type_check
-def forward(gate, candidate, hf, hh, start, carry, states, f, c):
-    """Fill states, f and c; False at a word that has no row."""
+def _forward(gate, candidate, hf, hh, start, carry, states, f, c):
+    """Write states, f and c; return False at an invalid token."""
     steps, members, rows, width = f.shape
     kappa, q = f.dtype.type(carry), np.empty((rows, width), f.dtype)
     q_ = q.ravel()
@@ -44,13 +80,15 @@ def forward(gate, candidate, hf, hh, start, carry, states, f, c):
 
 @compiled
 @no_type_check
-def reverse(upstream, gate, candidate, hf, hh, start, carry, states, f, c, of_hf, of_hh, delta):
-    """Fill delta (P, B, H), the gradient of the start, and add to the others."""
+def _backward(
+    upstream, gate, candidate, hf, hh, start, carry, states, f, c, hf_grad, hh_grad, delta
+):
+    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
     steps, members, rows, width = f.shape
     one, kappa = f.dtype.type(1), f.dtype.type(carry)
-    room = np.zeros((5, rows, width), f.dtype)
-    df, dc, q, s = room[0], room[1], room[2], room[3]
-    df_, dc_, q_, s_, u = df.ravel(), dc.ravel(), q.ravel(), s.ravel(), room[4].ravel()
+    buffer = np.zeros((5, rows, width), f.dtype)
+    df, dc, q, s = buffer[0], buffer[1], buffer[2], buffer[3]
+    df_, dc_, q_, s_, u = df.ravel(), dc.ravel(), q.ravel(), s.ravel(), buffer[4].ravel()
     delta[:] = 0
     for p in range(members):
         d = delta[p].ravel()
@@ -62,15 +100,15 @@ def reverse(upstream, gate, candidate, hf, hh, start, carry, states, f, c, of_hf
                 dc_[i] = d[i] * f_[i] * (one - c_[i] * c_[i])
                 u[i] = d[i] * (c_[i] - kappa * h_[i])
             if hh.size > 0:
-                back(dc, hh[p], s, 0)  # without h ⊙ f it stays zero
+                product_transposed(dc, hh[p], s, 0)  # otherwise s stays zero
             for i in range(len(d)):
                 df_[i] = (u[i] + s_[i] * h_[i]) * f_[i] * (one - f_[i])
                 d[i] = kappa * (one - f_[i]) * d[i] + f_[i] * s_[i]
                 q_[i] = h_[i] * f_[i]
             if hf.size > 0:
-                back(df, hf[p], delta[p], 1)
-                outer(h, df, of_hf[p])
+                product_transposed(df, hf[p], delta[p], 1)
+                add_outer(h, df, hf_grad[p])
             if hh.size > 0:
-                outer(q, dc, of_hh[p])
+                add_outer(q, dc, hh_grad[p])
             project_gradients(gate, t, p, df)
             project_gradients(candidate, t, p, dc)

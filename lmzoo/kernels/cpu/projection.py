@@ -1,75 +1,42 @@
-"""From what a recurrence reads to a gate, and back, in compiled sweeps: a step of a member.
+"""One step of the projection from a recurrence's input to a gate, and its gradient.
 
-    fill     a_t = x_t W + b,  or rows[w_t] where inputs are words and rows = table W + b
-    spend    ∂L/∂W += x_tᵀ d_t,  ∂L/∂b += Σ_b d_tb,  ∂L/∂x_t += d_t Wᵀ,  or sums[w_t] += d_t
+    project_inputs      a_t = x_t W + b,  or projected[w_t] for tokens w, projected = table W + b
+    project_gradients   ∂L/∂W += x_tᵀ d_t,  ∂L/∂b += Σ_b d_tb,  ∂L/∂x_t += d_t Wᵀ
+                        or sums[w_t] += d_t for tokens
 
-What there is not (words or vectors, a weight, a bias) is an array without numbers.
+`inputs` is an `InputProjection`, `gradients` a `ProjectionGradient` (`inputs.py`). An absent array
+has no elements. t is the step, p the pack member.
 """
 
-from typing import Any, NamedTuple, no_type_check
+from typing import no_type_check
 
-from lmzoo.kernels.cpu.blas import back, outer, product
+from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
-
-
-class InputProjection(NamedTuple):
-    """What `fill` reads, of so many axes as `AXES` says."""
-
-    words: Any
-    """(T, P, B)."""
-    rows: Any
-    """(P, V, G), the bias in it."""
-    x: Any
-    """(T, P, B, E)."""
-    weight: Any
-    """(P, E, G)."""
-    bias: Any
-    """(P, G)."""
-
-
-class ProjectionGradient(NamedTuple):
-    """What `spend` reads and adds to."""
-
-    words: Any
-    sums: Any
-    """(P, V, G)."""
-    x: Any
-    weight: Any
-    of_weight: Any
-    of_bias: Any
-    of_x: Any
-    """(T, P, B, E)."""
-    first: bool = False
-    """Whether no other gate has written `of_x` yet."""
-
-
-AXES = {"words": 3, "rows": 3, "sums": 3, "x": 4, "weight": 3, "bias": 2}
-"""Of each field, and of the gradient `of_` it."""
 
 
 @compiled
 @no_type_check
-def project_inputs(into, t, p, out):
-    """Fill a step's pre-activations (B, G), as far as inputs make them; False at a strange word."""
-    if into.rows.size > 0:
-        words, rows = into.words[t, p], into.rows[p]
-        for b in range(len(words)):
-            v = words[b]
-            if not 0 <= v < len(rows):
+def project_inputs(inputs, t, p, out):
+    """Write the inputs' part of the pre-activations (B, G); return False at an invalid token."""
+    if inputs.projected.size > 0:
+        tokens, projected = inputs.tokens[t, p], inputs.projected[p]
+        for b in range(len(tokens)):
+            v = tokens[b]
+            if not 0 <= v < len(projected):
                 return False
-            here, there = out[b], rows[v]
-            for i in range(len(here)):
-                here[i] = there[i]
+            out_, row = out[b], projected[v]
+            for i in range(len(out_)):
+                out_[i] = row[i]
         return True
-    biased = into.bias.size > 0
+    biased = inputs.bias.size > 0
     if biased:
-        bias = into.bias[p]
+        bias = inputs.bias[p]
         for b in range(len(out)):
-            here = out[b]
-            for i in range(len(here)):
-                here[i] = bias[i]
-    if into.weight.size > 0:
-        product(into.x[t, p], into.weight[p], out, biased)
+            out_ = out[b]
+            for i in range(len(out_)):
+                out_[i] = bias[i]
+    if inputs.weight.size > 0:
+        product(inputs.x[t, p], inputs.weight[p], out, biased)
     elif not biased:
         out[:] = 0
     return True
@@ -77,21 +44,21 @@ def project_inputs(into, t, p, out):
 
 @compiled
 @no_type_check
-def project_gradients(into, t, p, d):
-    """Add a step's share of the gradients of what `fill` read."""
-    if into.sums.size > 0:
-        words, sums = into.words[t, p], into.sums[p]
-        for b in range(len(words)):
-            here, there = d[b], sums[words[b]]
-            for i in range(len(here)):
-                there[i] += here[i]
+def project_gradients(gradients, t, p, d):
+    """Add one step's part of the gradients of weight, bias and inputs, from d (B, G)."""
+    if gradients.sums.size > 0:
+        tokens, sums = gradients.tokens[t, p], gradients.sums[p]
+        for b in range(len(tokens)):
+            d_, row = d[b], sums[tokens[b]]
+            for i in range(len(d_)):
+                row[i] += d_[i]
         return
-    if into.weight.size > 0:
-        outer(into.x[t, p], d, into.of_weight[p])
-        back(d, into.weight[p], into.of_x[t, p], not into.first)
-    if into.of_bias.size > 0:
-        total = into.of_bias[p]
+    if gradients.weight.size > 0:
+        add_outer(gradients.x[t, p], d, gradients.weight_grad[p])
+        product_transposed(d, gradients.weight[p], gradients.x_grad[t, p], not gradients.first)
+    if gradients.bias_grad.size > 0:
+        total = gradients.bias_grad[p]
         for b in range(len(d)):
-            here = d[b]
-            for i in range(len(here)):
-                total[i] += here[i]
+            d_ = d[b]
+            for i in range(len(d_)):
+                total[i] += d_[i]

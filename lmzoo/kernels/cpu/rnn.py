@@ -1,31 +1,67 @@
-"""The vanilla recurrent network's sweeps, `functional/scan/rnn.py` in its symbols, by member.
+"""The vanilla recurrent network's sweeps as kernels, in the symbols of `scan/rnn.py`.
 
-Arrays are (T, P, B, H). What a step reads and writes stays in the cache from one loop or product
-to the next.
+Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
+writes stays in the cache.
 """
 
+from dataclasses import dataclass
 from typing import no_type_check
 
 import numpy as np
+from torch import Tensor
 
-from lmzoo.kernels.cpu.blas import back, outer, product
+from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
+from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
+from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.dispatch import run_kernel
 
-TANH, SIGMOID, RELU = range(3)
-"""Places in `ACTIVATIONS` (`functional/scan/rnn_loops.py`); any other is the identity."""
+ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
+TANH, SIGMOID, RELU, _ = range(len(ACTIVATIONS))
+
+
+@dataclass(frozen=True)
+class CompiledRNN(CompiledRecurrence):
+    """Weights W_x, b, W_h."""
+
+    activation: str
+
+    def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
+        input_weight, bias, hidden = weights
+        states = start.new_empty(*x.shape, start.shape[-1])
+        inputs = x.projection(input_weight, bias)
+        args = inputs, *x.arrays(hidden, start), self._act, *x.step_arrays(states)
+        if not run_kernel(_forward, *args):
+            raise x.token_error()
+        return [states]
+
+    def backward(
+        self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
+    ) -> tuple[Tensor, Tensor, Weights]:
+        input_weight, bias, hidden = weights
+        inputs, input_gradients = x.gradient(input_weight, bias)
+        hidden_grad, delta = zero_gradient(hidden), start.new_empty(start.shape)
+        args = inputs, *x.arrays(hidden, start), self._act, *x.step_arrays(*saved)
+        outputs = x.arrays(hidden_grad, delta)
+        run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
+        return x.input_gradient(), delta, (*input_gradients(), hidden_grad)
+
+    @property
+    def _act(self) -> int:
+        return ACTIVATIONS.index(self.activation)
 
 
 @compiled
 @no_type_check
-def forward(into, hidden, start, act, states):
-    """Fill states; False at a word that has no row."""
+def _forward(inputs, hidden, start, act, states):
+    """Write states; return False at an invalid token."""
     steps, members = states.shape[:2]
     for p in range(members):
         for t in range(steps):
             a = states[t, p]
-            if not project_inputs(into, t, p, a):
+            if not project_inputs(inputs, t, p, a):
                 return False
             product(states[t - 1, p] if t else start[p], hidden[p], a, 1)
             _activate(act, a.ravel())
@@ -34,8 +70,8 @@ def forward(into, hidden, start, act, states):
 
 @compiled
 @no_type_check
-def reverse(upstream, into, hidden, start, act, states, of_hidden, delta):
-    """Fill delta (P, B, H), the gradient of the start, and add to the others."""
+def _backward(upstream, inputs, hidden, start, act, states, hidden_grad, delta):
+    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
     steps, members, rows, width = states.shape
     da = np.empty((rows, width), states.dtype)
     da_ = da.ravel()
@@ -43,16 +79,16 @@ def reverse(upstream, into, hidden, start, act, states, of_hidden, delta):
     for p in range(members):
         d = delta[p]
         for t in range(steps - 1, -1, -1):
-            _through(act, d.ravel(), upstream[t, p].ravel(), states[t, p].ravel(), da_)
-            back(da, hidden[p], d, 0)
-            outer(states[t - 1, p] if t else start[p], da, of_hidden[p])
-            project_gradients(into, t, p, da)
+            _activation_backward(act, d.ravel(), upstream[t, p].ravel(), states[t, p].ravel(), da_)
+            product_transposed(da, hidden[p], d, 0)
+            add_outer(states[t - 1, p] if t else start[p], da, hidden_grad[p])
+            project_gradients(inputs, t, p, da)
 
 
 @compiled
 @no_type_check
 def _activate(act, a):
-    """Put act(a) in a's place."""
+    """Replace a by act(a)."""
     zero = a.dtype.type(0)
     if act == TANH:
         for i in range(len(a)):
@@ -62,13 +98,13 @@ def _activate(act, a):
             a[i] = sigmoid(a[i])
     elif act == RELU:
         for i in range(len(a)):
-            a[i] = zero if a[i] < zero else a[i]  # NaN stays
+            a[i] = zero if a[i] < zero else a[i]  # NaN stays NaN
 
 
 @compiled
 @no_type_check
-def _through(act, d, g, h, da):
-    """Fill δa = (d + g) ⊙ act'(h), of a step's states h, what they gave and what was asked."""
+def _activation_backward(act, d, g, h, da):
+    """Write δa = (d + g) ⊙ act'(h), where d comes from the next step and g from upstream."""
     zero, one = h.dtype.type(0), h.dtype.type(1)
     if act == TANH:
         for i in range(len(da)):

@@ -1,8 +1,8 @@
-"""The largest number of each row, as the compiler finds it of many at once.
+"""The maximum of every row, in a form that the compiler vectorises.
 
-A float's bits, all but the sign turned over where that is set, are an integer of the same order.
-Of floats themselves the largest is sought one after another, for the sake of NaN: here one is
-larger or smaller than all numbers, by its sign.
+A float's bits, all but the sign inverted where the sign is set, are an integer of the same order.
+LLVM does not vectorise a maximum of floats because of NaN. Here a NaN counts as larger or smaller
+than all numbers, depending on its sign.
 """
 
 from typing import Any, no_type_check
@@ -12,24 +12,24 @@ from numba import types
 from numba.extending import overload
 
 
-def largest(rows: Any, out: Any) -> None:
-    """Fill out (N) with the largest of each of rows (N, K), K at least one."""
+def row_max(rows: Any, out: Any) -> None:
+    """Write the maximum of each row of rows (N, K), K >= 1, to out (N)."""
     out[:] = rows.max(1)
 
 
-@overload(largest)
+@overload(row_max)
 @no_type_check
-def _largest(rows, out):
+def _row_max(rows, out):
     kind = {types.float32: np.int32, types.float64: np.int64}[rows.dtype]
     sign, rest = kind(np.iinfo(kind).bits - 1), kind(np.iinfo(kind).max)
     least = kind(np.iinfo(kind).min)
 
     def by_bits(rows, out):
-        bits, into = rows.view(kind), out.view(kind)
+        bits, out_bits = rows.view(kind), out.view(kind)
         for n in range(len(bits)):
-            row, found = bits[n], least
+            row, largest = bits[n], least
             for k in range(len(row)):
-                found = max(found, kind(row[k] ^ ((row[k] >> sign) & rest)))
-            into[n] = found ^ ((found >> sign) & rest)
+                largest = max(largest, kind(row[k] ^ ((row[k] >> sign) & rest)))
+            out_bits[n] = largest ^ ((largest >> sign) & rest)
 
     return by_bits

@@ -1,8 +1,7 @@
-"""The loops of `functional/sphere.py`: x, y, f and g are its symbols.
+"""The kernels of `functional/sphere.py`, in its symbols x, y, f and g.
 
-What a recurrence gave lies time first and becomes, with all of a sequence's steps side by side,
-what the rest of a model reads: x and dx are (T, N, E), all others (N, T, ...). Of rows in one
-order T is 1.
+x and dx are (T, N, E), time first as a recurrence writes them; all others are (N, T, ...), as the
+rest of a model reads them. For rows without a time axis T is 1.
 """
 
 from math import sqrt
@@ -13,32 +12,33 @@ from lmzoo.kernels.cpu.compiled import compiled
 
 @compiled
 @no_type_check
-def onto(x, radius, most, y, f):
-    """Fill y and f."""
+def forward(x, radius, max_factor, y, f):
+    """Write y and f."""
     steps, rows, width = x.shape
     for n in range(rows):
         for t in range(steps):
-            given, out, total = x[t, n], y[n, t], x.dtype.type(0)
+            x_, y_, total = x[t, n], y[n, t], x.dtype.type(0)
             for i in range(width):
-                total += given[i] * given[i]
+                total += x_[i] * x_[i]
             length = sqrt(total)
-            factor = x.dtype.type(most if length * most < radius else radius / length)
+            factor = x.dtype.type(max_factor if length * max_factor < radius else radius / length)
             f[n, t] = factor
             for i in range(width):
-                out[i] = given[i] * factor
+                y_[i] = x_[i] * factor
 
 
 @compiled
 @no_type_check
-def reverse(g, y, f, radius, most, dx):
-    """Fill dx."""
+def backward(g, y, f, radius, max_factor, dx):
+    """Write dx."""
     steps, rows, width = dx.shape
+    number = g.dtype.type
     for n in range(rows):
         for t in range(steps):
-            given, on_sphere, out, along = g[n, t], y[n, t], dx[t, n], g.dtype.type(0)
+            g_, y_, dx_, dot = g[n, t], y[n, t], dx[t, n], number(0)
             for i in range(width):
-                along += given[i] * on_sphere[i]
+                dot += g_[i] * y_[i]
             factor = f[n, t]
-            share = g.dtype.type(0 if factor == g.dtype.type(most) else along / (radius * radius))
+            scale = number(0 if factor == number(max_factor) else dot / (radius * radius))
             for i in range(width):
-                out[i] = factor * (given[i] - share * on_sphere[i])
+                dx_[i] = factor * (g_[i] - scale * y_[i])

@@ -1,21 +1,20 @@
-"""Recurrences whose reverse sweep is derived by hand, one cell family per file.
+"""Recurrences as a forward and a backward sweep over time, one cell family per file.
 
-Each is the fast form of a cell's `step` loop and equals it, in outputs and gradients. There are
-two ways, of the same equations:
+Each is the fast form of the loop over a cell's `step` and equals it in outputs and gradients. The
+equations of every file have two implementations:
 
-    compiled              <cell>_loops.py    whole sweeps in one loop on a processor, a member at a
-                                             time, its products too; inputs are vectors, or words
-                                             whose rows of a table it looks up (`paths.py`)
-    operation by operation       <cell>.py   of torch, on any device: inputs are projected for all
-                                             steps by one product (`inputs.py`), weights' gradients
-                                             are products of all steps afterwards (`gradients.py`)
+    kernels       kernels/cpu/<cell>.py: on a CPU one numba kernel runs the whole sweep, products
+                  included, one pack member at a time. Inputs are vectors, or tokens and a table.
+    torch         <cell>.py: on any device, one torch operation after another. One product projects
+                  the inputs of all steps; the weights' gradients are products over all steps,
+                  after the sweep (`gradients.py`).
 
-In both time is the first axis, so that a step is one contiguous block; the forward sweep works in
-place and keeps what the reverse sweep reads.
+Time is the first axis in both, so that a step is one contiguous block. The forward sweep works in
+place and saves what the backward sweep reads.
 
     T steps, B sequences, E inputs, H units, G columns of a weight
     x (T, *P, B, E),  start (*P, B, S),  weights (*P, E, G),  biases (*P, G)
 
-A member axis P, if there is one, stands before B: P recurrences of one shape as one.
-`torch.func.vmap` over a sweep becomes that axis (`autograd.py`).
+P is the pack member, an optional axis before B. `torch.func.vmap` over a scan adds it
+(`autograd.py`).
 """

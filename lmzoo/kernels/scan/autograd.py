@@ -1,9 +1,8 @@
-"""How a hand-derived sweep enters autograd and `torch.func`.
+"""Recurrences as custom autograd functions.
 
-`scan` runs a recurrence forward and, when gradients are asked for, its reverse sweep.
-Both are autograd functions of their own, so that `vmap`, `grad` and their compositions
-see them: mapped tensors become members, which the recurrence computes as one program.
-Second derivatives are refused: no reverse sweep of the reverse sweep has been derived.
+The forward and the backward sweep are autograd functions of their own, so that `torch.func` can
+map and differentiate them. Under `vmap` the mapped axis becomes the member axis of one sweep.
+Second derivatives raise an error: no sweep computes them.
 """
 
 from collections.abc import Sequence
@@ -14,101 +13,108 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.members import Members
-from lmzoo.kernels.scan.products import laid_out
-from lmzoo.kernels.scan.recurrence import Inputs, Recurrence, Weights, loops_for, sweep, sweep_back
-from lmzoo.kernels.scan.tokens import Words
+from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis
+from lmzoo.kernels.scan.operations import contiguous_copy
+from lmzoo.kernels.scan.recurrence import (
+    Inputs,
+    Recurrence,
+    Weights,
+    compiled_for,
+    sweep,
+    sweep_backward,
+)
+from lmzoo.kernels.scan.tokens import TokenInputs
 
 
 def scan(
     recurrence: Recurrence,
-    x: Float[Tensor, "T *P B E"] | Words,
+    x: Float[Tensor, "T *P B E"] | TokenInputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "T *P B H"]:
-    """The outputs of all steps.
+    """Run a recurrence over time-first inputs.
 
     Args:
-        recurrence: what happens in a step.
-        x: vectors, or for compiled sweeps words (T, *P, B) and their table (*P, V, E).
-        start: the first state.
-        weights: in the recurrence's order; None where cut.
+        recurrence: the recurrence and its variant.
+        x: vectors; or tokens (T, *P, B) and their table (*P, V, E), which need CPU kernels.
+        start: the initial state.
+        weights: the weights in the recurrence's order, None where cut.
+
+    Returns:
+        The outputs of all steps.
 
     Raises:
-        IndexError: a word has no row in the table.
+        IndexError: a token id is outside the table.
     """
-    inputs = (x.tokens, x.table) if isinstance(x, Words) else (x,)
+    inputs = (x.tokens, x.table) if isinstance(x, TokenInputs) else (x,)
     call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
-    given = [weight for weight in weights if weight is not None]
-    return _Forward.apply(call, *inputs, start, *given)[0]
+    present = [weight for weight in weights if weight is not None]
+    return _Scan.apply(call, *inputs, start, *present)[0]
 
 
 def scan_batch_first(
     recurrence: Recurrence,
-    x: Float[Tensor, "*P B T E"] | Words,
+    x: Float[Tensor, "*P B T E"] | TokenInputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
-    """The same for sequences that stand one after another, as models have them."""
-    if isinstance(x, Words) and loops_for(recurrence, x.table):
-        time_first = Words(x.tokens.mT, x.table)
+    """Run a recurrence over batch-first inputs; tokens become vectors where no kernel runs."""
+    if isinstance(x, TokenInputs) and compiled_for(recurrence, x.table):
+        time_first = TokenInputs(x.tokens.mT, x.table)
     else:
-        time_first = (x.vectors() if isinstance(x, Words) else x).movedim(-2, 0)
+        time_first = (x.vectors() if isinstance(x, TokenInputs) else x).movedim(-2, 0)
     return scan(recurrence, time_first, start, weights).movedim(0, -2)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What of a call is not a tensor: autograd functions see present weights only."""
+    """The arguments of a call that are not tensors, and how to read the tensors."""
 
     recurrence: Recurrence
     inputs: int
-    """Tensors that the inputs are: vectors, or words and their table."""
+    """Number of input tensors: 1 for vectors, 2 for tokens and their table."""
     present: tuple[bool, ...]
+    """Whether each weight is among the tensors; a cut weight is not."""
 
     def read(self, tensors: Sequence[Tensor]) -> tuple[Inputs, Tensor, Weights, Sequence[Tensor]]:
-        """(inputs laid out, start, weights, rest)."""
-        laid, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
+        """Split tensors into (inputs, start, weights, rest)."""
+        inputs, rest = tensors[: self.inputs], tensors[self.inputs + 1 :]
         count = sum(self.present)
-        given = iter(rest[:count])
-        weights = [next(given) if there else None for there in self.present]
-        return laid, tensors[self.inputs], weights, rest[count:]
-
-    @property
-    def by_word(self) -> bool:
-        return self.inputs == 2
+        present = iter(rest[:count])
+        weights = [next(present) if is_present else None for is_present in self.present]
+        return inputs, tensors[self.inputs], weights, rest[count:]
 
     @property
     def axes(self) -> list[int]:
-        """Where members stand in inputs, start and weights."""
+        """The member axis of each of inputs, start and weights."""
         return [1, *[0] * (self.inputs - 1), 0, *[0] * sum(self.present)]
 
-    def members(self, size: int, first: Tensor, dim: int | None) -> Members:
-        """Those there are, given the first of the inputs."""
-        logical = first.dim() - (dim is not None)
-        return Members(size, already=logical > (2 if self.by_word else 3))
+    def members(self, size: int, first: Tensor, dim: int | None) -> MemberAxis:
+        """Return the member axis of a mapped call, given its first input."""
+        axes = first.dim() - (dim is not None)
+        return MemberAxis(size, nested=axes > (2 if self.inputs == 2 else 3))
 
 
-class _Forward(CustomFunction):
-    """(call, *inputs, start, *weights) -> (outputs, first of the inputs laid out, *kept)."""
+class _Scan(CustomFunction):
+    """(call, *inputs, start, *weights) -> (outputs, copy of the first input, *saved)."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         first, *rest = tensors
-        in_order = loops_for(call.recurrence, rest[0]) is not None
-        whole = torch.contiguous_format
-        laid = first.clone(memory_format=whole) if in_order else laid_out(first)
-        inputs, start, weights, _ = call.read((laid, *rest))
-        states, *kept = sweep(call.recurrence, inputs, start, weights)
-        return states, laid, *kept
+        if compiled_for(call.recurrence, rest[0]) is not None:
+            copy = first.clone(memory_format=torch.contiguous_format)
+        else:
+            copy = contiguous_copy(first)
+        inputs, start, weights, _ = call.read((copy, *rest))
+        states, *saved = sweep(call.recurrence, inputs, start, weights)
+        return states, copy, *saved
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.call, _, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        # output[1] is x or the words as they are laid out: what was given is free to go.
+        # Save the copy, output[1], so that the memory of the original input can be freed.
         ctx.save_for_backward(output[1], *tensors, output[0], *output[2:])
 
     @staticmethod
@@ -116,26 +122,28 @@ class _Forward(CustomFunction):
         call = ctx.call
         if upstream[0] is None:
             return (None,) * (1 + len(call.axes))
-        found = _Reverse.apply(call, upstream[0], *ctx.saved_tensors)
-        return (None,) * call.inputs + tuple(found)
+        gradients = _ScanBackward.apply(call, upstream[0], *ctx.saved_tensors)
+        return (None,) * call.inputs + tuple(gradients)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         call, *tensors = args
         members = call.members(info.batch_size, tensors[0], in_dims[1])
-        found = _Forward.apply(call, *members.join(tensors, in_dims[1:], call.axes))
-        return members.split(found, [1] * len(found))
+        outputs = _Scan.apply(call, *members.merge(tensors, in_dims[1:], call.axes))
+        return members.split(outputs, [1] * len(outputs))
 
 
-class _Reverse(Backward):
-    """(call, upstream, *inputs, start, *weights, *kept) -> gradients of inputs, start, *weights."""
+class _ScanBackward(Backward):
+    """(call, upstream, *inputs, start, *weights, *saved) -> gradients of inputs, start, weights."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         upstream, *rest = tensors
-        inputs, start, weights, kept = call.read(rest)
-        dx, dstart, found = sweep_back(call.recurrence, upstream, inputs, start, weights, kept)
-        return dx, dstart, *(gradient for gradient in found if gradient is not None)
+        inputs, start, weights, saved = call.read(rest)
+        dx, dstart, gradients = sweep_backward(
+            call.recurrence, upstream, inputs, start, weights, saved
+        )
+        return dx, dstart, *(gradient for gradient in gradients if gradient is not None)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -143,5 +151,5 @@ class _Reverse(Backward):
         members = call.members(info.batch_size, tensors[1], in_dims[2])
         axes = [1, *call.axes]
         axes += [1] * (len(tensors) - len(axes))
-        found = _Reverse.apply(call, *members.join(tensors, in_dims[1:], axes))
-        return members.split(found, call.axes[call.inputs - 1 :])
+        gradients = _ScanBackward.apply(call, *members.merge(tensors, in_dims[1:], axes))
+        return members.split(gradients, call.axes[call.inputs - 1 :])

@@ -1,7 +1,7 @@
-"""What a cell family gives: a forward sweep that keeps, a reverse sweep that reads.
+"""The interface of a recurrence, and the choice between its kernels and its torch operations.
 
-forward   h_t from h_{t-1}, for t = 0 .. T-1, into buffers
-reverse   ∂L/∂h_{t-1} from ∂L/∂h_t, for t = T-1 .. 0, and then the weights' gradients
+forward    h_t from h_{t-1}, for t = 0 .. T-1, into buffers
+backward   ∂L/∂h_{t-1} from ∂L/∂h_t, for t = T-1 .. 0, and then the weights' gradients
 """
 
 from abc import ABC, abstractmethod
@@ -11,37 +11,31 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import has_kernels, has_products
-from lmzoo.kernels.scan.gradients import Gradients
-from lmzoo.kernels.scan.inputs import StepInputs
-from lmzoo.kernels.scan.projections import Paths, paths
+from lmzoo.kernels.cpu.inputs import kernel_inputs
+from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.dispatch import has_kernels
+from lmzoo.kernels.scan.gradients import Gradients, StepInputs
 
 Inputs = Sequence[Tensor]
-"""Vectors (T, *P, B, E), laid out; or, for compiled sweeps, words (T, *P, B) and their table."""
-
-Weights = Sequence[Tensor | None]
-"""A recurrence's weights in its own order; None where a path is cut."""
-
-Kept = Sequence[Tensor]
-"""What the forward sweep leaves for the reverse sweep, time first; [0] are the outputs."""
+"""Copied vectors (T, *P, B, E); or, for kernels only, tokens (T, *P, B) and their table."""
 
 
 class Recurrence(ABC):
-    """One cell family: what happens in a step, and what happens to the gradient there.
+    """One cell family: what one step computes, forward and backward.
 
-    Everything that is not a tensor is the recurrence's own (a frozen dataclass).
+    Subclasses are frozen dataclasses whose fields select a variant.
     """
 
     parts: ClassVar[int] = 1
     """Vectors of width H in a state: S = parts · H."""
 
     @abstractmethod
-    def loops(self) -> "Loops":
-        """The same, compiled whole."""
+    def compiled(self) -> CompiledRecurrence:
+        """Return the same recurrence as CPU kernels; import them here, since numba loads slowly."""
 
     @abstractmethod
-    def columns(self, width: int, weights: Weights) -> list[int]:
-        """The widths of what the forward sweep keeps; H = `width`."""
+    def saved_widths(self, width: int, weights: Weights) -> list[int]:
+        """Return the widths of the tensors that the forward sweep saves; H = `width`."""
 
     @abstractmethod
     def forward(
@@ -49,73 +43,58 @@ class Recurrence(ABC):
         x: StepInputs,
         start: Float[Tensor, "*P B S"],
         weights: Weights,
-        kept: Kept,
+        saved: Saved,
     ) -> None:
-        """Fill `kept`."""
+        """Write `saved`."""
 
     @abstractmethod
-    def reverse(
+    def backward(
         self,
         upstream: Float[Tensor, "T *P B H"],
         start: Float[Tensor, "*P B S"],
         weights: Weights,
-        kept: Kept,
+        saved: Saved,
         gradients: Gradients,
     ) -> Float[Tensor, "*P B S"]:
-        """Ask `gradients` for those of the weights, in their order; that of the start."""
+        """Request the weights' gradients in their order; return the gradient of the start."""
 
 
-class Loops(ABC):
-    """A recurrence whose sweeps are compiled whole."""
+def compiled_for(recurrence: Recurrence, like: Tensor) -> CompiledRecurrence | None:
+    """Return the recurrence's kernels if they accept tensors like this one."""
+    if not has_kernels(like):
+        return None
+    from lmzoo.kernels.cpu import blas
 
-    @abstractmethod
-    def forward(self, x: Paths, start: Float[Tensor, "*P B S"], weights: Weights) -> Kept:
-        """The outputs (T, *P, B, H), and what else the reverse sweep reads."""
-
-    @abstractmethod
-    def reverse(
-        self,
-        upstream: Float[Tensor, "T *P B H"],
-        x: Paths,
-        start: Float[Tensor, "*P B S"],
-        weights: Weights,
-        kept: Kept,
-    ) -> tuple[Tensor, Tensor, Weights]:
-        """Gradients of the inputs, the start and the weights (None where cut)."""
-
-
-def loops_for(recurrence: Recurrence, like: Tensor) -> Loops | None:
-    """A recurrence's compiled sweeps, where they take tensors like this one."""
-    return recurrence.loops() if has_kernels(like) and has_products() else None
+    return recurrence.compiled() if blas.HAS_PRODUCTS else None
 
 
 def sweep(
     recurrence: Recurrence, inputs: Inputs, start: Float[Tensor, "*P B S"], weights: Weights
-) -> Kept:
-    """The outputs (T, *P, B, H), and what else the sweep keeps."""
-    loops = loops_for(recurrence, start)
-    if loops is not None:
-        return loops.forward(paths(*inputs), start, weights)
+) -> Saved:
+    """Run the forward sweep; return the outputs (T, *P, B, H) and what else it saves."""
+    kernels = compiled_for(recurrence, start)
+    if kernels is not None:
+        return kernels.forward(kernel_inputs(*inputs), start, weights)
     x = StepInputs(*inputs)
-    columns = recurrence.columns(start.shape[-1] // recurrence.parts, weights)
-    kept = [start.new_empty(*x.shape, g) for g in columns]
-    recurrence.forward(x, start, weights, kept)
-    return kept
+    widths = recurrence.saved_widths(start.shape[-1] // recurrence.parts, weights)
+    saved = [start.new_empty(*x.shape, width) for width in widths]
+    recurrence.forward(x, start, weights, saved)
+    return saved
 
 
-def sweep_back(
+def sweep_backward(
     recurrence: Recurrence,
     upstream: Float[Tensor, "T *P B H"],
     inputs: Inputs,
     start: Float[Tensor, "*P B S"],
     weights: Weights,
-    kept: Kept,
+    saved: Saved,
 ) -> tuple[Tensor, Tensor, Weights]:
-    """Gradients of the inputs, the start and the weights (None where cut)."""
-    loops = loops_for(recurrence, start)
-    if loops is not None:
-        return loops.reverse(upstream, paths(*inputs), start, weights, kept)
-    gradients = Gradients(StepInputs(*inputs), start[..., : kept[0].shape[-1]], kept[0])
-    dstart = recurrence.reverse(upstream, start, weights, kept, gradients)
-    dx, found = gradients.found()
-    return dx, dstart, found
+    """Return the gradients of the inputs, the start and the weights (None where cut)."""
+    kernels = compiled_for(recurrence, start)
+    if kernels is not None:
+        return kernels.backward(upstream, kernel_inputs(*inputs), start, weights, saved)
+    gradients = Gradients(StepInputs(*inputs), start[..., : saved[0].shape[-1]], saved[0])
+    start_gradient = recurrence.backward(upstream, start, weights, saved, gradients)
+    x_gradient, weight_gradients = gradients.compute()
+    return x_gradient, start_gradient, weight_gradients

@@ -1,7 +1,4 @@
-"""Inputs of a recurrence that are words: the vector at a position is a row of a table.
-
-Sequences of them are what a compiled sweep looks up and adds up itself (`paths.py`).
-"""
+"""Token ids as the inputs of a recurrence."""
 
 from dataclasses import dataclass
 
@@ -10,16 +7,20 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Words:
-    """Inputs of a recurrence as words: sequences one after another, or time first."""
+class TokenInputs:
+    """Inputs given as token ids and an embedding table.
+
+    A CPU kernel projects the rows of the table instead of the vector at every position.
+    """
 
     tokens: Int[Tensor, "*N"]
+    """Batch first or time first."""
     table: Float[Tensor, "*P V E"]
 
-    def repeated(self, count: int) -> "Words":
-        """The same sequences again and again."""
-        return Words(self.tokens.repeat(count, 1), self.table)
+    def repeated(self, count: int) -> "TokenInputs":
+        """Repeat the batch `count` times."""
+        return TokenInputs(self.tokens.repeat(count, 1), self.table)
 
     def vectors(self) -> Float[Tensor, "*N E"]:
-        """The vector at each position, without members."""
+        """Return the vector at each position; the table must have no member axis."""
         return nn.functional.embedding(self.tokens, self.table)

@@ -1,12 +1,12 @@
-"""The ways of a sweep: compiled whole, or operation by operation."""
+"""Run every test of this folder with kernels and with torch operations."""
 
 import pytest
 
 from lmzoo.kernels.cpu import blas
 
 
-@pytest.fixture(params=["compiled", "by operations"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations are what a GPU does, and a processor whose loops find no products."""
-    if request.param == "by operations":
-        monkeypatch.setattr(blas, "FOUND", False)
+@pytest.fixture(params=["kernels", "torch"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch operations run on a GPU, or on a CPU where kernels have no BLAS routines."""
+    if request.param == "torch":
+        monkeypatch.setattr(blas, "HAS_PRODUCTS", False)

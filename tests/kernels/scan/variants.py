@@ -1,4 +1,4 @@
-"""Every distinct variant of a cell that has a fast scan, and its two scans."""
+"""All distinct variants of the cells with a fast scan, and results of both scans."""
 
 import itertools
 from functools import cache
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.errors import UserError
-from tests.cells.run import subsets
+from tests.cells.support import subsets
 
 ATTENTION = {10, 11}
-"""Switches of the MGRU that carry attention: those have the naive loop only."""
+"""Switches of the MGRU with attention, which has only a naive scan."""
 
-OTHERS: list[dict[str, Any]] = [
+OTHER_CONFIGS: list[dict[str, Any]] = [
     *(
         {"name": "gru", "reset": reset, "update": update}
         for reset, update in itertools.product(("after", "before"), ("z_keeps", "z_writes"))
@@ -23,7 +23,7 @@ OTHERS: list[dict[str, Any]] = [
     *({"name": "rnn", "activation": act} for act in ("tanh", "sigmoid", "relu", "identity")),
 ]
 
-ONE_EACH: list[dict[str, Any]] = [
+EXAMPLES: list[dict[str, Any]] = [
     {"name": "mgu"},
     {"name": "mgu", "cuts": [7]},
     {"name": "mgru", "mutations": [4, 6, 9]},
@@ -36,23 +36,23 @@ ONE_EACH: list[dict[str, Any]] = [
 
 @cache
 def mutants(name: str) -> tuple[Any, ...]:
-    """Every config that a set of the seed's numbers gives, each function once."""
-    found = {}
+    """Return the config of every set of switch numbers; equal functions appear once."""
+    configs = {}
     for numbers in subsets({"mgu": 8, "mgru": 12}[name]):
         if name == "mgru" and ATTENTION & set(numbers):
             continue
         try:
-            found[CELLS.read({"name": name, "mutations": numbers})] = None
+            configs[CELLS.parse({"name": name, "mutations": numbers})] = None
         except UserError:
-            continue  # the state would be zero
-    return tuple(found)
+            continue  # the state would always be zero
+    return tuple(configs)
 
 
 def variants(name: str) -> list[Any]:
-    """The configs of all variants of a cell."""
+    """Return the configs of all variants of a cell."""
     if name in ("mgu", "mgru"):
         return list(mutants(name))
-    return [CELLS.read(dict(one)) for one in OTHERS if one["name"] == name]
+    return [CELLS.parse(dict(config)) for config in OTHER_CONFIGS if config["name"] == name]
 
 
 def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed: int = 0) -> Cell:
@@ -62,23 +62,23 @@ def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed
 
 
 def results(cell: Cell, x: Tensor, start: Tensor, *, fast: bool) -> list[Tensor]:
-    """Outputs, and gradients of x, start and every weight under one random weighting."""
+    """Return outputs, and the gradients of x, start and every weight of a weighted sum."""
     x, start = x.clone().requires_grad_(), start.clone().requires_grad_()
-    given = [x, start, *cell.parameters()]
+    inputs = [x, start, *cell.parameters()]
     y = cell.fast_scan(x, start) if fast else cell.naive_scan(x, start)
     assert y is not None
     weighting = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=y.dtype)
-    # A control may depend on nothing; the zero keeps it differentiable.
-    loss = (y * weighting).sum() + 0 * sum(one.sum() for one in given)
-    return [y.detach(), *torch.autograd.grad(loss, given)]
+    # The added zero keeps a control differentiable that depends on none of its inputs.
+    loss = (y * weighting).sum() + 0 * sum(tensor.sum() for tensor in inputs)
+    return [y.detach(), *torch.autograd.grad(loss, inputs)]
 
 
 def data(cell: Cell, count: int = 3, length: int = 4) -> tuple[Tensor, Tensor]:
-    """Random inputs and a start in [0, 1], of the cell's dtype; double where it has no weights."""
+    """Return random inputs and a start in [0, 1], in the cell's dtype or float64."""
     generator = torch.Generator().manual_seed(1)
     options: dict[str, Any] = {
         "generator": generator,
         "dtype": next(cell.parameters(), torch.zeros(0, dtype=torch.float64)).dtype,
     }
     x = torch.randn(count, length, cell.width, **options)
-    return x, torch.rand(count, cell.parts * cell.width, **options)
+    return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)

@@ -1,67 +1,71 @@
-"""Closed forms against torch.distributions, and against the mean of what they average."""
+"""Closed forms against torch.distributions and against Monte Carlo means."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from lmzoo.functional.divergence import categorical_kl, gaussian_kl, gaussian_log_density
-from lmzoo.functional.importance import importance_bound
 from lmzoo.functional.noise import normal, shared_uniforms
-from tests.laws.ask import same
+from lmzoo.functional.variational import (
+    categorical_kl,
+    gaussian_kl,
+    gaussian_log_density,
+    importance_bound,
+)
+from tests.laws.support import assert_close
 from tests.tiny import CLOSE, FINE
 
 E = 3
 
 
 def gaussians(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """μ, log β, μ_0, log β_0."""
+    """Return μ, log β, μ_0, log β_0."""
     torch.manual_seed(seed)
     mean, *vectors = torch.randn(5, E), *torch.randn(3, E)
     return mean.double(), *(vector.double() for vector in vectors)
 
 
-def test_gaussian_kl_is_the_library_s() -> None:
+def test_gaussian_kl_equals_torch() -> None:
     mean, log_beta, mean_0, log_beta_0 = gaussians()
     q, p = Normal(mean, (-log_beta).exp()), Normal(mean_0, (-log_beta_0).exp())
-    same(gaussian_kl(mean, log_beta, mean_0, log_beta_0), kl_divergence(q, p), FINE, "KL")
+    assert_close(gaussian_kl(mean, log_beta, mean_0, log_beta_0), kl_divergence(q, p), FINE, "KL")
 
 
-def test_gaussian_density_is_the_library_s() -> None:
+def test_gaussian_density_equals_torch() -> None:
     mean, log_beta, z, _ = gaussians()
     expected = Normal(mean, (-log_beta).exp()).log_prob(z).sum(-1)
-    same(gaussian_log_density(z.expand_as(mean), mean, log_beta), expected, FINE, "density")
+    assert_close(gaussian_log_density(z.expand_as(mean), mean, log_beta), expected, FINE, "density")
 
 
-def test_gaussian_kl_is_the_mean_of_sampled_log_ratios() -> None:
+def test_gaussian_kl_is_the_mean_of_log_ratios() -> None:
     mean, log_beta, mean_0, log_beta_0 = gaussians()
     z = mean + normal(shared_uniforms((20_000, 5, E), mean)) / log_beta.exp()
     ratio = gaussian_log_density(z, mean, log_beta) - gaussian_log_density(z, mean_0, log_beta_0)
     error = ratio.std(0) / len(z) ** 0.5
-    apart = ratio.mean(0) - gaussian_kl(mean, log_beta, mean_0, log_beta_0).sum(-1)
-    assert (apart.abs() < 5 * error).all()
+    difference = ratio.mean(0) - gaussian_kl(mean, log_beta, mean_0, log_beta_0).sum(-1)
+    assert (difference.abs() < 5 * error).all()
 
 
-@pytest.mark.parametrize("moved", range(4))
-def test_gaussian_kl_is_zero_only_between_equals(moved: int) -> None:
+@pytest.mark.parametrize("changed", range(4))
+def test_gaussian_kl_is_zero_only_between_equal_gaussians(changed: int) -> None:
     mean, log_beta, _, _ = gaussians()
     mean = mean[0]
     parts = [mean, log_beta, mean, log_beta]
     assert (gaussian_kl(*parts) == 0).all()
     for step in (-0.5, -1e-3, 1e-3, 0.5):
-        others = [part + step * (i == moved) for i, part in enumerate(parts)]
+        others = [part + step * (i == changed) for i, part in enumerate(parts)]
         assert (gaussian_kl(*others) > 0).all()
 
 
-def test_categorical_kl_is_the_library_s_and_zero_only_between_equals() -> None:
+def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distributions() -> None:
     torch.manual_seed(0)
     log_q, log_p = torch.randn(2, 4, E, 3).log_softmax(-1)
     expected = kl_divergence(Categorical(logits=log_q), Categorical(logits=log_p))
-    same(categorical_kl(log_q, log_p), expected, CLOSE, "KL")
+    assert_close(categorical_kl(log_q, log_p), expected, CLOSE, "KL")
     assert (categorical_kl(log_q, log_p) > 0).all()
     assert (categorical_kl(log_q, log_q) == 0).all()
 
 
 def test_the_importance_bound_is_the_log_of_the_mean_weight() -> None:
     weights = torch.tensor([[1.0, 2.0], [3.0, 8.0]])
-    same(importance_bound(weights.log()), torch.tensor([2.0, 5.0]).log(), CLOSE, "bound")
+    assert_close(importance_bound(weights.log()), torch.tensor([2.0, 5.0]).log(), CLOSE, "bound")

@@ -1,4 +1,4 @@
-"""A member axis, and `torch.func`: many recurrences as one equal each by itself."""
+"""`torch.func` over scans: pack members run as one equal each member run alone."""
 
 from typing import Any
 
@@ -11,30 +11,30 @@ from torch.utils import _pytree as pytree
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.scan.autograd import scan
 from lmzoo.kernels.scan.mgu import MGUScan
-from tests.kernels.scan.variants import ONE_EACH, build, data
-from tests.laws.ask import same
+from tests.kernels.scan.variants import EXAMPLES, build, data
+from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 MEMBERS = 3
 
-pytestmark = pytest.mark.usefixtures("either_way")
+pytestmark = pytest.mark.usefixtures("implementation")
 
 
-@pytest.fixture(params=ONE_EACH, ids=str)
+@pytest.fixture(params=EXAMPLES, ids=str)
 def cells(request: pytest.FixtureRequest) -> list[Cell]:
-    config = CELLS.read(dict(request.param))
+    config = CELLS.parse(dict(request.param))
     return [build(config, torch.float64, seed=seed) for seed in range(MEMBERS)]
 
 
 def stacked(cells: list[Cell]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Weights, inputs and starts of all members."""
+    """Return the stacked weights, inputs and starts of all members."""
     weights = {name: w.detach() for name, w in stack_module_state(list(cells))[0].items()}
     x, start = data(cells[0], count=2 * len(cells))
     return weights, x.unflatten(0, (len(cells), 2)), start.unflatten(0, (len(cells), 2))
 
 
 class Scan(torch.nn.Module):
-    """A cell's scan as a module's call, which `functional_call` needs."""
+    """A module whose forward is a cell's scan, for `functional_call`."""
 
     def __init__(self, cell: Cell, *, naive: bool) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def outputs(
 
 
 def gradients(cell: Cell, *, naive: bool = False) -> Any:
-    """(weights, x, start) -> the gradient of a sum of squares at all three."""
+    """Return a function (weights, x, start) -> gradients of the outputs' sum of squares."""
 
     def loss(weights: dict[str, Tensor], x: Tensor, start: Tensor) -> Tensor:
         return outputs(cell, weights, x, start, naive=naive).square().sum()
@@ -60,35 +60,36 @@ def gradients(cell: Cell, *, naive: bool = False) -> Any:
     return grad(loss, argnums=(0, 1, 2))
 
 
-def each(cell: Cell, weights: Any, x: Tensor, start: Tensor) -> Any:
-    """The naive gradients of every member, stacked."""
-    one = gradients(cell, naive=True)
-    found = [one({k: w[i] for k, w in weights.items()}, x[i], start[i]) for i in range(len(x))]
+def naive_gradients(cell: Cell, weights: Any, x: Tensor, start: Tensor) -> Any:
+    """Return the naive gradients of every member, stacked."""
+    compute = gradients(cell, naive=True)
+    found = [compute({k: w[i] for k, w in weights.items()}, x[i], start[i]) for i in range(len(x))]
     return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
 
 
 def agree(found: Any, expected: Any) -> None:
     pairs = zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True)
-    for i, (mine, theirs) in enumerate(pairs):
-        same(mine, theirs, FINE, f"gradient {i}")
+    for i, (actual, reference) in enumerate(pairs):
+        assert_close(actual, reference, FINE, f"gradient {i}")
 
 
-def test_mapped_gradients_are_each_members(cells: list[Cell]) -> None:
+def test_mapped_gradients_equal_separate_gradients(cells: list[Cell]) -> None:
     weights, x, start = stacked(cells)
-    agree(vmap(gradients(cells[0]))(weights, x, start), each(cells[0], weights, x, start))
+    found = vmap(gradients(cells[0]))(weights, x, start)
+    agree(found, naive_gradients(cells[0], weights, x, start))
 
 
-def test_a_gradient_through_a_map_is_each_members(cells: list[Cell]) -> None:
+def test_a_gradient_through_a_map_equals_separate_gradients(cells: list[Cell]) -> None:
     weights, x, start = stacked(cells)
 
     def total(weights: dict[str, Tensor], x: Tensor, start: Tensor) -> Tensor:
-        def one(w: dict[str, Tensor], a: Tensor, s: Tensor) -> Tensor:
+        def member(w: dict[str, Tensor], a: Tensor, s: Tensor) -> Tensor:
             return outputs(cells[0], w, a, s, naive=False)
 
-        return vmap(one)(weights, x, start).square().sum()
+        return vmap(member)(weights, x, start).square().sum()
 
     found = grad(total, argnums=(0, 1, 2))(weights, x, start)
-    agree(found, each(cells[0], weights, x, start))
+    agree(found, naive_gradients(cells[0], weights, x, start))
 
 
 def test_shared_weights_give_each_member_its_own_gradient(cells: list[Cell]) -> None:
@@ -96,24 +97,26 @@ def test_shared_weights_give_each_member_its_own_gradient(cells: list[Cell]) -> 
     shared = {name: weight[0] for name, weight in weights.items()}
     found = vmap(gradients(cells[0]), in_dims=(None, 0, 0))(shared, x, start)
     copies = {name: w.expand(MEMBERS, *w.shape) for name, w in shared.items()}
-    agree(found, each(cells[0], copies, x, start))
+    agree(found, naive_gradients(cells[0], copies, x, start))
 
 
-def test_a_map_of_a_map_is_a_map(cells: list[Cell]) -> None:
+def test_nested_maps_equal_separate_gradients(cells: list[Cell]) -> None:
     weights, x, start = stacked(cells)
     inputs = torch.stack([x, 2 * x])
     found = vmap(lambda a: vmap(gradients(cells[0]))(weights, a, start))(inputs)
-    both = [each(cells[0], weights, a, start) for a in inputs]
+    both = [naive_gradients(cells[0], weights, a, start) for a in inputs]
     agree(found, pytree.tree_map(lambda *parts: torch.stack(parts), *both))
 
 
-def test_a_jacobian_is_the_loops() -> None:
-    cell = build(CELLS.read("mgu"), torch.float64)
+def test_the_jacobian_equals_the_naive_jacobian() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
     x, start = data(cell)
-    same(jacrev(cell.fast_scan)(x, start), jacrev(cell.naive_scan)(x, start), FINE, "Jacobian")
+    assert_close(
+        jacrev(cell.fast_scan)(x, start), jacrev(cell.naive_scan)(x, start), FINE, "Jacobian"
+    )
 
 
-def test_an_explicit_member_axis_stands_before_the_batch() -> None:
+def test_an_explicit_member_axis_comes_before_the_batch() -> None:
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -126,11 +129,11 @@ def test_an_explicit_member_axis_stands_before_the_batch() -> None:
     found = scan(MGUScan(), x, start, weights)
     for p in range(MEMBERS):
         alone = scan(MGUScan(), x[:, p], start[p], [w[p] for w in weights])
-        same(found[:, p], alone, FINE, f"outputs of member {p}")
+        assert_close(found[:, p], alone, FINE, f"outputs of member {p}")
 
 
-def test_a_second_derivative_is_refused() -> None:
-    cell = build(CELLS.read("mgu"), torch.float64)
+def test_a_second_derivative_raises() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
     x, start = data(cell)
     x.requires_grad_()
     (first,) = torch.autograd.grad(cell.scan(x, start).sum(), x, create_graph=True)

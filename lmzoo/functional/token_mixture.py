@@ -1,0 +1,138 @@
+r"""Log-probabilities of tokens under K fixed distributions, mixed by a gate on the context.
+
+    a_n = W y_n + b      π_n = softmax(a_n)      p_n = Σ_k π_nk exp(s_vk),  v = w_n
+    r_nk = π_nk exp(s_vk) / p_n                  δ_n = ∂L/∂a_n = g_n (r_n − π_n)
+    ∂L/∂s_v = Σ_{n : w_n = v} g_n r_n            ∂L/∂y_n = Wᵀ δ_n
+    ∂L/∂W = Σ_n δ_n y_nᵀ                         ∂L/∂b = Σ_n δ_n
+
+The result is log p_n, and g_n = ∂L/∂(log p_n). torch would pass over (N, K) some twenty times,
+each time through main memory. On a CPU a kernel processes blocks of positions whose logits stay in
+the cache (`kernels/cpu/token_mixture.py`).
+
+Derived here. Source of the mixture: S0.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
+
+MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
+"""Below this p the kernel computes in log space."""
+
+
+def mixture_log_prob(
+    y: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "K E"],
+    bias: Float[Tensor, "K"],
+    s: Float[Tensor, "V K"],
+    tokens: Int[Tensor, "*N"],
+) -> Float[Tensor, "*N"]:
+    """Return log Σ_k softmax(W y + b)_k exp(s_wk) for each token w, exact for any small p.
+
+    Args:
+        y: the context of each position.
+        weight: W of the gate.
+        bias: b of the gate.
+        s: log P(v | k) of every token v.
+        tokens: the token at each position.
+
+    Raises:
+        IndexError: a token id is outside 0..V-1.
+    """
+    if not _has_kernel(y):
+        return naive_mixture_log_prob(y, weight, bias, s, tokens)
+    rows = y.reshape(-1, y.shape[-1])
+    return _Mixture.apply(rows, weight, bias, s, tokens.reshape(-1))[0].view(tokens.shape)
+
+
+def naive_mixture_log_prob(
+    y: Float[Tensor, "*N E"],
+    weight: Float[Tensor, "K E"],
+    bias: Float[Tensor, "K"],
+    s: Float[Tensor, "V K"],
+    tokens: Int[Tensor, "*N"],
+) -> Float[Tensor, "*N"]:
+    """Compute `mixture_log_prob` in torch operations."""
+    a = gate_logits(y, weight, bias)
+    scores = torch.nn.functional.embedding(tokens, s)
+    return torch.logsumexp(torch.log_softmax(a, dim=-1) + scores, dim=-1)
+
+
+def gate_logits(
+    y: Float[Tensor, "*N E"], weight: Float[Tensor, "K E"], bias: Float[Tensor, "K"]
+) -> Float[Tensor, "*N K"]:
+    """Return W y + b by one product; in packed training more axes would give one per sequence."""
+    rows = y.reshape(-1, y.shape[-1])
+    return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
+
+
+def _has_kernel(y: Tensor) -> bool:
+    if not has_kernels(y):
+        return False
+    from lmzoo.kernels.cpu import blas
+
+    return blas.HAS_PRODUCTS
+
+
+class _Mixture(CustomFunction):
+    """(y, W, b, s, tokens), all or none with a member axis first -> (log p, *saved)."""
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return call_with_members(_forward, tensors, axes=2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        if upstream[0] is None:
+            return (None,) * 5
+        return *_MixtureBackward.apply(upstream[0], *ctx.saved_tensors), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return vmap_members(_Mixture, info.batch_size, in_dims, tensors, axes=2)
+
+
+class _MixtureBackward(Backward):
+    """(g, y, W, b, s, tokens, π, exp(s - top), p) -> gradients of y, W, b and s."""
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return call_with_members(_backward, tensors, axes=1)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return vmap_members(_MixtureBackward, info.batch_size, in_dims, tensors, axes=1)
+
+
+def _forward(
+    y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
+) -> tuple[Tensor, ...]:
+    from lmzoo.kernels.cpu import token_mixture as kernels
+
+    pi, e = y.new_empty(*tokens.shape, weight.shape[1]), s.new_empty(s.shape)
+    top, p, out = s.new_empty(s.shape[:-1]), y.new_empty(tokens.shape), y.new_empty(tokens.shape)
+    args = as_arrays(y, weight, bias, s, tokens)
+    if not run_kernel(kernels.forward, *args, *as_arrays(e, top, pi, p, out), MIN_P[y.dtype]):
+        last, least, most = s.shape[1] - 1, tokens.min(), tokens.max()
+        raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+    return out, pi, e, p
+
+
+def _backward(*tensors: Tensor) -> tuple[Tensor, ...]:
+    from lmzoo.kernels.cpu import token_mixture as kernels
+
+    _, y, *parameters = tensors[:5]
+    gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in parameters)
+    run_kernel(kernels.backward, *as_arrays(*tensors), MIN_P[y.dtype], *as_arrays(*gradients))
+    return gradients

@@ -1,0 +1,55 @@
+r"""Densities, divergences and bounds of latent-variable models.
+
+    log N(z; μ, β^{-2})  = Σ_e [ log β − ½ log 2π − ½ β² (z − μ)² ]
+    KL(N(μ, β^{-2}) ‖ N(μ_0, β_0^{-2}))
+                         = Σ_e [ log β − log β_0 + ½ β_0² (β^{-2} + (μ − μ_0)²) − ½ ]
+    KL(q ‖ p)            = Σ_e Σ_k q_ek (log q_ek − log p_ek)
+
+    log w_s = log P(x | z_s) + log p(z_s) − log q(z_s | x),   z_s ~ q(· | x)
+    bound_S = log( 1/S Σ_s w_s )
+
+β is the inverse of the standard deviation. In expectation bound_1 is the ELBO, bound_S does not
+decrease with S, and no bound exceeds log P(x).
+
+Kingma & Welling 2014 (arXiv:1312.6114), appendix B; Burda, Grosse & Salakhutdinov 2016
+(arXiv:1509.00519).
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def gaussian_log_density(
+    z: Float[Tensor, "*S E"], mean: Float[Tensor, "*M E"], log_beta: Float[Tensor, "E"]
+) -> Float[Tensor, "*S"]:
+    """Return log N(z; μ, β^{-2}), summed over channels."""
+    square = (log_beta.exp() * (z - mean)).square()
+    return (log_beta - 0.5 * math.log(2 * math.pi) - 0.5 * square).sum(-1)
+
+
+def gaussian_kl(
+    mean: Float[Tensor, "*B E"],
+    log_beta: Float[Tensor, "E"],
+    prior_mean: Float[Tensor, "E"],
+    prior_log_beta: Float[Tensor, "E"],
+) -> Float[Tensor, "*B E"]:
+    """Return the KL divergence of each channel; it is zero only between equal Gaussians."""
+    log_ratio = 2 * (prior_log_beta - log_beta)
+    shift = (prior_log_beta.exp() * (mean - prior_mean)).square()
+    # expm1(x) − x, not exp(x) − 1 − x: the terms nearly cancel for similar Gaussians.
+    return 0.5 * (torch.expm1(log_ratio) - log_ratio + shift)
+
+
+def categorical_kl(
+    log_q: Float[Tensor, "*B E K"], log_p: Float[Tensor, "*P E K"]
+) -> Float[Tensor, "*B E"]:
+    """Return the KL divergence of each of E categorical variables."""
+    return (log_q.exp() * (log_q - log_p)).sum(-1)
+
+
+def importance_bound(log_weights: Float[Tensor, "S B"]) -> Float[Tensor, "B"]:
+    """Return bound_S, the log of the mean weight over S samples."""
+    return torch.logsumexp(log_weights, dim=0) - math.log(len(log_weights))

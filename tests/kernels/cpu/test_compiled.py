@@ -1,0 +1,66 @@
+"""Kernels are cached on disk where a folder is writable, and compiled per process elsewhere."""
+
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import no_type_check
+
+import pytest
+from numba.core.caching import CacheImpl
+
+from lmzoo.kernels.cpu import compiled as module
+from lmzoo.kernels.cpu import token_mixture
+from lmzoo.kernels.cpu.compiled import compiled
+
+
+@no_type_check
+def twice(x):
+    return 2 * x
+
+
+def test_a_kernel_is_cached_for_the_next_process() -> None:
+    assert compiled(twice).stats.cache_path
+
+
+def test_a_kernel_runs_when_no_cache_folder_is_writable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    assert compiled(twice)(3) == 6
+
+
+def test_importing_the_zoo_does_not_import_numba() -> None:
+    """Importing numba would add half a second to every command."""
+    code = "import lmzoo.zoo, sys; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert token_mixture.forward.stats.cache_path
+
+
+def test_a_changed_source_invalidates_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel calls kernels of other files, which numba itself does not check."""
+
+    def cache_hits() -> int:
+        kernel = compiled(twice)
+        assert kernel(3) == 6
+        return sum(kernel.stats.cache_hits.values())
+
+    cache_hits()
+    assert cache_hits() == 1
+    new_hash = secrets.token_hex()  # one that no earlier run has cached
+    monkeypatch.setattr(module, "hash_sources", lambda: new_hash)
+    assert cache_hits() == 0
+    assert cache_hits() == 1
+
+
+def test_the_hash_covers_every_file_of_the_folder() -> None:
+    before = module.hash_sources()
+    added = Path(module.__file__).with_name("added_by_a_test.py")
+    added.write_text("")
+    try:
+        assert module.hash_sources() == before  # an empty file changes no kernel
+        added.write_text("x = 1")
+        assert module.hash_sources() != before
+    finally:
+        added.unlink()

@@ -1,0 +1,106 @@
+"""A fast scan equals the naive scan in outputs and gradients, for every variant."""
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.kernels.scan.gradients import Gradients
+from lmzoo.kernels.scan.operations import StepBuffer
+from tests.kernels.scan.variants import EXAMPLES, build, data, mutants, results, variants
+from tests.laws.support import assert_close
+from tests.tiny import FINE
+
+SINGLE = 1e-5
+
+FAST_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
+
+pytestmark = pytest.mark.usefixtures("implementation")
+
+
+def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
+    x, start = data(cell, count, length)
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
+    for name, actual, expected in zip(names, fast, naive, strict=True):
+        scale = 1 + expected.abs().max()
+        assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
+
+
+def test_exactly_these_cells_have_a_fast_scan() -> None:
+    fast = set()
+    for name in CELLS:
+        cell = build(CELLS.parse(name), torch.float64)
+        if cell.fast_scan(*data(cell)) is not None:
+            fast.add(name)
+    assert fast == FAST_CELLS
+
+
+def test_every_variant_is_tested() -> None:
+    counts = [
+        sum(not build(config, torch.float64).input_blind for config in mutants(name))
+        for name in ("mgu", "mgru")
+    ]
+    assert counts[0] == 92
+    assert counts[1] == 60
+
+
+@pytest.mark.parametrize("name", sorted(FAST_CELLS))
+def test_every_variant_in_double_precision(name: str) -> None:
+    for config in variants(name):
+        agree(build(config, torch.float64), FINE)
+
+
+@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (40, 1), (12, 30)])
+def test_every_size_in_single_precision(fields: dict[str, Any], count: int, length: int) -> None:
+    agree(build(CELLS.parse(dict(fields)), torch.float32, width=9), SINGLE, count, length)
+
+
+@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
+def test_gradients_equal_finite_differences(fields: dict[str, Any]) -> None:
+    cell = build(CELLS.parse(dict(fields)), torch.float64, width=2, length=3)
+    x, start = (tensor.requires_grad_() for tensor in data(cell, 2, 3))
+
+    def outputs(x: torch.Tensor, start: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return cell.scan(x, start)
+
+    assert torch.autograd.gradcheck(outputs, (x, start, *cell.parameters()))
+
+
+def test_the_clipped_logit_gate_has_zero_gradient() -> None:
+    cell = build(CELLS.parse({"name": "mgru", "mutations": [4, 6, 9]}), torch.float64)
+    x, start = data(cell)
+    start[0], start[1] = 0.0, 1.0
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    assert_close(fast[2], naive[2], FINE, "gradient of a start at the clip")
+    assert fast[2].isfinite().all()
+
+
+def test_scan_is_the_naive_scan_where_there_is_no_fast_scan() -> None:
+    for fields in ({"name": "mgru", "carry": "prior"}, {"name": "gru", "reset": "input"}):
+        cell = build(CELLS.parse(fields), torch.float64)
+        x, start = data(cell)
+        assert cell.fast_scan(x, start) is None
+        assert_close(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
+
+
+@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
+def test_a_sweep_leaves_no_reference_cycles(fields: dict[str, Any]) -> None:
+    cell = build(CELLS.parse(dict(fields)), torch.float32)
+    x, start = (tensor.float() for tensor in data(cell))
+
+    def sweep() -> None:
+        cell.scan(x.clone().requires_grad_(), start).sum().backward()
+
+    sweep()  # compilation leaves frames to the garbage collector
+    gc.collect()
+    gc.disable()
+    try:
+        sweep()
+        uncollected = [obj for obj in gc.get_objects() if type(obj) in (Gradients, StepBuffer)]
+    finally:
+        gc.enable()
+    assert not uncollected

@@ -1,0 +1,184 @@
+"""Token inputs equal the inputs of their vectors, in outputs and gradients, for every variant."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.utils import _pytree as pytree
+
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.kernels import dispatch
+from lmzoo.kernels.scan.autograd import scan
+from lmzoo.kernels.scan.mgu import MGUScan
+from lmzoo.kernels.scan.tokens import TokenInputs
+from tests.kernels.scan.variants import EXAMPLES, build, data, variants
+from tests.laws.support import assert_close
+from tests.tiny import FINE
+
+VOCAB, WIDTH = 6, 5
+
+pytestmark = pytest.mark.usefixtures("implementation")
+
+
+def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens (.., 3, 4), a table (.., V, E) with one unused row, and starts."""
+    generator = torch.Generator().manual_seed(0)
+    start = data(cell)[1].expand(*members, -1, -1)
+    table = torch.randn(*members, VOCAB, WIDTH, generator=generator, dtype=start.dtype)
+    tokens = torch.randint(VOCAB - 1, (*members, 3, 4), generator=generator)
+    return tokens, table, start
+
+
+def results(
+    cell: Cell, tokens: Tensor, table: Tensor, start: Tensor, *, as_tokens: bool
+) -> list[Tensor]:
+    """Return outputs, and gradients of the table, the start and every weight."""
+    table, start = table.clone().requires_grad_(), start.clone().requires_grad_()
+    y = cell.fast_scan(TokenInputs(tokens, table), start) if as_tokens else None
+    y = cell.naive_scan(table[tokens], start) if y is None else y
+    weighting = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+    inputs = [table, start, *cell.parameters()]
+    loss = (y * weighting).sum() + 0 * sum(tensor.sum() for tensor in inputs)
+    return [y.detach(), *torch.autograd.grad(loss, inputs)]
+
+
+@pytest.mark.parametrize("name", ["mgu", "mgru", "gru", "lstm", "rnn"])
+def test_tokens_equal_vectors_for_every_variant(name: str) -> None:
+    for config in variants(name):
+        assert_tokens_equal_vectors(build(config, torch.float64), FINE)
+
+
+@pytest.mark.parametrize("config", EXAMPLES, ids=str)
+def test_tokens_equal_vectors_in_single_precision(config: dict[str, Any]) -> None:
+    assert_tokens_equal_vectors(build(CELLS.parse(dict(config)), torch.float32), 2e-5)
+
+
+def assert_tokens_equal_vectors(cell: Cell, tolerance: float) -> None:
+    inputs = problem(cell)
+    found, expected = (results(cell, *inputs, as_tokens=as_tokens) for as_tokens in (True, False))
+    for i, (actual, reference) in enumerate(zip(found, expected, strict=True)):
+        size = max(1.0, float(reference.abs().max()))
+        assert_close(actual / size, reference / size, tolerance, f"{cell.config}: {i}")
+
+
+class Scan(torch.nn.Module):
+    """A module whose forward is a cell's scan of tokens, or its naive scan of their vectors."""
+
+    def __init__(self, cell: Cell, *, naive: bool) -> None:
+        super().__init__()
+        self.cell, self.naive = cell, naive
+
+    def forward(self, tokens: Tensor, table: Tensor, start: Tensor) -> Tensor:
+        inputs = TokenInputs(tokens, table)
+        if self.naive:
+            return self.cell.naive_scan(inputs.vectors(), start)
+        return self.cell.scan(inputs, start)
+
+
+def loss(cell: Cell, *, naive: bool = False) -> Any:
+    """Return a function (weights, table, start, tokens) -> sum of cubed outputs."""
+    module = Scan(cell, naive=naive)
+
+    def compute(weights: dict[str, Tensor], table: Tensor, start: Tensor, tokens: Tensor) -> Tensor:
+        named = {f"cell.{name}": weight for name, weight in weights.items()}
+        return functional_call(module, named, (tokens, table, start)).pow(3).sum()
+
+    return compute
+
+
+def agree(found: Any, expected: Any) -> None:
+    pairs = zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True)
+    for i, (actual, reference) in enumerate(pairs):
+        assert_close(actual, reference, FINE, f"gradient {i}")
+
+
+@pytest.mark.parametrize("shared", ["nothing", "tokens", "table", "weights"])
+@pytest.mark.parametrize("config", EXAMPLES, ids=str)
+def test_mapped_members_equal_the_naive_scan(config: dict[str, Any], shared: str) -> None:
+    cells = [build(CELLS.parse(dict(config)), torch.float64, seed=seed) for seed in range(3)]
+    weights = {name: weight.detach() for name, weight in stack_module_state(list(cells))[0].items()}
+    tokens, table, start = problem(cells[0], 3)
+    inputs, dims = {"w": weights, "table": table, "start": start, "tokens": tokens}, [0, 0, 0, 0]
+    index = {"nothing": None, "weights": 0, "table": 1, "tokens": 3}[shared]
+    names = list(inputs)
+    if index is not None:
+        inputs[names[index]] = pytree.tree_map(lambda x: x[0], inputs[names[index]])
+        dims[index] = None
+    args = tuple(inputs.values())
+    argnums = (0, 1, 2)
+    found = vmap(grad(loss(cells[0]), argnums), tuple(dims))(*args)
+    expected = vmap(grad(loss(cells[0], naive=True), argnums), tuple(dims))(*args)
+    agree(found, expected)
+
+    def total(*args_but_tokens: Any) -> Tensor:
+        return vmap(loss(cells[0]), tuple(dims))(*args_but_tokens, args[3]).sum()
+
+    through = grad(total, argnums)(*args[:3])
+    summed = [
+        pytree.tree_map(lambda x: x.sum(0), part) if dim is None else part
+        for part, dim in zip(expected, dims, strict=False)
+    ]
+    agree(through, tuple(summed))
+
+
+def test_nested_maps_equal_the_naive_scan() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    weights = {name: weight.detach() for name, weight in cell.named_parameters()}
+    tokens, table, start = problem(cell, 2, 3)
+    dims = (None, 0, 0, 0)
+
+    def nested(function: Any) -> Any:
+        mapped = vmap(vmap(grad(function, argnums=(0, 1, 2)), dims), dims)
+        return mapped(weights, table, start, tokens)
+
+    agree(nested(loss(cell)), nested(loss(cell, naive=True)))
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB])
+def test_a_token_outside_the_table_raises(token: int) -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    tokens, table, start = problem(cell)
+    tokens[1, 2] = token
+    kernel = rf"must be in 0\.\.{VOCAB - 1}; found {min(token, 0)}\.\."
+    with pytest.raises(IndexError, match=f"{kernel}|index out of range in self"):
+        cell.scan(TokenInputs(tokens, table), start)
+
+
+@pytest.mark.parametrize("implementation", ["kernels"], indirect=True)
+def test_an_explicit_member_axis_comes_before_the_batch() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    tokens, table, start = problem(cell, 3)
+    weights = [getattr(cell.w, name) for name in ("xf", "hf", "bf", "xh", "hh", "bh")]
+    stacked = [weight.expand(3, *weight.shape) for weight in weights]
+    found = scan(MGUScan(), TokenInputs(tokens.movedim(-1, 0), table), start, stacked)
+    for i in range(3):
+        alone = cell.scan(TokenInputs(tokens[i], table[i]), start[i])
+        assert_close(found[:, i], alone.transpose(0, 1), FINE, f"member {i}")
+
+
+def test_tokens_become_vectors_where_no_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    inputs = problem(cell)
+    expected = results(cell, *inputs, as_tokens=False)
+    monkeypatch.setattr(dispatch, "DTYPES", set())
+    monkeypatch.delattr("lmzoo.kernels.cpu.inputs.KernelTokens.projection")
+    found = results(cell, *inputs, as_tokens=True)
+    for actual, reference in zip(found, expected, strict=True):
+        assert_close(actual, reference, FINE, "as vectors")
+
+
+def test_a_cell_without_a_fast_scan_accepts_tokens() -> None:
+    cell = build(CELLS.parse({"name": "gru", "reset": "input"}), torch.float64)
+    tokens, table, start = problem(cell)
+    inputs = TokenInputs(tokens, table)
+    assert cell.fast_scan(inputs, start) is None
+    assert_close(cell.scan(inputs, start), cell.naive_scan(table[tokens], start), FINE, "outputs")
+
+
+def test_repeated_tokens_repeat_the_batch() -> None:
+    cell = build(CELLS.parse("mgu"), torch.float64)
+    tokens, table, _ = problem(cell)
+    twice = TokenInputs(tokens, table).repeated(2)
+    assert_close(twice.vectors(), table[tokens].repeat(2, 1, 1), 0.0, "vectors")
