@@ -27,7 +27,7 @@ from lmzoo.train.trainer import Training, fit
 
 
 class Run:
-    """The run of one config in its folder, locked so that one process at a time opens it."""
+    """One run in its folder. A lock ensures that only one process at a time has it open."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ def test_the_floors_count_weights_and_products_exactly(bench, monkeypatch):
     assert floors.weights_of(shape) == sum(weight.numel() for weight in model.parameters())
     # Only products of operations are counted.
     monkeypatch.setattr(Cell, "scan", Cell.naive_scan)
-    monkeypatch.setattr(blas, "FOUND", False)
+    monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
     with FlopCounterMode(display=False) as counted:
         model.log_prob(torch.ones(shape.B, shape.T, dtype=torch.int64), torch.full((4,), 7))
     rates = floors.Rates(flops=1.0, bytes=1.0)
@@ -80,7 +80,7 @@ def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
     gpu, done = bench("gpu"), []
 
     class Recorder:
-        warm = 2
+        warmup_steps = 2
 
         def run(self, work):
             done.append("run")
@@ -90,7 +90,7 @@ def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
             done.append("record")
             return lambda: done.append("replay")
 
-    monkeypatch.setattr(gpu.stepper, "recorder", lambda device: Recorder())
+    monkeypatch.setattr(gpu.stepper, "device_recorder", lambda device: Recorder())
     gpu._replayed(lambda: None, torch.device("cpu"))()
     assert done == ["run", "run", "record", "replay"]
 

@@ -133,7 +133,7 @@ class Stepper:
 
 @contextlib.contextmanager
 def capturable(optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the optimiser to capturable inside the context: it counts steps on the device."""
+    """Make the optimiser `capturable` inside the context: it then counts steps on the device."""
     for group in optimiser.param_groups:
         group["capturable"] = True
         for weight in group["params"]:

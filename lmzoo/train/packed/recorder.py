@@ -35,7 +35,7 @@ REASONS = {
 }
 """Tags of operations that differ from step to step, and why."""
 HEADROOM = 2
-"""Size of the memory block in units of what the first recording needs; unused pages are free."""
+"""Size of the memory block relative to the need of the first recording; spare pages are free."""
 
 
 class OperationRecorder:
@@ -50,7 +50,7 @@ class OperationRecorder:
         self._block: MemoryBlock | None = None
 
     def run(self, work: Work) -> str:
-        """Run the work normally; `record` finds out whether it can be recorded."""
+        """Run the work normally; only `record` checks whether it can be recorded."""
         work()
         return ""
 
