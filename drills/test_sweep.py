@@ -46,7 +46,7 @@ def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undistur
         assert len(cluster.hosts_of(run)) > 1, f"{run.name} was not continued on another host"
     assert outcome(cluster.store("disturbed")) == outcome(undisturbed)
     assert table(cluster, "disturbed") == table(cluster, "undisturbed")
-    assert "fetched: python analysis/rank.py runs/lmzoo/gru_ablation-text" in attached.stderr
+    assert "fetched: lmzoo rank runs/lmzoo/gru_ablation-text" in attached.stderr
     fetched = cluster.laptop.home / "work" / "runs/lmzoo/gru_ablation-text"
     assert outcome(fetched) == outcome(undisturbed)
     assert not list(fetched.glob("*/checkpoint.pt"))

@@ -1,8 +1,8 @@
 """Which architecture is the best density at equal parameters?
 
-Every row of the zoo whose score is an exact log-likelihood, each as wide as the budget
-allows; rows that are one function are trained once. A row without a width (counts, a
-grammar) keeps its own size, which the table shows.
+The study compares every model row whose score is an exact log-likelihood. Each model is as wide as
+the parameter budget allows. Rows that are the same function are trained once. A model without a
+width (a count model, a grammar) keeps its own size, which the table shows.
 """
 
 from lmzoo import zoo

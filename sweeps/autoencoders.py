@@ -1,11 +1,13 @@
 """How small a vector holds a sentence, and what does noise on it cost?
 
-The autoencoders S0 published, at its widths (E=128 and 20), then the linear one with fewer
-components, with noise σ on its vector, and with a learned Gaussian there. Scores are
-reconstructions: they rank here and nowhere else. S0's tables are on Multi30k:
+The study compares the autoencoders of S0 at its widths (E=128 and 20). Variants of the linear one
+have fewer mixture components, noise of standard deviation σ on the vector, or a learned Gaussian.
+Scores are reconstruction losses, which can be compared only with each other. The corpora of S0:
 
     --corpus multi30k_en --set corpus.split=seed --set model.emission.components=400
     --corpus multi30k_en_char --set corpus.split=seed --set model.emission.components=90
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

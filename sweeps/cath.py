@@ -1,18 +1,21 @@
 """Does any model know more of a protein than how frequent its residues are?
 
-S0's architectures on domain sequences, beside counts and beside the published normaliser.
-By default the "residues" are twenty uniform, independent letters, of which nothing can be
-known: every sound row must end at log 20 = 2.996, and what ends below has seen the answer.
-The proteins, short and long, and S0's own release and split, which is not downloaded; each
-into a store of its own, as a store keeps what was asked last:
+The study compares S0's architectures on domain sequences with count models, and one row with the
+published normaliser, whose inputs leak. The default corpus replaces residues by 20 uniform,
+independent letters: a sound model cannot score below log 20 = 2.996, and a model that does has
+read the token that it predicts.
+
+Options for the proteins, for longer proteins, and for S0's own release and split, which must be
+present in DIR. Each needs a store of its own, because a store keeps only the last options:
 
     --corpus cath
     --corpus cath --set corpus.length=100 --storage runs/long
     --corpus cath --set corpus.release=S35-v4_3_0 --set corpus.split=seed --data-dir DIR \
         --set model.width=128 --epochs 20 --storage runs/seed
 
-Among counts and a transformer one row alone has S0's inputs; `recurrent_cells.py` can be asked
-for them (`--set model.norm=time_std`) for all of its rows.
+In `recurrent_cells.py` all rows accept S0's normaliser: `--set model.norm=time_std`.
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -1,8 +1,8 @@
 """What does each architecture make of characters?
 
-The rows of S0's character table (Multi30k, T=100, K=90), of which DLM50 and DLM40 had no
-number. By default on the characters of the embedded captions, at a quarter of S0's width; its
-own setting, with our recipe and with S0's:
+The rows of S0's character table (Multi30k, T=100, K=90), which has no number for DLM50 and DLM40.
+By default the corpus is the characters of the embedded captions, at a quarter of S0's width. S0's
+corpus and width, with our recipe and with S0's:
 
     --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20
     --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20 \
@@ -10,10 +10,11 @@ own setting, with our recipe and with S0's:
         --storage runs/published --points "LSTM,LSTM E=64,MGU,MGU W=5,tanh W=1,tanh W=5,\
         MGRU wild type,MGRU {4;6},GRU-VAE,tanh-VAE"
 
-The latter divides inputs by their spread over time, and leaks. The transformer has no such
-normaliser, so it is not among the points named; ask for it without `model.norm`, into a store of
-its own. VAEs report a bound, which ranks apart. DLM47 with {4;6} is the MGRU that S0 found
-best on words.
+S0's normaliser, `time_std`, divides inputs by their spread over the whole sequence, so they leak.
+The transformer does not have it: run it without `model.norm`, into another store. The VAEs report
+a bound, which is ranked separately. DLM47 with {4;6} is the best MGRU of S0 on words.
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

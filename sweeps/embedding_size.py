@@ -1,7 +1,7 @@
 """How much width does each recurrent cell need?
 
-Four cells with mixture emission at four widths: where does doubling stop paying, and
-does the ranking of the cells depend on the width?
+The study compares four cells with a mixture emission at four widths. It shows where a doubled
+width no longer helps, and whether the ranking of the cells depends on the width.
 """
 
 from lmzoo.sweep import Point, Study, main

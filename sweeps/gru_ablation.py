@@ -1,7 +1,9 @@
 """Which path of the minimal gated unit can be cut at least cost?
 
-S0's central table: its "GRU" (DLM46) with each of the eight paths cut, and the
-combinations it published. `3;2;4;5` leaves the same function as `2;7`.
+The central table of S0: each of the eight paths of its "GRU" (DLM46) is cut, and so are the
+combinations that it published. The cuts 2,3,4,5 leave the same function as the cuts 2,7.
+
+Source: S0 (DLM46).
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -1,8 +1,8 @@
 """What does every mutant of the two minimal gated units cost, and do the cuts interact?
 
-All patterns of the MGU's eight cuts (DLM46) and of the MGRU's twelve switches (DLM47),
-each function once, without those whose state stays zero and those that do not see
-their input. `python analysis/epistasis.py` takes the effects of the cuts apart.
+The study compares all combinations of the MGU's eight cuts (DLM46) and of the MGRU's twelve
+switches (DLM47). Each function is trained once. Mutants whose state stays zero or that do not read
+their input are left out. `lmzoo epistasis` estimates the effects of the cuts.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def mutants(cell: str) -> Iterator[Point]:
     ):
         fields = {"name": cell, "mutations": list(numbers)}
         try:
-            mutant = CELLS.read(fields)
+            mutant = CELLS.parse(fields)
         except UserError:  # the state would stay zero
             continue
         if mutant not in seen:

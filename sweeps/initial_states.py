@@ -1,7 +1,9 @@
 """Do several learned initial states help, and for which cell?
 
-The published technique mixes whole sequences over W learned start states. W=0 is the
-constant state of ones.
+The model mixes the likelihoods of the sequence over W learned initial states. W=0 is a constant
+state of ones.
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

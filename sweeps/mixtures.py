@@ -1,8 +1,8 @@
 """What does a discrete latent parent or state buy over an n-gram at equal parameters?
 
-Every point has as many parameters as its kind can use of the same budget: latent
-parents (which earlier token), latent states (which soft class), slots (soft pointers),
-and, for scale, log-bilinear n-grams and one gated recurrence.
+The study compares latent parents (which earlier token), latent states (which soft class) and slots
+(soft pointers) with log-bilinear n-grams and one gated recurrence. Each model is as wide as the
+parameter budget allows.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -1,7 +1,7 @@
 """What does an n-gram need: a longer memory, better smoothing, or a neural net?
 
-Count n-grams of orders 1 to 5 with three kinds of smoothing, beside the log-bilinear
-n-gram and the Markov MLP that read as many tokens.
+The study compares count n-grams of orders 1 to 5 and three kinds of smoothing with the log-bilinear
+n-gram and the Markov MLP, which read equally many tokens.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -1,9 +1,11 @@
 """Is normalising "on the unit sphere" what makes a model good?
 
-S0 found its normaliser to be worth more than any architecture: LSTM and lagged mixture
-with it (DLM23, DLM22) far below the same without (DLM12, DLM20). What its code divides by
-is the spread over the whole sentence, the words to come included: `time_std`. Beside it the
-same spread over the past alone, and the normalisers of one vector. zoo.md 1.5 to 1.7.
+In S0 the normaliser matters more than the architecture: LSTM and lagged mixture score far lower
+with it (DLM23, DLM22) than without (DLM12, DLM20). Its code divides by the spread over the whole
+sentence, future words included: `time_std`. The study compares it with the spread over the past
+only, `time_std_causal`, and with normalisers of a single vector.
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -1,9 +1,9 @@
 """What does each row of the published word table cost where inputs do not leak?
 
-The rows of S0's table of Multi30k words (T=20, K=400): the minimal gated unit's cuts, the
-MGRU's switches, a tanh recurrence, and one VAE, whose bound ranks apart. By default on the
-words of the embedded captions, at a quarter of S0's width; its own setting, with sound inputs
-and as published, into two stores, which `analysis/published.py` reads:
+The rows of S0's table of Multi30k words (T=20, K=400): cuts of the minimal gated unit, switches of
+the MGRU, a tanh recurrence, and one VAE, whose bound is ranked separately. By default the corpus is
+the words of the embedded captions, at a quarter of S0's width. S0's corpus and width, with sound
+inputs and as published, in the two stores that `lmzoo published` reads:
 
     --corpus multi30k_en --set corpus.split=seed --set model.width=128 \
         --set model.emission.components=400 --epochs 20
@@ -11,23 +11,29 @@ and as published, into two stores, which `analysis/published.py` reads:
         --set model.emission.components=400 --epochs 20 \
         --recipe published --set model.norm=time_std --search-space recipe.lr=off \
         --storage runs/published
+
+Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main
-from sweeps.gru_ablation import STUDY as MGU
-from sweeps.mgru_ablation import PUBLISHED as SWITCHES
 
-MGRU = tuple(
-    Point(f"MGRU {{{';'.join(map(str, s))}}}", "DLM47", {"cell": {"name": "mgru", "mutations": s}})
-    for s in SWITCHES
-)
+CUTS = (*([i] for i in range(8)), [0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
+SWITCHES = ([4], [5], [4, 6], [4, 6, 7], [4, 6, 8], [4, 6, 9], [4, 6, 10], [4, 6, 11])
 
 STUDY = Study(
     name="words",
     question="What does each row of the published word table cost where inputs do not leak?",
     points=(
-        *MGU.points,
-        *MGRU,
+        Point("wild type", "DLM46"),
+        *(Point(f"cut {','.join(map(str, c))}", "DLM46", {"cell.cuts": c}) for c in CUTS),
+        *(
+            Point(
+                f"MGRU {{{';'.join(map(str, s))}}}",
+                "DLM47",
+                {"cell": {"name": "mgru", "mutations": s}},
+            )
+            for s in SWITCHES
+        ),
         Point("tanh", "DLM29"),
         Point("VAE cut 0,4,5", "DLM51", {"cell": {"name": "mgu", "cuts": [0, 4, 5]}}),
     ),
