@@ -1,17 +1,13 @@
 """The objects of one S3 bucket, through boto3.
 
-boto3 is imported by the first request. It finds credentials, region and endpoint in the
-environment, in a profile or in the role of the machine, and follows S3 to the region of the bucket.
-A faster client, obstore, needs 0.5 ms of CPU per request instead of 2 ms. It is not used because it
-fails if the region is not configured, hangs in forked processes, reports error codes only as text
-and does not return the time of S3, from which the age of a lock is computed.
+boto3 finds credentials, region and endpoint in the environment, in a profile or in the role of the
+machine, and follows S3 to the region of the bucket. obstore is faster (0.5 ms of CPU per request
+instead of 2 ms), but fails if the region is not configured, hangs in forked processes, reports
+error codes only as text and does not return the time of S3, which the lock needs.
 
-boto3's errors become the errors of a file system, which `lmzoo/store/retry.py` understands:
-
-    FileNotFoundError          there is no such object
-    FileExistsError            the condition of a put does not hold
-    OSError (EHOSTUNREACH)     S3 does not answer or is overloaded
-    UserError                  anything else: no permission, no such bucket, no credentials
+Errors are those of a file system: FileNotFoundError (no such object), FileExistsError (the
+condition of a put does not hold), OSError with EHOSTUNREACH (S3 is away or overloaded, so the
+request is worth a retry), and UserError (no permission, no such bucket, no credentials).
 """
 
 import errno

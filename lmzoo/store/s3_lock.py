@@ -65,10 +65,7 @@ class S3Lock:
         if self._renewer.is_alive():
             self._renewer.join()
         if not lost and self._is_safe():
-            try:
-                self._bucket.delete(self._key)
-            except (OSError, UserError) as error:
-                LOG.warning("%s: the lock expires in %g s: %s", self._store, EXPIRY, error)
+            self._bucket.delete(self._key)
 
     def _is_safe(self) -> bool:
         """Return whether the last renewal is recent enough that no other process has the lock."""

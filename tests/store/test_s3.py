@@ -11,6 +11,7 @@ import pytest
 from lmzoo.errors import UserError
 from lmzoo.store import retry as retry_module
 from lmzoo.store import s3_bucket
+from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.s3 import S3Store
 
@@ -25,6 +26,12 @@ def store(bucket):
 
 def fail(*_, **__):
     raise OSError("away")
+
+
+def test_bucket_address_may_be_a_path(bucket):
+    store = open_store(Path(f"{bucket}/a") / "b")
+    assert str(store) == f"{bucket}/a/b" == store.address
+    assert type(open_store("runs/a")) is Store
 
 
 def test_files_are_read_by_another_process_and_replaced_ones_are_kept_as_backup(store):
@@ -55,6 +62,8 @@ def test_local_copy_has_the_named_files_of_all_subfolders(store):
 
 
 def test_errors_name_the_store_and_the_cause(bucket, monkeypatch):
+    with pytest.raises(UserError, match="'s3://' has no bucket"):
+        open_store("s3://")
     with pytest.raises(UserError, match=r"s3://no-such-bucket/x/a: S3 refuses .*NoSuchBucket"):
         open_store("s3://no-such-bucket/x").write("a", b"")
     monkeypatch.setattr(retry_module, "RETRY_SECONDS", 0.1)
