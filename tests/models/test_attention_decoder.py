@@ -89,7 +89,7 @@ def test_attention_maps_are_the_weights_of_the_forward_pass(name: str) -> None:
     taken = []
     part = model.blocks[1].attention
     hook = part.register_forward_hook(lambda _, given, made: taken.append((given[1], made)))
-    model.features(model._inputs(tokens))
+    model.encode(model._inputs(tokens))
     hook.remove()
     memory, made = taken[0]
     values = part.value(memory).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -106,7 +106,7 @@ def test_single_component_ignores_the_context() -> None:
 def test_posterior_follows_bayes_rule() -> None:
     model = wide("gpt_mixture", spread=0.3).eval()
     tokens, lengths = every_sequence(model.task)
-    y = model.features(model._inputs(tokens[:, :-1]))
+    y = model.encode(model._inputs(tokens[:, :-1]))
     words = model.emission.log_prob_table(model.embedding.weight).T[tokens[:, 1:]]
     joint = model.emission.gate(y).softmax(-1) * words.exp()
     posterior = model.posterior(tokens, lengths)

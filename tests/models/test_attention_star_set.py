@@ -65,7 +65,7 @@ def test_star_features_follow_the_equation() -> None:
         h = [update(satellite, h[i], *left[i], h[i], e[i], r[i]) for i in range(4)]
         if layer == 0:
             r = [update(model.relays[0], r[i], r[i], *h[: i + 1]) for i in range(4)]
-    assert_close(model.features(x)[0], torch.stack(h), CLOSE, "satellites")
+    assert_close(model.encode(x)[0], torch.stack(h), CLOSE, "satellites")
 
 
 class OriginalStar(StarTransformerCausal):
@@ -85,7 +85,7 @@ class OriginalStar(StarTransformerCausal):
 class OriginalSet(SetTransformerCausal):
     """The published model: the inducing points summarise the whole sentence."""
 
-    def features(self, x: Tensor) -> Tensor:
+    def encode(self, x: Tensor) -> Tensor:
         for block in self.blocks:
             x = block(x, causal=False)
         return x

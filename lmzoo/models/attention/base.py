@@ -1,7 +1,7 @@
 r"""Base class of the attention models: token vectors, a causal feature stack, an emission.
 
     x_t = dropout( place(e(s_t)) )         place: positional encoding (`lmzoo.blocks.positions`)
-    y   = features(x)                      y_t reads x_0..x_t only
+    y   = encode(x)                        y_t depends on x_0..x_t only
     P(s_{t+1} | s_<=t) = emission(y_t)     over Emb if tied, else over a second table
 
 x_t, y_t and e(s) are (E).
@@ -12,7 +12,6 @@ Source: S0 (DLM40, DLM41), S1, S3.
 from abc import abstractmethod
 from typing import Annotated, Any
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
@@ -21,11 +20,12 @@ from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Task
+from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
+from lmzoo.models.feature_model import FeatureModel
 from lmzoo.search_space import FloatRange, IntRange
-from lmzoo.types import Embeddings, Lengths, Tokens
+from lmzoo.types import Embeddings
 
 
 @config
@@ -48,7 +48,7 @@ class AttentionConfig:
     is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
 
 
-class AttentionModel(LanguageModel):
+class AttentionModel(FeatureModel):
     """Base class: a subclass defines the causal stack of attention layers."""
 
     Config = AttentionConfig
@@ -64,14 +64,14 @@ class AttentionModel(LanguageModel):
         self.output = None if config.tied else EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod
-    def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        """Return the context vector after each token, computed from tokens up to it."""
+    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+        """Return the features y of the token vectors x; y_t depends on x_0..x_t only."""
 
     @abstractmethod
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: DecodingState | None
     ) -> tuple[Float[Tensor, "B 1 E"], DecodingState]:
-        """Compute `features` of one more position.
+        """Compute `encode` for one more position.
 
         Args:
             x: The vector at this position.
@@ -79,16 +79,15 @@ class AttentionModel(LanguageModel):
             cache: The cache of the earlier positions; None at position 0.
 
         Returns:
-            The context vector y and the new cache.
+            The features y and the new cache.
         """
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self.features(self._inputs(tokens[:, :-1]))
-        return self.emission.log_prob(y, tokens[:, 1:], self._output_table())
+    @property
+    def output_table(self) -> Embeddings:
+        return (self.embedding if self.output is None else self.output).weight
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        y = self.features(self._inputs(prefix))[:, -1]
-        return self.emission.dense(y, self._output_table())
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        return self.encode(self._inputs(tokens))
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return 0, None
@@ -97,16 +96,7 @@ class AttentionModel(LanguageModel):
         position, cache = state
         x = self.dropout(self.place(self.embedding(token)[:, None], position))
         y, cache = self.next_feature(x, position, cache)
-        return self.emission.dense(y[:, 0], self._output_table()), (position + 1, cache)
-
-    def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
-        if not self.latent:
-            return super().posterior(tokens, lengths)
-        y = self.features(self._inputs(tokens[:, :-1]))
-        return torch.softmax(self.emission.joint(y, tokens[:, 1:], self._output_table()), dim=-1).mT
+        return self.emission.dense(y[:, 0], self.output_table), (position + 1, cache)
 
     def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
         return self.dropout(self.place(self.embedding(tokens)))
-
-    def _output_table(self) -> Embeddings:
-        return (self.embedding if self.output is None else self.output).weight

@@ -27,11 +27,9 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "set_transformer_causal",
-    family="attention",
-    document="S1",
+    "set_transformer_causal", family="attention", document="S1",
     source="Lee et al. 2019 (arXiv:1810.00825); S1",
-)
+)  # fmt: skip
 class SetTransformerCausal(AttentionModel):
     """Causal Set Transformer: inducing points summarise every prefix."""
 
@@ -46,7 +44,7 @@ class SetTransformerCausal(AttentionModel):
         super().__init__(config, task)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
 
-    def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = causal_mask(x.shape[1], x.device)
         for block in self.blocks:
             x = block(x, causal=True) if self.config.points else block(x, mask=mask)

@@ -66,11 +66,9 @@ class StarCache(NamedTuple):
 
 
 @model(
-    "star_transformer_causal",
-    family="attention",
-    document="S1",
+    "star_transformer_causal", family="attention", document="S1",
     source="Guo et al. 2019 (arXiv:1902.09113); S1",
-)
+)  # fmt: skip
 class StarTransformerCausal(AttentionModel):
     """Causal Star-Transformer: left neighbours and one relay per prefix."""
 
@@ -87,7 +85,7 @@ class StarTransformerCausal(AttentionModel):
         self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
         self.relays = nn.ModuleList(Update(config) for _ in range(relays))
 
-    def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         h, r = x, self.first_relay(x)
         for layer, satellite in enumerate(self.satellites):
             context, mask = self.neighbours(h)

@@ -28,11 +28,9 @@ from lmzoo.search_space import Choice
 
 
 @model(
-    "transformer_decoder",
-    family="attention",
-    document="S3",
+    "transformer_decoder", family="attention", document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
-)
+)  # fmt: skip
 class TransformerDecoder(AttentionModel):
     """Original Transformer decoder: post-LN, sinusoidal positions, tied softmax."""
 
@@ -62,7 +60,7 @@ class TransformerDecoder(AttentionModel):
         )
         self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
 
-    def features(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = causal_mask(x.shape[1], x.device)
         for block in self._blocks:
             x = block(x, mask=mask)

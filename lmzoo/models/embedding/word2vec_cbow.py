@@ -27,11 +27,9 @@ from lmzoo.types import Lengths, Mask, Tokens
 
 
 @model(
-    "word2vec_cbow",
-    family="embedding",
-    document="S3",
+    "word2vec_cbow", family="embedding", document="S3",
     source="Mikolov et al. 2013 (arXiv:1301.3781)",
-)
+)  # fmt: skip
 class ContinuousBagOfWords(WordVectors):
     """word2vec CBOW with negative sampling."""
 

@@ -25,11 +25,9 @@ from lmzoo.types import Lengths, Mask, Tokens
 
 
 @model(
-    "word2vec_skipgram",
-    family="embedding",
-    document="S3",
+    "word2vec_skipgram", family="embedding", document="S3",
     source="Mikolov et al. 2013 (arXiv:1310.4546)",
-)
+)  # fmt: skip
 class SkipGram(WordVectors):
     """word2vec skip-gram with negative sampling."""
 

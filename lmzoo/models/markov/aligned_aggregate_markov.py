@@ -27,12 +27,9 @@ from lmzoo.models.config import ComponentConfig
 
 
 @model(
-    "aligned_aggregate_markov",
-    aliases=("DLM13",),
-    family="latent-markov",
-    document="S0",
+    "aligned_aggregate_markov", aliases=("DLM13",), family="latent-markov", document="S0",
     source="S0",
-)
+)  # fmt: skip
 class AlignedAggregateMarkov(ParentModel):
     """Aggregate Markov model mixed over all earlier tokens with a learned alignment."""
 

@@ -46,12 +46,9 @@ class Pad(StrEnum):
 
 
 @model(
-    "lagged_aggregate_markov",
-    aliases=("DLM20",),
-    family="latent-markov",
-    document="S0",
+    "lagged_aggregate_markov", aliases=("DLM20",), family="latent-markov", document="S0",
     source="S0",
-)
+)  # fmt: skip
 class LaggedAggregateMarkov(ComponentModel):
     """Aggregate Markov model whose K soft classes are chosen by the last W tokens."""
 

@@ -24,8 +24,8 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0"
-)
+    "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0",
+)  # fmt: skip
 class LatentParentUniform(ParentModel):
     """Bigram mixed uniformly over the last W tokens."""
 

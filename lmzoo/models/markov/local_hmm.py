@@ -28,12 +28,9 @@ from lmzoo.models.config import ComponentConfig
 
 
 @model(
-    "local_hmm",
-    aliases=("DLM15",),
-    family="latent-markov",
-    document="S0",
+    "local_hmm", aliases=("DLM15",), family="latent-markov", document="S0",
     source="Rabiner 1989; S0",
-)
+)  # fmt: skip
 class LocalHMM(ComponentModel):
     """Two-step hidden Markov model: filter the last token, predict the next."""
 

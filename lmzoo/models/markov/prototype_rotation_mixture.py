@@ -31,12 +31,9 @@ from lmzoo.search_space import IntRange
 
 
 @model(
-    "prototype_rotation_mixture",
-    aliases=("DLM18",),
-    family="latent-markov",
-    document="S0",
+    "prototype_rotation_mixture", aliases=("DLM18",), family="latent-markov", document="S0",
     source="S0",
-)
+)  # fmt: skip
 class PrototypeRotationMixture(LatentModel):
     """Mixture of one linear map of the previous token and K prototype vectors."""
 

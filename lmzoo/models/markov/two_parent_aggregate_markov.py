@@ -31,12 +31,9 @@ from lmzoo.models.config import ComponentConfig
 
 
 @model(
-    "two_parent_aggregate_markov",
-    aliases=("DLM14",),
-    family="latent-markov",
-    document="S0",
+    "two_parent_aggregate_markov", aliases=("DLM14",), family="latent-markov", document="S0",
     source="S0",
-)
+)  # fmt: skip
 class TwoParentAggregateMarkov(LatentModel):
     """Aggregate Markov model whose K soft classes are chosen by two earlier tokens."""
 

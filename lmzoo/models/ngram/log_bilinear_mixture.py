@@ -48,10 +48,6 @@ class LogBilinearMixture(VectorMixture):
         self.transition = nn.Linear(config.window * width, count * width)
         self.weights = LogWeights(count, config.weights)
 
-    @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
-
     def predict_vectors(self, tokens: Tensor) -> Tensor:
         context = previous_vectors(self.embedding(tokens), self.config.window)
         y = self.transition(context.flatten(2))

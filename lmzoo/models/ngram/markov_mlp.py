@@ -15,18 +15,19 @@ from itertools import pairwise
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.contract import Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
+from lmzoo.models.feature_model import FeatureModel
 from lmzoo.search_space import IntRange
+from lmzoo.types import Embeddings
 
 
 class Activation(StrEnum):
@@ -38,7 +39,7 @@ class Activation(StrEnum):
 
 
 @model("markov_mlp", family="ngram", document="S4", source="Bengio et al. 2003; S4")
-class MarkovMLP(LanguageModel):
+class MarkovMLP(FeatureModel):
     """Neural n-gram: a feed-forward network of the last τ token vectors."""
 
     @config
@@ -68,18 +69,11 @@ class MarkovMLP(LanguageModel):
     def state_size(self) -> int | None:
         return self.config.window * self.config.width
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self._features(tokens[:, :-1])
-        return self.emission.log_prob(y, tokens[:, 1:], self._output_table())
-
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self._features(prefix)[:, -1], self._output_table())
-
-    def _output_table(self) -> Float[Tensor, "V E"]:
+    @property
+    def output_table(self) -> Embeddings:
         return (self.embedding if self.output is None else self.output).weight
 
-    def _features(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
-        """Return y of the token after each position."""
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         y = previous_vectors(self.embedding(tokens), self.config.window).flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
         *hidden, last = self.layers

@@ -11,28 +11,25 @@ Source: Mnih & Hinton 2007; S0 (DLM1).
 
 from typing import Annotated
 
-from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.contract import Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 from lmzoo.models.config import EmbeddingConfig
+from lmzoo.models.feature_model import FeatureModel
 from lmzoo.search_space import IntRange
 
 
 @model(
-    "ngram_log_bilinear",
-    aliases=("DLM1",),
-    family="ngram",
-    document="S0",
+    "ngram_log_bilinear", aliases=("DLM1",), family="ngram", document="S0",
     source="Mnih & Hinton 2007; S0",
-)
-class NgramLogBilinear(LanguageModel):
+)  # fmt: skip
+class NgramLogBilinear(FeatureModel):
     """Log-bilinear n-gram: one linear map of the last W token vectors, tied softmax."""
 
     @config
@@ -52,14 +49,6 @@ class NgramLogBilinear(LanguageModel):
     def state_size(self) -> int | None:
         return self.config.window * self.config.width
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self._predict_vectors(tokens[:, :-1])
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
-
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self._predict_vectors(prefix)[:, -1], self.embedding.weight)
-
-    def _predict_vectors(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
-        """Return y of the token after each position."""
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         context = previous_vectors(self.embedding(tokens), self.config.window)
         return self.transition(context.flatten(2))

@@ -55,10 +55,6 @@ class PermutationLogBilinear(VectorMixture):
         self.transition = nn.Linear(window * width, width)
         self.weights = LogWeights(len(orders), config.weights)
 
-    @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
-
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
         return tuple(" ".join(str(lag + 1) for lag in order) for order in self.orders.tolist())

@@ -26,6 +26,10 @@ class VectorMixture(LatentModel):
     embedding: EmbeddingTable
     weights: LogWeights
 
+    @property
+    def state_size(self) -> int | None:
+        return self.config.window * self.config.width
+
     @abstractmethod
     def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:
         """Return the K vectors y of the token after each position."""

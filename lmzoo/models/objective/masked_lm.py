@@ -43,8 +43,8 @@ from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
 @model(
-    "masked_lm", family="objective", document="S3", source="Devlin et al. 2019 (arXiv:1810.04805)"
-)
+    "masked_lm", family="objective", document="S3", source="Devlin et al. 2019 (arXiv:1810.04805)",
+)  # fmt: skip
 class MaskedLM(LanguageModel):
     """Transformer encoder that predicts hidden tokens from both sides (BERT)."""
 

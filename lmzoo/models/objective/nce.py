@@ -48,11 +48,9 @@ class Contrast(StrEnum):
 
 
 @model(
-    "nce",
-    family="objective",
-    document="S3",
+    "nce", family="objective", document="S3",
     source="Gutmann & Hyvärinen 2010; Mnih & Teh 2012 (arXiv:1206.6426)",
-)
+)  # fmt: skip
 class NoiseContrastive(LanguageModel):
     """Recurrent language model trained by noise-contrastive estimation."""
 

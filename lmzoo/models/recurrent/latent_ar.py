@@ -12,21 +12,21 @@ Source: S4.
 
 from typing import Annotated, Any
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Task, model
+from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.config import EmbeddingConfig
+from lmzoo.models.feature_model import FeatureModel
 
 
 @model("latent_ar", family="recurrent", document="S4", source="S4")
-class LatentAutoregressive(LanguageModel):
+class LatentAutoregressive(FeatureModel):
     """Recurrent language model whose prediction also reads the last token directly."""
 
     @config
@@ -48,26 +48,16 @@ class LatentAutoregressive(LanguageModel):
         cell_size = self.cell.state_size
         return None if cell_size is None else cell_size + self.config.width
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self._outputs(tokens[:, :-1])
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
-
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.emission.dense(self._outputs(prefix)[:, -1], self.embedding.weight)
-
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        start = self.embedding.weight.new_ones(
-            batch, 1, self.cell.num_state_vectors * self.config.width
-        )
-        return stack.begin([self.cell], start)
+        size = self.cell.num_state_vectors * self.config.width
+        return stack.begin([self.cell], self.embedding.weight.new_ones(batch, 1, size))
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.embedding(token)
         h, state = stack.advance([self.cell], x, state)
         return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), state
 
-    def _outputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
-        """Return h_t + S x_t of the token after each position."""
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
         start = x.new_ones(len(x), self.cell.num_state_vectors * self.config.width)
         return self.cell.scan(x, start) + self.skip(x)

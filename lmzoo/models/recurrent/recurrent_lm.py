@@ -58,11 +58,9 @@ class RecurrentState(NamedTuple):
 
 
 @model(
-    "recurrent_lm",
-    family="recurrent",
-    document="S0",
+    "recurrent_lm", family="recurrent", document="S0",
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
-)
+)  # fmt: skip
 class RecurrentLM(LanguageModel):
     """Recurrent language model with any cell, emission, normaliser and initial states."""
 

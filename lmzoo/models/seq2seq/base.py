@@ -22,12 +22,13 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Score, Task, needs_source_message
+from lmzoo.contract import DecodingState, Score, Task, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.config import EmbeddingConfig
-from lmzoo.types import Lengths, Prefix
+from lmzoo.models.feature_model import FeatureModel
+from lmzoo.types import Lengths
 
 Source = Int[Tensor, "B S"]
 
@@ -41,7 +42,7 @@ class Seq2SeqConfig(EmbeddingConfig):
     emission: Annotated[Any, EMISSIONS] = "vector"
 
 
-class RecurrentSeq2Seq(LanguageModel):
+class RecurrentSeq2Seq(FeatureModel):
     """Base class: a subclass encodes the source and defines one decoder step."""
 
     score: ClassVar[Score] = Score.CONDITIONAL
@@ -83,23 +84,13 @@ class RecurrentSeq2Seq(LanguageModel):
     ) -> tuple[Float[Tensor, "B H"], DecodingState]:
         """Return the decoder's output after one more token, and its new state."""
 
-    def outputs(
-        self, tokens: Prefix, source: Source, source_lengths: Lengths
-    ) -> Float[Tensor, "B t H"]:
-        """Return h after each token of the target (teacher forcing)."""
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        source, source_lengths = sources
         state, outputs = self.start(source, source_lengths), []
         for x in self.embedding(tokens).unbind(1):
             h, state = self.step(x, state)
             outputs.append(h)
         return torch.stack(outputs, dim=1)
-
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        y = self.outputs(tokens[:, :-1], *sources)
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
-
-    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
-        last = self.outputs(prefix, *self.conditioning_inputs(sources))[:, -1]
-        return self.emission.dense(last, self.embedding.weight)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self.start(*self.conditioning_inputs(sources))

@@ -20,11 +20,9 @@ from lmzoo.models.seq2seq.encoder import encode
 
 
 @model(
-    "seq2seq",
-    family="seq2seq",
-    document="S3",
+    "seq2seq", family="seq2seq", document="S3",
     source="Sutskever, Vinyals & Le 2014 (arXiv:1409.3215)",
-)
+)  # fmt: skip
 class Seq2Seq(RecurrentSeq2Seq):
     """Recurrent encoder-decoder that passes the source through one state vector."""
 

@@ -40,11 +40,9 @@ class AttentionState(NamedTuple):
 
 
 @model(
-    "seq2seq_dot_attention",
-    family="seq2seq",
-    document="S3",
+    "seq2seq_dot_attention", family="seq2seq", document="S3",
     source="Luong et al. 2015 (arXiv:1508.04025)",
-)
+)  # fmt: skip
 class Seq2SeqDotAttention(RecurrentSeq2Seq):
     """Recurrent encoder-decoder with dot-product attention to the source."""
 

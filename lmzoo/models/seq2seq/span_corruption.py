@@ -39,11 +39,9 @@ from lmzoo.types import Lengths, Mask, Prefix, Tokens
 
 
 @model(
-    "span_corruption",
-    family="objective",
-    document="S3",
+    "span_corruption", family="objective", document="S3",
     source="Raffel et al. 2020 (arXiv:1910.10683)",
-)
+)  # fmt: skip
 class SpanCorruption(LanguageModel):
     """Transformer encoder-decoder that predicts hidden spans (T5)."""
 

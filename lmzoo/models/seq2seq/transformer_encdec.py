@@ -19,22 +19,21 @@ from torch import Tensor, nn
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model, needs_source_message
+from lmzoo.contract import DecodingState, Score, Task, model, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
+from lmzoo.models.feature_model import FeatureModel
 from lmzoo.models.seq2seq.base import Source
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
-from lmzoo.types import Lengths, Prefix
+from lmzoo.types import Lengths
 
 
 @model(
-    "transformer_encdec",
-    family="seq2seq",
-    document="S3",
+    "transformer_encdec", family="seq2seq", document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
-)
-class TransformerEncoderDecoder(LanguageModel):
+)  # fmt: skip
+class TransformerEncoderDecoder(FeatureModel):
     """Transformer encoder-decoder with cross-attention."""
 
     score: ClassVar[Score] = Score.CONDITIONAL
@@ -57,20 +56,10 @@ class TransformerEncoderDecoder(LanguageModel):
         self.body = EncoderDecoder(config)
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
 
-    def outputs(
-        self, tokens: Prefix, source: Source, source_lengths: Lengths
-    ) -> Float[Tensor, "B t E"]:
-        """Return the decoder's output after each token of the target."""
+    def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
+        source, source_lengths = sources
         u = self.dropout(self.place(self.embedding(tokens)))
         return self.body.decode(u, self._encode(source, source_lengths), source_lengths)
-
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        y = self.outputs(tokens[:, :-1], *sources)
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
-
-    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
-        last = self.outputs(prefix, *self.conditioning_inputs(sources))[:, -1]
-        return self.emission.dense(last, self.embedding.weight)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         source, lengths = self.conditioning_inputs(sources)

@@ -1,0 +1,42 @@
+"""Base class of models that compute one feature vector per position and apply an emission to it."""
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.contract import LanguageModel
+from lmzoo.emissions.base import Emission
+from lmzoo.types import Embeddings, Lengths, Tokens
+
+
+class FeatureModel(LanguageModel):
+    """P(s_{t+1} | s_<=t) = emission(y_t), y = features(tokens); a subclass defines `features`."""
+
+    embedding: EmbeddingTable
+    emission: Emission
+
+    @abstractmethod
+    def features(self, tokens: Tensor, *sources: Tensor) -> Float[Tensor, "B t E"]:
+        """Return the feature vector y after each token, computed from the tokens up to it."""
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        y = self.features(tokens[:, :-1], *sources)
+        return self.emission.log_prob(y, tokens[:, 1:], self.output_table)
+
+    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
+        y = self.features(prefix, *self.conditioning_inputs(sources))[:, -1]
+        return self.emission.dense(y, self.output_table)
+
+    def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
+        if not self.latent:
+            return super().posterior(tokens, lengths)
+        joint = self.emission.joint(self.features(tokens[:, :-1]), tokens[:, 1:], self.output_table)
+        return torch.softmax(joint, dim=-1).mT
+
+    @property
+    def output_table(self) -> Embeddings:
+        """The embedding matrix of the emission, by default tied to the inputs."""
+        return self.embedding.weight
