@@ -77,11 +77,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the settings of one section as nested mappings.
-
-    Args:
-        settings: Field path -> value, as `parse_settings` returns it.
-        section: "model", "recipe" or "corpus".
+    """Return the settings below `section` (model, recipe or corpus) as nested mappings.
 
     Raises:
         UserError: A path does not start with model, recipe or corpus.

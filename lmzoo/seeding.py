@@ -21,13 +21,9 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
     """Draw the initial parameters of a model.
 
     Each module draws from its own stream, derived from the seed and the module's name. Models that
-    share a module therefore share its initial weights, which pairs them in comparisons. The global
-    random generator is left unchanged.
-
-    Args:
-        model: Every module with parameters has a method `reset_parameters`.
-        seed: Random seed.
-        init: Name of a scheme in `functional/initialisers.py` that draws every matrix again.
+    share a module therefore share its initial weights, which pairs them in comparisons. A named
+    `init` (functional/initialisers.py) draws every matrix again. The global random generator does
+    not change.
     """
     # `torch.manual_seed` also formats a stack trace for every other device.
     generator = torch.default_generator

@@ -61,26 +61,15 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        if (
-            isinstance(old, Mapping)
-            and isinstance(value, Mapping)
-            and value.get("name", old.get("name")) == old.get("name")
-        ):
-            merged[key] = overlay(old, value)
-        else:
-            merged[key] = value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            same_part = value.get("name", old.get("name")) == old.get("name")
+            value = overlay(old, value) if same_part else value
+        merged[key] = value
     return merged
 
 
 def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
-    """Build a model and draw its initial weights.
-
-    Args:
-        model_config: The config of a registered model, as `config` returns it.
-        task: Sizes of the corpus.
-        seed: Random seed of the initial weights.
-        init: Name of a scheme in `functional/initialisers.py` that draws every matrix again.
-    """
+    """Build a model from its config and draw its initial weights; see `seeding.initialise`."""
     model = MODELS.build(model_config, task)
     initialise(model, seed, init)
     return model

@@ -33,12 +33,10 @@ from lmzoo.config import config
 from lmzoo.search_space import Choice
 
 technique(
-    "multi_head_attention",
-    family="attention",
-    document="S3",
+    "multi_head_attention", family="attention", document="S3",
     source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Masked multi-head scaled dot-product attention.",
-)
+)  # fmt: skip
 
 
 KeysAndValues = tuple[Tensor, Tensor]

@@ -24,11 +24,9 @@ from lmzoo.catalogue import technique
 from lmzoo.errors import UserError
 
 technique(
-    "positional_encoding",
-    document="S3",
-    source="Vaswani et al. 2017 (arXiv:1706.03762)",
+    "positional_encoding", document="S3", source="Vaswani et al. 2017 (arXiv:1706.03762)",
     summary="Positions as sinusoids, added or concatenated, or as learned vectors.",
-)
+)  # fmt: skip
 
 
 class Positions(StrEnum):

@@ -47,15 +47,7 @@ class Cell(nn.Module, ABC):
     def step(
         self, projected: Float[Tensor, "B G"], state: State
     ) -> tuple[Float[Tensor, "B H"], State]:
-        """Compute one time step.
-
-        Args:
-            projected: The output of `project` at this position.
-            state: The state after the previous step.
-
-        Returns:
-            The output and the next state.
-        """
+        """Compute one time step from the projected input: (output, next state)."""
 
     def gates(self, projected: Float[Tensor, "B G"], state: State) -> dict[str, Tensor]:
         """Return the gate values that `step` uses, by name, (B, ..) in [0, 1]; {} without gates."""
@@ -74,12 +66,7 @@ class Cell(nn.Module, ABC):
         return vectors
 
     def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
-        """Return the outputs of all steps.
-
-        Args:
-            x: Vectors (B, T, E), or token ids (B, T) with their embedding table (V, E).
-            start: Initial states, (B, S); see `initial_state`.
-        """
+        """Return the outputs of all steps, from the initial states `start`."""
         outputs = self.fast_scan(x, start)
         return self.naive_scan(x, start) if outputs is None else outputs
 
@@ -127,16 +114,14 @@ class Weights(nn.Module):
     """The weights of a cell, by name.
 
     All weights are drawn in one order, cut weights included, so a variant with cuts starts with the
-    same values as the full cell in its other weights. A cut weight is None: it is not allocated and
-    not counted.
+    same values as the full cell in its other weights. A cut weight is None.
 
     Args:
         shapes: Shapes of the weights of the full cell; their order is the order of the draws.
         cut: Names of the weights to leave out.
         fan_in: Weights are drawn from U(fan_in).
         adjust: Applied to every drawn weight. It may rescale the weight or return a part of it.
-        biases: Names that a named initialisation scheme treats as biases, besides those that
-            start with "bias".
+        biases: Names of biases for a named initialisation scheme, besides those with "bias..".
     """
 
     def __init__(

@@ -86,7 +86,9 @@ class GatedFeedback(Cell):
             reset = self.reset(j, below, before)
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
             own = self._own_gates(j, below, before[:, j])
-            below, cell = self._layer(j, below, before[:, j], s, own, memory[j] if memory else None)
+            candidate = below @ self.w.w[j].T + self.w.b[j]
+            c = memory[j] if memory else None
+            below, cell = self._layer(candidate, before[:, j], s, own, c)
             gates[f"G→{j + 1}"] = reset
             gates |= {f"{name} {j + 1}": gate for name, gate in own.items()}
             hidden.append(below)
@@ -109,15 +111,9 @@ class GatedFeedback(Cell):
         return dict(zip(names, torch.sigmoid(gates).chunk(len(names), dim=-1), strict=True))
 
     def _layer(
-        self,
-        j: int,
-        below: Tensor,
-        own: Tensor,
-        s: Tensor,
-        gates: dict[str, Tensor],
-        c: Tensor | None,
+        self, candidate: Tensor, own: Tensor, s: Tensor, gates: dict[str, Tensor], c: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        candidate = below @ self.w.w[j].T + self.w.b[j]
+        """Return h and c of one layer from its last h (`own`) and c."""
         if self.config.unit is Unit.TANH:
             return torch.tanh(candidate + s), None
         if self.config.unit is Unit.GRU:

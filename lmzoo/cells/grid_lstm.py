@@ -102,17 +102,6 @@ class GridLSTM(Cell):
         return h, (*hidden, *memory), named
 
 
-def transform(
-    incoming: Float[Tensor, "B N"],
-    m: Float[Tensor, "B H"],
-    weight: Float[Tensor, "G N"],
-    bias: Float[Tensor, "G"],
-    squash: Squash,
-) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """Compute one dimension of a block: (h', m') from the concatenated h and this dimension's m."""
-    return update_memory(*gates_and_candidate(incoming, weight, bias), m, squash)
-
-
 def gates_and_candidate(
     incoming: Float[Tensor, "B N"], weight: Float[Tensor, "G N"], bias: Float[Tensor, "G"]
 ) -> tuple[dict[str, Tensor], Float[Tensor, "B H"]]:

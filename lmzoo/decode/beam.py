@@ -25,12 +25,9 @@ from lmzoo.contract import LanguageModel
 from lmzoo.decode.start import is_end, select_rows, start_decoding
 
 technique(
-    "beam_search",
-    family="decoding",
-    document="S3",
-    source="Lowerre 1976; S3",
+    "beam_search", family="decoding", document="S3", source="Lowerre 1976; S3",
     summary="The most likely sequences that a beam of limited width finds (sample --beam).",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,14 @@ from lmzoo.decode.start import is_end, start_decoding
 from lmzoo.types import NextScores, StepTokens, Tokens
 
 technique(
-    "ancestral_sampling",
-    family="decoding",
-    document="S3",
+    "ancestral_sampling", family="decoding", document="S3",
     source="S3; top-k: Fan et al. 2018 (arXiv:1805.04833)",
     summary="Random samples, with temperature and top-k (sample --temperature --top).",
-)
+)  # fmt: skip
 technique(
-    "greedy",
-    family="decoding",
-    document="S3",
-    source="S3",
+    "greedy", family="decoding", document="S3", source="S3",
     summary="The most likely token at every step (sample --greedy).",
-)
+)  # fmt: skip
 
 
 @torch.no_grad()

@@ -28,12 +28,9 @@ from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 
 technique(
-    "mixture_emission",
-    family="emission",
-    document="S0",
-    source="S0",
+    "mixture_emission", family="emission", document="S0", source="S0",
     summary="A context-gated mixture of K distributions over tokens (model.emission=mixture).",
-)
+)  # fmt: skip
 
 
 @EMISSIONS("mixture")
@@ -63,12 +60,6 @@ class MixtureEmission(Components, Emission):
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return log_mixture(torch.softmax(self.gate(y), dim=-1), self.log_prob_table(table))
-
-    def posterior(
-        self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
-    ) -> Float[Tensor, "*W B T K"]:
-        """Return P(z_t | s_t, s_<t), the posterior of the component of each target."""
-        return torch.softmax(self.joint(y, targets, table), dim=-1)
 
     def joint(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings

@@ -15,12 +15,10 @@ from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
 
 technique(
-    "vector_emission",
-    family="emission",
-    document="S0",
+    "vector_emission", family="emission", document="S0",
     source="Press & Wolf 2017 (arXiv:1608.05859); S0",
     summary="A softmax tied to the embeddings, without bias (model.emission=vector).",
-)
+)  # fmt: skip
 
 
 @EMISSIONS("vector")

@@ -33,14 +33,7 @@ def carried(outputs: list[Tensor], h: Tensor, w: dict[str, Tensor], m: Mapping) 
 
 
 def mgru(w: dict[str, Tensor], mutated: Tensor, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs and states (P, B, T, H) of P patterns, without the prior Λ.
-
-    Args:
-        w: The weights of all patterns, by parameter name.
-        mutated: One pattern per row, (P, 12); True where a switch is on.
-        x: Inputs (B, T, H).
-        start: Initial states (B, H).
-    """
+    """Return outputs and states (P, B, T, H) of P patterns, rows of `mutated`, without Λ."""
     m = dict(enumerate(mutated.T[:, :, None, None]))
     u = {i: (~on).to(x.dtype) for i, on in m.items()}
     h, outputs, states = start.expand(len(mutated), *start.shape), [], []

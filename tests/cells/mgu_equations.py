@@ -5,10 +5,7 @@ from torch import Tensor
 
 
 def mgu(w: dict[str, Tensor], cut: Tensor, x: Tensor, start: Tensor) -> Tensor:
-    """Return the states (P, B, T, H) of P sets of cuts.
-
-    `cut` is True where a term is cut, (P, 8). `w` holds all weights of the uncut cell.
-    """
+    """Return the states (P, B, T, H) of P sets of cuts, rows of `cut`."""
     u = (~cut).to(x.dtype).T[:, :, None, None]  # 8 P 1 1
     h, states = start.expand(len(cut), *start.shape), []
     for x_t in x.unbind(1):

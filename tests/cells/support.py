@@ -33,6 +33,15 @@ def outputs(cell: Cell, seed: int = 1) -> Tensor:
         return cell.scan(*inputs(cell, seed=seed))
 
 
+def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
+    """Return each tensor of the state after every step, (B, T, ..)."""
+    state, states = cell.initial_state(start), []
+    for projected in cell.project(x).unbind(1):
+        _, state = cell.step(projected, state)
+        states.append(state)
+    return [torch.stack(part, dim=1) for part in zip(*states, strict=True)]
+
+
 def subsets(numbers: int) -> list[tuple[int, ...]]:
     """Return all subsets of the switches 0..numbers-1, in the order of `bits`."""
     choices = itertools.product((False, True), repeat=numbers)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, transform
+from lmzoo.cells.grid_lstm import Along, GridLSTM, Squash, gates_and_candidate, update_memory
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close
 from tests.tiny import FINE
@@ -16,11 +16,12 @@ def test_one_dimension_is_an_lstm_without_inputs() -> None:
     cell = nn.LSTMCell(H, H).double()
     h, m = torch.randn(2, 4, H, dtype=torch.float64).unbind(0)
     bias = cell.bias_ih + cell.bias_hh
-    result = transform(h, m, cell.weight_hh, bias, Squash.OUTSIDE)
+    gates, candidate = gates_and_candidate(h, cell.weight_hh, bias)
+    result = update_memory(gates, candidate, m, Squash.OUTSIDE)
     expected = cell(torch.zeros_like(h), (h, m))
     for ours, theirs in zip(result, expected, strict=True):
         assert_close(ours, theirs, FINE, "h' and m'")
-    inside, same_m = transform(h, m, cell.weight_hh, bias, Squash.INSIDE)
+    inside, same_m = update_memory(gates, candidate, m, Squash.INSIDE)
     assert_close(same_m, result[1], 0, "m'")
     assert_close(inside, torch.tanh(result[0] / result[1].tanh() * result[1]), FINE, "tanh(o m')")
 

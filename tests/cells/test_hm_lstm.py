@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
-from tests.cells.support import inputs, make
+from tests.cells.support import inputs, make, trace
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -16,12 +16,7 @@ def states(
     cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return h and c of every layer, (B, T, D, H), and z, (B, T, D-1)."""
-    state, trace = cell.initial_state(start), []
-    for t in range(x.shape[1]):
-        _, state = cell.step(x[:, t], state)
-        trace.append(state)
-    depth = cell.config.depth
-    stack = [torch.stack(part, dim=1) for part in zip(*trace, strict=True)]
+    depth, stack = cell.config.depth, trace(cell, x, start)
     return torch.stack(stack[:depth], 2), torch.stack(stack[depth:-1], 2), stack[-1]
 
 

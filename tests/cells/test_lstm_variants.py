@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS
 from lmzoo.errors import UserError
-from tests.cells.support import inputs, make, outputs
+from tests.cells.support import inputs, make, outputs, trace
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
@@ -16,16 +16,6 @@ GATES = ("i", "f", "g", "o")
 def rows(weight: Tensor) -> dict[str, Tensor]:
     """Return the rows of each gate."""
     return dict(zip(GATES, weight.chunk(4), strict=True))
-
-
-def run(cell: Cell, x: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return all h and all c."""
-    state, trace = cell.initial_state(start), []
-    for projected in cell.project(x).unbind(1):
-        _, state = cell.step(projected, state)
-        trace.append(state)
-    h, c = (torch.stack(part, 1) for part in zip(*trace, strict=True))
-    return h, c
 
 
 @pytest.mark.parametrize("peephole", ["full", "diagonal"])
@@ -59,7 +49,7 @@ def test_peepholes_compute_their_equation(peephole: str) -> None:
         before, c = c, f * c + i * torch.tanh(at["g"])
         o = torch.sigmoid(at["o"] + (before if full else c) @ ch[2].T)
         h = o * torch.tanh(c)
-        assert_close(run(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
+        assert_close(trace(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
 
 
 def test_only_full_peepholes_read_other_channels() -> None:
@@ -68,7 +58,7 @@ def test_only_full_peepholes_read_other_channels() -> None:
         x, start = inputs(cell)
         changed = start.clone()
         changed[:, cell.width] += 1
-        difference = run(cell, x, changed)[1] - run(cell, x, start)[1]
+        difference = trace(cell, x, changed)[1] - trace(cell, x, start)[1]
         assert bool(difference[..., 1:].abs().max() > 1e-3) is reads
 
 
@@ -89,7 +79,7 @@ def test_a_coupled_cell_state_is_bounded_by_its_initial_value_or_one() -> None:
             weight.mul_(5)
     start = 4 * start
     c0 = start.chunk(2, dim=-1)[1]
-    assert (run(cell, x, start)[1].abs() <= c0.abs().clamp_min(1)[:, None]).all()
+    assert (trace(cell, x, start)[1].abs() <= c0.abs().clamp_min(1)[:, None]).all()
 
 
 def test_forget_none_is_the_lstm_with_an_open_gate() -> None:
@@ -133,6 +123,6 @@ def test_the_gradient_of_c_is_one_per_step_without_forgetting() -> None:
             if not fields.get("forget"):
                 rows(cell.w.weight_ih)["f"].zero_()
         start.requires_grad_()
-        (gradient,) = torch.autograd.grad(run(cell, x, start)[1][:, -1].sum(), start)
+        (gradient,) = torch.autograd.grad(trace(cell, x, start)[1][:, -1].sum(), start)
         c = gradient.chunk(2, dim=-1)[1]
         assert_close(c, torch.full_like(c, slope), FINE, "slope")

