@@ -32,7 +32,9 @@ class Point(NamedTuple):
 
 def read_points(table: str) -> list[Point]:
     """Return the points of a Markdown ranking that have a difference."""
-    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()]
+    lines = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()
+    ]
     columns = {name: i for i, name in enumerate(lines[0])}
     points = []
     for cells in lines[2:]:
@@ -65,20 +67,28 @@ def draw(points: list[Point]) -> str:
         y = 18 + ROW * i
         ends = point.difference - point.half, point.difference + point.half
         kind = "worse" if ends[0] > 0 else "better" if ends[1] < 0 else ""
-        out.append(f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{html.escape(point.label)}</text>')
+        out.append(
+            f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{html.escape(point.label)}</text>'
+        )
         out.append(f'<line class="{kind}" x1="{x(ends[0])}" x2="{x(ends[1])}" y1="{y}" y2="{y}"/>')
         out.append(f'<circle class="{kind}" cx="{x(point.difference)}" cy="{y}" r="4"/>')
     for value in (low + pad, 0.0, high - pad):
         if value == 0.0 or abs(x(value) - x(0)) > 60:
-            out.append(f'<text class="s" x="{x(value)}" y="{height - 20}" text-anchor="middle">{value:+.2f}</text>')
+            out.append(
+                f'<text class="s" x="{x(value)}" y="{height - 20}" text-anchor="middle">{value:+.2f}</text>'
+            )
     middle = (LEFT + WIDTH - 20) / 2
-    out.append(f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right of the dashed line is worse</text></svg>')
+    out.append(
+        f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right of the dashed line is worse</text></svg>'
+    )
     return "\n".join(out) + "\n"
 
 
 def main() -> None:
     """Write every figure that a page asks for."""
-    asked = re.compile(r"^!\[[^]]*\]\(([\w-]+-forest\.svg)\).*?^(\| rank .*?)\n\n", re.DOTALL | re.MULTILINE)
+    asked = re.compile(
+        r"^!\[[^]]*\]\(([\w-]+-forest\.svg)\).*?^(\| rank .*?)\n\n", re.DOTALL | re.MULTILINE
+    )
     for page in sorted(PAGES.glob("*.md")):
         for name, table in asked.findall(page.read_text(encoding="utf-8") + "\n\n"):
             (PAGES / name).write_text(draw(read_points(table)), encoding="utf-8")

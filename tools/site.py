@@ -1,8 +1,8 @@
 """Hooks of `mkdocs.yml`: the pages of the site that are generated from the code.
 
-    catalogue/      every row of the zoo, by family: equations, switches, source, score, size, audit
-    reference/api/  every public module
-    reference/cli   every subcommand and its options
+catalogue/      every row of the zoo, by family: equations, switches, source, score, size, audit
+reference/api/  every public module
+reference/cli   every subcommand and its options
 """
 
 import json
@@ -95,15 +95,20 @@ def _row(row: Any, facts: dict[str, Any], audits: list[dict[str, Any]]) -> str:
         state = facts["state_size"]
         table.append(("parameters", f"{facts['parameters']:,}"))
         table.append(("state", f"{state} numbers per step" if state is not None else "the prefix"))
-        table += [("audit" + (f" ({a['variant']})" if a["variant"] else ""), _audit(a)) for a in audits]
+        table += [("audit, norm=time_std" if a["variant"] else "audit", _audit(a)) for a in audits]
     filled = [(key, value) for key, value in table if value]
-    lines.append("| | |\n| --- | --- |" + "".join(f"\n| {k} | {_escape(v)} |" for k, v in filled))
+    lines.append(
+        "| fact | value |\n| --- | --- |" + "".join(f"\n| {k} | {_escape(v)} |" for k, v in filled)
+    )
     if row.model is None:
         return "\n\n".join(lines)
     config = zoo.config(row.name)
     lines += [f"```text\n{text.strip()}\n```" for text in equations(config)]
     searched = "".join(f"\n{field}: {found}" for field, found in ranges(type(config)).items())
-    lines.append(f'??? note "Default config"\n' + _indent(f"```json\n{json.dumps(to_dict(config), indent=2)}\n```"))
+    lines.append(
+        '??? note "Default config"\n'
+        + _indent(f"```json\n{json.dumps(to_dict(config), indent=2)}\n```")
+    )
     if searched:
         lines.append('??? note "Search ranges"\n' + _indent(f"```text{searched}\n```"))
     return "\n\n".join(lines)
@@ -145,12 +150,19 @@ def _api() -> Iterator[tuple[str, str]]:
 
 
 def _cli() -> str:
-    from lmzoo.cli.main import COMMANDS
+    from typer.testing import CliRunner
 
-    text = ["# Command line", "```text\n" + _run("-m", "lmzoo", "--help").strip() + "\n```"]
-    for name in COMMANDS:
-        help_text = _run("-m", "lmzoo", name, "--help").strip()
-        text.append(f"## lmzoo {name}\n\n```text\n{help_text}\n```")
+    from lmzoo.cli.main import COMMANDS, build_app
+
+    app, runner = build_app(list(COMMANDS)), CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+    def help_of(*name: str) -> str:
+        return runner.invoke(app, [*name, "--help"], prog_name="lmzoo").output.strip()
+
+    text = ["# Command line", f"```text\n{help_of()}\n```"]
+    text += [f"## lmzoo {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS]
     study = _run("sweeps/gru_ablation.py", "--help").strip()
-    text.append(f"## A study\n\nEvery file in `sweeps/` has the same options.\n\n```text\n{study}\n```")
+    text.append(
+        f"## A study\n\nEvery file in `sweeps/` has the same options.\n\n```text\n{study}\n```"
+    )
     return "\n\n".join(text) + "\n"

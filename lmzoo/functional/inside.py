@@ -4,7 +4,7 @@ r"""The inside algorithm for grammars in Chomsky normal form.
     β[i, j](A)   = plus_{k, B, C} rules[A, B, C] times β[i, k](B) times β[k, j](C)
 
 The symbols are A nonterminals, then Q preterminals; B and C are any of the M = A + Q. A chart is
-a list by width: chart[w-1][:, i] is the span [i, i+w) for all M symbols (zero where impossible).
+a list by width: `chart[w-1][:, i]` is the span [i, i+w) for all M symbols (zero where impossible).
 
 Autograd would save every split of every span, n³/6 · M elements per sentence. Above `limit`
 elements, spans are processed in chunks, and the backward pass computes their splits again.
