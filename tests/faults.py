@@ -48,8 +48,7 @@ class SeesFutureTokens(Bigram):
 
 class SeesFutureTokensInTraining(SeesFutureTokens):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        cls = SeesFutureTokens if self.training else Bigram
-        return cls.logits(self, tokens, lengths)
+        return (SeesFutureTokens if self.training else Bigram).logits(self, tokens, lengths)
 
 
 class ScoresWithoutSoftmax(Bigram):
@@ -140,8 +139,7 @@ class AddsBatchMean(Bigram):
 
 class AddsBatchMeanInTraining(AddsBatchMean):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        cls = AddsBatchMean if self.training else Bigram
-        return cls.logits(self, tokens, lengths)
+        return (AddsBatchMean if self.training else Bigram).logits(self, tokens, lengths)
 
 
 class DependsOnRowIndex(Bigram):
@@ -236,7 +234,7 @@ class HasConstantOnCpu(Bigram):
 
 
 def toy(cls: type[Bigram]) -> Bigram:
-    """Return the toy model for 3 tokens and sequences of length 4."""
-    model = cls(cls.Config(), Task(vocab=3, length=4))
+    """Return the toy model for 3 tokens, sequences of length 4 and sources of length 3."""
+    model = cls(cls.Config(), Task(vocab=3, length=4, source_vocab=3, source_length=3))
     initialise(model, 0)
     return model

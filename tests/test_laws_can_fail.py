@@ -1,13 +1,15 @@
 """Each law detects its fault: a correct toy model obeys all laws, a faulty one is detected."""
 
 import pytest
+import torch
 from torch import Tensor
 
-from lmzoo.contract import Score
-from tests import faults
+from lmzoo.contract import Score, Task
+from tests import conditional_faults, faults
 from tests.laws import (
     Law,
     batching,
+    conditional,
     construction,
     decoding,
     density,
@@ -18,7 +20,7 @@ from tests.laws import (
     packing,
     replay,
 )
-from tests.tiny import tiny
+from tests.tiny import SAME, tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.SeesTargetToken, density.law_sums_to_one),
@@ -55,14 +57,26 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.AcceptsAnyValue, construction.law_config_rejects_wrong_values),
     (faults.ConfigChangesWhenLoaded, construction.law_config_survives_json),
 ]
+SourceBigram = conditional_faults.SourceBigram
+CONDITIONAL_FAULTS: list[tuple[type[faults.Bigram], Law]] = [
+    (conditional_faults.SumsToMoreAfterLongSources, conditional.law_sums_to_one_given_any_source),
+    (conditional_faults.ReadsFirstSourceTokenOnly, conditional.law_source_is_read),
+    (conditional_faults.AcceptsMissingSource, conditional.law_source_is_read),
+    (conditional_faults.ReadsSourcePadding, conditional.law_source_padding_is_ignored),
+    (conditional_faults.DependsOnPaddedSourceLength, conditional.law_source_padding_is_ignored),
+    (conditional_faults.AveragesSourcesOverTheBatch, conditional.law_source_belongs_to_its_row),
+    (conditional_faults.DecodesFromFirstRowsSource, conditional.law_source_belongs_to_its_row),
+]
 
 
-@pytest.mark.parametrize("law", laws_for(faults.Bigram))
-def test_a_correct_model_obeys_every_law(law: Law) -> None:
-    law(faults.toy(faults.Bigram))
+@pytest.mark.parametrize(
+    ("cls", "law"), [(cls, law) for cls in (faults.Bigram, SourceBigram) for law in laws_for(cls)]
+)
+def test_a_correct_model_obeys_every_law(cls: type[faults.Bigram], law: Law) -> None:
+    law(faults.toy(cls))
 
 
-@pytest.mark.parametrize(("cls", "law"), FAULTS)
+@pytest.mark.parametrize(("cls", "law"), FAULTS + CONDITIONAL_FAULTS)
 def test_a_fault_is_detected(cls: type[faults.Bigram], law: Law) -> None:
     with pytest.raises(AssertionError):
         law(faults.toy(cls))
@@ -70,6 +84,17 @@ def test_a_fault_is_detected(cls: type[faults.Bigram], law: Law) -> None:
 
 def test_every_law_has_a_fault_that_violates_it() -> None:
     assert {law for _, law in FAULTS} == set(laws_for(faults.Bigram))
+    conditional_laws = set(laws_of(conditional))
+    assert {law for _, law in CONDITIONAL_FAULTS} == conditional_laws <= set(laws_for(SourceBigram))
+
+
+def test_an_unconditional_model_ignores_sources() -> None:
+    model = faults.Bigram(faults.Bigram.Config(), Task(vocab=3, length=4))
+    tokens, lengths = torch.ones(2, 4, dtype=torch.int64), torch.full((2,), 4)
+    alone = model.log_prob(tokens, lengths)
+    with_source = model.log_prob(tokens, lengths, tokens[:, 1:], lengths - 1)
+    assert (alone - with_source).abs().max() < SAME
+    assert model.conditioning_inputs((tokens,)) == ()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "mgu", "mgru"])

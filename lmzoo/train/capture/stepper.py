@@ -85,13 +85,16 @@ class Stepper:
                 self._warm_up(self._recorder, shape, lambda: step(*columns))
                 return
             performed = self._recorder.runs_while_recording
+            inputs = [None if column is None else column.clone() for column in columns]
             try:
-                self._recordings[shape] = self._record(self._recorder, step, columns)
+                replay = self._recorder.record(lambda: step(*inputs))
             except RecordingError as error:
                 self._stop_recording(str(error))
                 if not performed:
                     step(*columns)
                 return
+            self._recordings[shape] = inputs, replay
+            self._recorded_addresses = self._addresses()
             if performed:
                 return
         buffers, replay = self._recordings[shape]
@@ -109,14 +112,6 @@ class Stepper:
             reason = reason or "it draws from the CPU's random generator"
         if reason and self._warmups[shape] == recorder.warmup_steps:
             self._stop_recording(reason)
-
-    def _record(
-        self, recorder: Recorder, step: Step, columns: Sequence[Column]
-    ) -> tuple[Sequence[Column], Work]:
-        buffers = [None if column is None else column.clone() for column in columns]
-        replay = recorder.record(lambda: step(*buffers))
-        self._recorded_addresses = self._addresses()
-        return buffers, replay
 
     def _stop_recording(self, reason: str) -> None:
         LOG.warning("the steps of %s are not replayed: %s", self._name, reason)

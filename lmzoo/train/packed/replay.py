@@ -97,10 +97,6 @@ def returns_views(op: OpOverload) -> bool:
     return bool(returns) and all(value.alias_info for value in returns) and not _mutates(op)
 
 
-def _arguments(op: OpOverload) -> list[Any]:
-    return op._schema.arguments
-
-
 @functools.cache
 def _name(op: OpOverload) -> str:
     return op._schema.name.removeprefix("aten::")
@@ -109,17 +105,19 @@ def _name(op: OpOverload) -> str:
 @functools.cache
 def _mutates(op: OpOverload) -> bool:
     """Whether the operation writes to an argument."""
-    return any(arg.alias_info and arg.alias_info.is_write for arg in _arguments(op))
+    return any(arg.alias_info and arg.alias_info.is_write for arg in op._schema.arguments)
 
 
 @functools.cache
 def _out_variant(op: OpOverload) -> tuple[OpOverload, list[str]] | None:
     """Return the overload that writes to given tensors, and the names of these arguments."""
-    required = [(arg.name, str(arg.type)) for arg in _arguments(op) if arg.name not in FACTORY]
+    required = [
+        (arg.name, str(arg.type)) for arg in op._schema.arguments if arg.name not in FACTORY
+    ]
     for overload in op.overloadpacket.overloads():
         variant = getattr(op.overloadpacket, overload)
-        out_names = [arg.name for arg in _arguments(variant) if arg.is_out]
-        inputs = [arg for arg in _arguments(variant) if not arg.is_out]
+        out_names = [arg.name for arg in variant._schema.arguments if arg.is_out]
+        inputs = [arg for arg in variant._schema.arguments if not arg.is_out]
         accepted = [(arg.name, str(arg.type)) for arg in inputs]
         extra = [arg for arg in inputs if (arg.name, str(arg.type)) not in required]
         if (
