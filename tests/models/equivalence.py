@@ -16,7 +16,7 @@ NEVER, ALWAYS = -60.0, 60.0
 """Logits that give probability 0 and 1 in float32."""
 
 
-def small_model(name: str, **fields: object) -> LanguageModel:
+def small(name: str, **fields: object) -> LanguageModel:
     """Return a tiny model whose parameters are scaled up, so that different models differ."""
     model = tiny(name, vocab=VOCAB, length=LENGTH, **fields)
     with torch.no_grad():
@@ -25,19 +25,17 @@ def small_model(name: str, **fields: object) -> LanguageModel:
     return model
 
 
-def set_parameters(model: LanguageModel, values: Mapping[str, Tensor | float]) -> None:
+def set_weights(model: LanguageModel, values: Mapping[str, Tensor | float]) -> None:
     """Set parameters by name."""
     with torch.no_grad():
         for name, value in values.items():
             model.get_parameter(name).copy_(torch.as_tensor(value))
 
 
-def copy_parameters(into: LanguageModel, source: LanguageModel, *names: str) -> None:
+def copy_weights(into: LanguageModel, source: LanguageModel, *names: str) -> None:
     """Copy parameters from `source`, given as `name` or `source_name:name`."""
     pairs = [name.partition(":") for name in names]
-    set_parameters(
-        into, {ours or theirs: source.get_parameter(theirs) for theirs, _, ours in pairs}
-    )
+    set_weights(into, {ours or theirs: source.get_parameter(theirs) for theirs, _, ours in pairs})
 
 
 def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:

@@ -17,8 +17,8 @@ from tests.models.equivalence import (
     assert_same_model,
     lag_dependence,
     permute_tokens,
-    set_parameters,
-    small_model,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, every_sequence, tiny
 
@@ -31,7 +31,7 @@ DECODERS = [
 
 def wide(name: str, **fields: object) -> nn.Module:
     """Return a small model with the width that the layer tests use."""
-    return small_model(name, width=8, **fields)
+    return small(name, width=8, **fields)
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer_decoder", "transformer_decoder_preln"])
@@ -136,7 +136,7 @@ def test_scaling_queries_and_keys_changes_nothing_under_qk_norm() -> None:
     for block in range(2):
         for part in ("query.weight", "query.bias", "key.weight"):
             name = f"blocks.{block}.attention.{part}"
-            set_parameters(scaled, {name: 5 * scaled.get_parameter(name)})
+            set_weights(scaled, {name: 5 * scaled.get_parameter(name)})
     assert_same_model(original, scaled)
 
 

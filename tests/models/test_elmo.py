@@ -8,14 +8,14 @@ from lmzoo import zoo
 from lmzoo.contract import START
 from lmzoo.models.embedding.elmo import LayerMix
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import LENGTH, VOCAB, small_model
+from tests.models.equivalence import LENGTH, VOCAB, small
 from tests.tiny import CLOSE, SAME, batch, every_sequence, tiny
 
 WIDTH = 4
 
 
 def elmo(**fields: Any) -> Any:
-    return small_model("elmo", **fields).eval()
+    return small("elmo", **fields).eval()
 
 
 def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
@@ -30,7 +30,7 @@ def weights_of(model: Any, direction: str) -> dict[str, torch.Tensor]:
 
 
 def recurrent() -> Any:
-    return small_model("lstm_lm", num_layers=2).eval()
+    return small("lstm_lm", num_layers=2).eval()
 
 
 def test_each_direction_is_a_recurrent_language_model() -> None:
@@ -41,7 +41,7 @@ def test_each_direction_is_a_recurrent_language_model() -> None:
     assert_close(
         log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward"
     )
-    back = small_model("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
+    back = small("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
     back.reader.load_state_dict(weights_of(model, "backward_lm"))
     with torch.no_grad():
         actual = model.backward_log_prob(tokens, lengths)

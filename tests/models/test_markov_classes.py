@@ -15,10 +15,10 @@ from tests.models.equivalence import (
     NEVER,
     VOCAB,
     assert_same_model,
-    copy_parameters,
+    copy_weights,
     lag_dependence,
-    set_parameters,
-    small_model,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, batch, every_sequence, tiny
 
@@ -41,14 +41,14 @@ def words(model: LanguageModel) -> Tensor:
 
 @pytest.mark.parametrize("name", [*BIGRAMS, "trigram_latent_crf"])
 def test_prediction_depends_on_the_documented_tokens_only(name: str) -> None:
-    assert lag_dependence(small_model(name)) == [True, name == "trigram_latent_crf", False]
+    assert lag_dependence(small(name)) == [True, name == "trigram_latent_crf", False]
 
 
 @pytest.mark.parametrize("name", BIGRAMS)
 @pytest.mark.parametrize("components", [1, 2])
 def test_bigram_rank_is_the_number_of_classes(name: str, components: int) -> None:
     """With one class all contexts have the same distribution."""
-    matrix = bigram(small_model(name, components=components))
+    matrix = bigram(small(name, components=components))
     assert (torch.linalg.svdvals(matrix) > 1e-5).sum() == components
     assert components > 1 or (matrix - matrix[0]).abs().max() < CLOSE
 
@@ -57,14 +57,14 @@ def test_one_class_per_token_represents_any_bigram() -> None:
     """One-hot embeddings, one class per token, and each class has one row of the matrix."""
     model = tiny("aggregate_markov", width=VOCAB, components=VOCAB, length=LENGTH)
     expected = torch.softmax(2 * torch.randn(VOCAB, VOCAB), dim=1)
-    set_parameters(model, {"embedding.weight": torch.eye(VOCAB), "words.means": expected.log()})
-    set_parameters(model, {"gate.weight": ALWAYS * torch.eye(VOCAB), "gate.bias": 0.0})
+    set_weights(model, {"embedding.weight": torch.eye(VOCAB), "words.means": expected.log()})
+    set_weights(model, {"gate.weight": ALWAYS * torch.eye(VOCAB), "gate.bias": 0.0})
     assert_close(bigram(model), expected, CLOSE, "P(v | s)")
 
 
 def test_local_hmm_equals_the_two_step_hmm_conditional() -> None:
     """Compute P(s, v) / P(s) by enumerating every pair of states."""
-    model = small_model("local_hmm", components=3)
+    model = small("local_hmm", components=3)
     start, transition = model.start().exp(), torch.softmax(model.transition, dim=1)
     says, expected = words(model), torch.zeros(VOCAB, VOCAB)
     for s, v in product(range(VOCAB), repeat=2):
@@ -79,15 +79,15 @@ def test_local_hmm_equals_the_two_step_hmm_conditional() -> None:
 
 def test_local_hmm_with_identity_transition_keeps_the_filtered_state() -> None:
     """Tr = I: P(v | s) = Σ_z P(z | s) P(v | z)."""
-    model = small_model("local_hmm")
-    set_parameters(model, {"transition": NEVER * (1 - torch.eye(3))})
+    model = small("local_hmm")
+    set_weights(model, {"transition": NEVER * (1 - torch.eye(3))})
     filtered = model.filter_states(torch.arange(VOCAB)[None])[0].detach()
     assert_close(bigram(model), filtered @ words(model), CLOSE, "P(v | s)")
 
 
 def test_local_hmm_with_equal_transition_rows_is_a_unigram() -> None:
-    model = small_model("local_hmm")
-    set_parameters(model, {"transition": model.transition[:1].expand(3, 3)})
+    model = small("local_hmm")
+    set_weights(model, {"transition": model.transition[:1].expand(3, 3)})
     matrix = bigram(model)
     assert_close(matrix, matrix[:1].expand_as(matrix), CLOSE, "P(v | s)")
     prior = model.prior()
@@ -97,16 +97,16 @@ def test_local_hmm_with_equal_transition_rows_is_a_unigram() -> None:
 
 @pytest.mark.parametrize("name", ["bigram_latent_crf", "trigram_latent_crf"])
 def test_potentials_independent_of_the_old_state_give_the_aggregate_markov_model(name: str) -> None:
-    chain, plain = small_model(name), small_model("aggregate_markov")
-    copy_parameters(chain, plain, "embedding.weight", "words.means")
-    set_parameters(chain, {"potentials.weight": plain.gate.weight.repeat(3, 1)})
-    set_parameters(chain, {"potentials.bias": plain.gate.bias.repeat(3)})
+    chain, plain = small(name), small("aggregate_markov")
+    copy_weights(chain, plain, "embedding.weight", "words.means")
+    set_weights(chain, {"potentials.weight": plain.gate.weight.repeat(3, 1)})
+    set_weights(chain, {"potentials.bias": plain.gate.bias.repeat(3)})
     assert_same_model(chain, plain)
 
 
 def test_bigram_crf_equals_enumeration_of_its_chain() -> None:
     """Uniform initial z, then exp φ[z, z'], normalised over the whole chain."""
-    model = small_model("bigram_latent_crf")
+    model = small("bigram_latent_crf")
     phi = model.potentials(model.embedding.weight).view(VOCAB, 3, 3).exp().detach()
     reached = phi.sum(1) / phi.sum((1, 2))[:, None]
     assert_close(bigram(model), reached @ words(model), CLOSE, "P(v | s)")
@@ -115,7 +115,7 @@ def test_bigram_crf_equals_enumeration_of_its_chain() -> None:
 @pytest.mark.parametrize("norm", list(Norm))
 def test_trigram_crf_equals_enumeration_of_its_chain(norm: Norm) -> None:
     """The vector before `<start>` is 1 with every norm."""
-    model = small_model("trigram_latent_crf", norm=norm)
+    model = small("trigram_latent_crf", norm=norm)
     x = normalise_vectors(model.embedding.weight, norm)
     phi = model.potentials(torch.cat([x, torch.ones(1, 4)])).view(-1, 3, 3).exp().detach()
     k = normalise_vectors(model.words.means, norm)
@@ -133,18 +133,18 @@ def test_trigram_crf_equals_enumeration_of_its_chain(norm: Norm) -> None:
 
 
 def test_normalised_parameters_are_not_changed_by_the_norm() -> None:
-    sphere, plain = small_model("trigram_latent_crf_sphere"), small_model("trigram_latent_crf")
+    sphere, plain = small("trigram_latent_crf_sphere"), small("trigram_latent_crf")
     for model in (sphere, plain):
         for name in ("embedding.weight", "words.means"):
-            set_parameters(model, {name: normalise_vectors(model.get_parameter(name), Norm.RMS)})
-    copy_parameters(plain, sphere, *dict(sphere.named_parameters()))
+            set_weights(model, {name: normalise_vectors(model.get_parameter(name), Norm.RMS)})
+    copy_weights(plain, sphere, *dict(sphere.named_parameters()))
     assert_same_model(sphere, plain)
 
 
 @pytest.mark.parametrize("name", [*BIGRAMS, "trigram_latent_crf", "lagged_aggregate_markov"])
 def test_posterior_follows_bayes_rule(name: str) -> None:
     """P(z | s_t, s_<t) ∝ P(z | s_<t) P(s_t | z)."""
-    model = small_model(name)
+    model = small(name)
     tokens, lengths = batch(model.task)
     joint = model.log_weights(tokens[:, :-1]).exp() * words(model).T[tokens[:, 1:]]
     expected = (joint / joint.sum(-1, keepdim=True)).transpose(1, 2)

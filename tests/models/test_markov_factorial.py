@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import LanguageModel
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import (
-    VOCAB,
-    assert_same_model,
-    copy_parameters,
-    set_parameters,
-    small_model,
-)
+from tests.models.equivalence import VOCAB, assert_same_model, copy_weights, set_weights, small
 from tests.tiny import CLOSE, FINE, SAME, every_sequence, quick
 
 CLASSES = ("embedding.weight", "gate.weight", "gate.bias", "words.means")
@@ -25,7 +19,7 @@ NAME = "factorial_aggregate_markov"
 @quick
 @given(st.integers(1, 4), st.floats(0.0, 4.0), st.integers(0, 99))
 def test_bound_is_at_most_the_exact_score(groups: int, spread: float, seed: int) -> None:
-    model = small_model(NAME, groups=groups)
+    model = small(NAME, groups=groups)
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -35,8 +29,8 @@ def test_bound_is_at_most_the_exact_score(groups: int, spread: float, seed: int)
 
 
 def test_one_group_is_the_aggregate_markov_model_with_a_tight_bound() -> None:
-    grouped, plain = small_model(NAME, groups=1, states=3), small_model("aggregate_markov")
-    copy_parameters(grouped, plain, *CLASSES)
+    grouped, plain = small(NAME, groups=1, states=3), small("aggregate_markov")
+    copy_weights(grouped, plain, *CLASSES)
     assert_same_model(grouped, plain)
     tokens, lengths = every_sequence(grouped.task)
     assert_close(
@@ -47,25 +41,25 @@ def test_one_group_is_the_aggregate_markov_model_with_a_tight_bound() -> None:
 def test_uniform_factors_have_a_gap_of_g_minus_one_log_v() -> None:
     """For p_g = 1/V the gap between score and bound is (G - 1) log V."""
     for groups in (1, 2, 3):
-        model = small_model(NAME, groups=groups)
-        set_parameters(model, {"words.means": 0.0})
+        model = small(NAME, groups=groups)
+        set_weights(model, {"words.means": 0.0})
         tokens, lengths = every_sequence(model.task)
         gap = log_prob(model, tokens, lengths)[:, 1:] - model.bound(tokens).detach()
         assert_close(gap, torch.full_like(gap, (groups - 1) * log(VOCAB)), CLOSE, "gap")
 
 
 def test_score_is_the_normalised_product_of_the_groups() -> None:
-    model = small_model(NAME, groups=2, states=3)
+    model = small(NAME, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     factors = []
     for g in range(2):
-        part = small_model("aggregate_markov")
-        copy_parameters(part, model, "embedding.weight")
+        part = small("aggregate_markov")
+        copy_weights(part, model, "embedding.weight")
         own = slice(3 * g, 3 * g + 3)
-        set_parameters(
+        set_weights(
             part, {"gate.weight": model.gate.weight[own], "gate.bias": model.gate.bias[own]}
         )
-        set_parameters(part, {"words.means": model.words.means[own]})
+        set_weights(part, {"words.means": model.words.means[own]})
         factors.append(part.next_log_prob(torch.arange(VOCAB)[:, None]).exp().detach())
     product = factors[0] * factors[1]
     expected = product / product.sum(1, keepdim=True)
@@ -76,7 +70,7 @@ def test_score_is_the_normalised_product_of_the_groups() -> None:
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_both_ways_to_compute_the_normaliser_agree(groups: int) -> None:
     """Compare the sum over tokens with the sum over joint states: values and gradients."""
-    model = small_model(NAME, groups=groups, states=3).double()
+    model = small(NAME, groups=groups, states=3).double()
     torch.manual_seed(0)
     with torch.no_grad():
         model.words.means.normal_(std=3.0)
@@ -100,7 +94,7 @@ def gradients(model: LanguageModel, actual: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def test_only_training_uses_the_bound() -> None:
-    exact, bound = small_model(NAME), small_model(NAME, objective="bound")
+    exact, bound = small(NAME), small(NAME, objective="bound")
     tokens, lengths = every_sequence(exact.task)
     for training in (False, True):
         assert_close(
@@ -112,7 +106,7 @@ def test_only_training_uses_the_bound() -> None:
 
 
 def test_posterior_mass_of_each_group_is_one_over_g() -> None:
-    model = small_model(NAME, groups=2, states=3)
+    model = small(NAME, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     by_group = model.posterior(tokens, lengths).unflatten(1, (2, 3)).sum(2)
     assert_close(by_group.detach(), torch.full_like(by_group, 1 / 2), CLOSE, "mass of a group")

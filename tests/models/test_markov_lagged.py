@@ -9,10 +9,10 @@ from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import (
     assert_same_model,
-    copy_parameters,
+    copy_weights,
     lag_dependence,
-    set_parameters,
-    small_model,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, every_sequence
 
@@ -23,9 +23,7 @@ ROWS = [PLAIN, f"{PLAIN}_free", f"{PLAIN}_scaled", f"{PLAIN}_sphere"]
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_prediction_depends_on_the_lags_only(name: str, window: int) -> None:
-    assert lag_dependence(small_model(name, window=window)) == [
-        back <= window for back in (1, 2, 3)
-    ]
+    assert lag_dependence(small(name, window=window)) == [back <= window for back in (1, 2, 3)]
 
 
 def test_default_number_of_lags_is_four() -> None:
@@ -34,7 +32,7 @@ def test_default_number_of_lags_is_four() -> None:
 
 @pytest.mark.parametrize("pad", ["ones", "unit"])
 def test_scores_follow_the_equation(pad: str) -> None:
-    model = small_model(PLAIN, window=3, pad=pad)
+    model = small(PLAIN, window=3, pad=pad)
     tokens, _ = every_sequence(model.task)
     table = model.embedding.weight
     before = torch.full((len(tokens), 1, 4), 1.0 if pad == "ones" else 0.5)
@@ -52,27 +50,25 @@ def test_scores_follow_the_equation(pad: str) -> None:
 
 
 def test_only_the_first_lag_doubled_is_the_aggregate_markov_model() -> None:
-    lagged, plain = small_model(PLAIN, window=4), small_model("aggregate_markov")
-    copy_parameters(lagged, plain, "embedding.weight", "words.means")
+    lagged, plain = small(PLAIN, window=4), small("aggregate_markov")
+    copy_weights(lagged, plain, "embedding.weight", "words.means")
     for j, lag in enumerate(lagged.lags):
         own = 2.0 if j == 0 else 0.0
-        set_parameters(lag, {"weight": own * plain.gate.weight, "bias": own * plain.gate.bias})
+        set_weights(lag, {"weight": own * plain.gate.weight, "bias": own * plain.gate.bias})
     assert_same_model(lagged, plain)
 
 
 def test_free_table_can_equal_the_tied_table() -> None:
-    free, tied = small_model(f"{PLAIN}_free"), small_model(PLAIN)
-    copy_parameters(
-        free, tied, *(name for name, _ in tied.named_parameters() if "words" not in name)
-    )
-    set_parameters(free, {"words.logits": tied.words.means @ tied.embedding.weight.T})
+    free, tied = small(f"{PLAIN}_free"), small(PLAIN)
+    copy_weights(free, tied, *(name for name, _ in tied.named_parameters() if "words" not in name))
+    set_weights(free, {"words.logits": tied.words.means @ tied.embedding.weight.T})
     assert_same_model(free, tied)
 
 
 def test_log_scales_of_zero_change_nothing() -> None:
-    scaled, plain = small_model(f"{PLAIN}_scaled"), small_model(PLAIN)
-    copy_parameters(scaled, plain, *dict(plain.named_parameters()))
-    set_parameters(scaled, {"words.log_scale": 0.0})
+    scaled, plain = small(f"{PLAIN}_scaled"), small(PLAIN)
+    copy_weights(scaled, plain, *dict(plain.named_parameters()))
+    set_weights(scaled, {"words.log_scale": 0.0})
     assert_same_model(scaled, plain)
 
 
@@ -81,16 +77,16 @@ def test_dlm22_is_dlm24_with_two_fields_set() -> None:
 
 
 def test_normalised_parameters_are_not_changed_by_the_norm() -> None:
-    sphere, plain = small_model(f"{PLAIN}_sphere"), small_model(f"{PLAIN}_scaled", pad="unit")
+    sphere, plain = small(f"{PLAIN}_sphere"), small(f"{PLAIN}_scaled", pad="unit")
     for name in ("embedding.weight", "words.means"):
-        set_parameters(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
-    copy_parameters(plain, sphere, *dict(sphere.named_parameters()))
+        set_weights(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
+    copy_weights(plain, sphere, *dict(sphere.named_parameters()))
     assert_same_model(sphere, plain)
 
 
 def test_pad_vector_is_not_normalised() -> None:
     """The pad vector has length 1; normalised token vectors have length √E."""
-    model = small_model(f"{PLAIN}_sphere", window=2)
+    model = small(f"{PLAIN}_sphere", window=2)
     prefix = every_sequence(model.task)[0][:1, :1]
     x = normalise_vectors(model.embedding(prefix[:, 0]), Norm.RMS)
     logits = model.lags[0](x) / 2 + model.lags[1](torch.full((1, 4), 0.5)) / 4
@@ -99,8 +95,8 @@ def test_pad_vector_is_not_normalised() -> None:
 
 
 def test_time_std_norm_is_reported_as_a_leak() -> None:
-    assert "time_std" in small_model(f"{PLAIN}_sphere", norm="time_std").leaks
-    assert not small_model(f"{PLAIN}_sphere", norm="time_std_causal").leaks
+    assert "time_std" in small(f"{PLAIN}_sphere", norm="time_std").leaks
+    assert not small(f"{PLAIN}_sphere", norm="time_std_causal").leaks
 
 
 def test_free_table_with_scales_is_refused() -> None:

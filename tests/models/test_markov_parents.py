@@ -12,11 +12,11 @@ from tests.models.equivalence import (
     LENGTH,
     NEVER,
     assert_same_model,
-    copy_parameters,
+    copy_weights,
     lag_dependence,
     permute_tokens,
-    set_parameters,
-    small_model,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, batch, every_sequence
 
@@ -31,18 +31,18 @@ PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
 @pytest.mark.parametrize("window", [1, 2, 3, None])
 def test_uniform_parent_is_within_the_window(window: int | None) -> None:
     expected = [window is None or back <= window for back in (1, 2, 3)]
-    assert lag_dependence(small_model("latent_parent_uniform", window=window)) == expected
+    assert lag_dependence(small("latent_parent_uniform", window=window)) == expected
 
 
 def test_window_of_one_is_the_log_bilinear_bigram() -> None:
-    parents = small_model("latent_parent_uniform", window=1)
-    plain = small_model("ngram_log_bilinear", window=1)
-    copy_parameters(parents, plain, *LOG_BILINEAR)
+    parents = small("latent_parent_uniform", window=1)
+    plain = small("ngram_log_bilinear", window=1)
+    copy_weights(parents, plain, *LOG_BILINEAR)
     assert_same_model(parents, plain)
 
 
 def test_window_over_the_whole_prefix_ignores_token_order() -> None:
-    model = small_model("latent_parent_uniform", window=4)
+    model = small("latent_parent_uniform", window=4)
     prefix = every_sequence(model.task)[0][:, :4]
     for order in ([1, 0, 2], [2, 1, 0]):
         moved = permute_tokens(prefix, torch.tensor(order), at=1)
@@ -50,7 +50,7 @@ def test_window_over_the_whole_prefix_ignores_token_order() -> None:
 
 
 def test_uniform_prior_covers_the_existing_tokens_of_the_window() -> None:
-    prior = small_model("latent_parent_uniform", window=3).prior()
+    prior = small("latent_parent_uniform", window=3).prior()
     expected = torch.tensor(
         [[1, 1 / 2, 1 / 3, 0], [0, 1 / 2, 1 / 3, 1 / 3], [0, 0, 1 / 3, 1 / 3], [0, 0, 0, 1 / 3]]
     )
@@ -59,33 +59,30 @@ def test_uniform_prior_covers_the_existing_tokens_of_the_window() -> None:
 
 
 def test_alignment_to_the_previous_token_is_the_bigram() -> None:
-    parents, bigram = small_model("latent_parent_positional"), small_model("interpolated_bigram")
-    copy_parameters(parents, bigram, *LOG_BILINEAR)
-    set_parameters(parents, {"alignment.logits": PREVIOUS})
-    set_parameters(bigram, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
+    parents, bigram = small("latent_parent_positional"), small("interpolated_bigram")
+    copy_weights(parents, bigram, *LOG_BILINEAR)
+    set_weights(parents, {"alignment.logits": PREVIOUS})
+    set_weights(bigram, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
     assert_same_model(parents, bigram)
 
 
 def test_constant_alignment_is_the_uniform_parent() -> None:
-    learned, even = (
-        small_model("latent_parent_positional"),
-        small_model("latent_parent_uniform", window=None),
-    )
-    copy_parameters(learned, even, *LOG_BILINEAR)
-    set_parameters(learned, {"alignment.logits": 0.7})
+    learned, even = (small("latent_parent_positional"), small("latent_parent_uniform", window=None))
+    copy_weights(learned, even, *LOG_BILINEAR)
+    set_weights(learned, {"alignment.logits": 0.7})
     assert_same_model(learned, even)
 
 
 @pytest.mark.parametrize("name", ALIGNED)
 def test_constant_added_to_a_column_of_the_alignment_changes_nothing(name: str) -> None:
-    first, second = small_model(name), small_model(name)
-    set_parameters(second, {"alignment.logits": first.alignment.logits + torch.randn(1, LENGTH)})
+    first, second = small(name), small(name)
+    set_weights(second, {"alignment.logits": first.alignment.logits + torch.randn(1, LENGTH)})
     assert_same_model(first, second)
 
 
 @pytest.mark.parametrize("name", [*ALIGNED, "latent_parent_uniform", "two_parent_aggregate_markov"])
 def test_prior_sums_to_one_over_earlier_tokens_only(name: str) -> None:
-    prior = small_model(name).prior()
+    prior = small(name).prior()
     assert prior is not None
     by_parent = prior.exp().unflatten(0, (LENGTH - 1, -1)).sum(1)
     assert_close(by_parent.sum(0), torch.ones(LENGTH - 1), CLOSE, "P(a | t)")
@@ -95,7 +92,7 @@ def test_prior_sums_to_one_over_earlier_tokens_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*ALIGNED, "two_parent_aggregate_markov"])
 def test_sequences_longer_than_the_prior_are_refused(name: str) -> None:
-    model = small_model(name)
+    model = small(name)
     tokens, lengths = batch(Task(vocab=3, length=LENGTH + 1))
     with pytest.raises(
         UserError, match=f"over {LENGTH} positions cannot score a token at position 5"
@@ -108,46 +105,44 @@ def test_sequences_longer_than_the_prior_are_refused(name: str) -> None:
 @pytest.mark.parametrize("types", [1, 3])
 @pytest.mark.parametrize("arcs", ["shared", "positional"])
 def test_equal_arc_types_are_the_untyped_model(types: int, arcs: str) -> None:
-    typed = small_model("latent_parent_typed", types=types, arcs=arcs)
-    plain = small_model("latent_parent_positional")
-    copy_parameters(typed, plain, "embedding.weight", "alignment.logits")
+    typed = small("latent_parent_typed", types=types, arcs=arcs)
+    plain = small("latent_parent_positional")
+    copy_weights(typed, plain, "embedding.weight", "alignment.logits")
     weight, bias = plain.transition.weight, plain.transition.bias
-    set_parameters(typed, {"transition.weight": weight.repeat(types, 1)})
-    set_parameters(typed, {"transition.bias": bias.repeat(types)})
+    set_weights(typed, {"transition.weight": weight.repeat(types, 1)})
+    set_weights(typed, {"transition.bias": bias.repeat(types)})
     assert_same_model(typed, plain)
 
 
 def test_positional_arc_types_can_equal_shared_arc_types() -> None:
-    shared, free = (
-        small_model("latent_parent_typed", arcs=arcs) for arcs in ("shared", "positional")
-    )
-    copy_parameters(free, shared, *LOG_BILINEAR, "alignment.logits")
-    set_parameters(free, {"types": shared.types.expand(2, LENGTH, LENGTH)})
+    shared, free = (small("latent_parent_typed", arcs=arcs) for arcs in ("shared", "positional"))
+    copy_weights(free, shared, *LOG_BILINEAR, "alignment.logits")
+    set_weights(free, {"types": shared.types.expand(2, LENGTH, LENGTH)})
     assert_same_model(shared, free)
 
 
 def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type() -> None:
     """With all mass on type 1 of the previous token, the posterior is at its index."""
-    model = small_model("latent_parent_typed", types=2, arcs="positional")
-    set_parameters(model, {"alignment.logits": PREVIOUS})
+    model = small("latent_parent_typed", types=2, arcs="positional")
+    set_weights(model, {"alignment.logits": PREVIOUS})
     chosen = torch.full((2, LENGTH, LENGTH), NEVER)
     chosen[1] = ALWAYS
-    set_parameters(model, {"types": chosen})
+    set_weights(model, {"types": chosen})
     posterior = model.posterior(*batch(model.task))  # B, a R + r, t
     assert posterior.argmax(1)[0].tolist() == [2 * a + 1 for a in range(LENGTH - 1)]
 
 
 def test_aligned_to_the_previous_token_is_the_aggregate_markov_model() -> None:
-    aligned, plain = small_model("aligned_aggregate_markov"), small_model("aggregate_markov")
-    copy_parameters(aligned, plain, *CLASSES)
-    set_parameters(aligned, {"alignment.logits": PREVIOUS})
+    aligned, plain = small("aligned_aggregate_markov"), small("aggregate_markov")
+    copy_weights(aligned, plain, *CLASSES)
+    set_weights(aligned, {"alignment.logits": PREVIOUS})
     assert_same_model(aligned, plain)
 
 
 @pytest.mark.parametrize("components", [1, 2])
 def test_rank_of_aligned_classes_is_at_most_the_number_of_classes(components: int) -> None:
     """P(v | s_a) factors through K classes."""
-    model = small_model("aligned_aggregate_markov", components=components)
+    model = small("aligned_aggregate_markov", components=components)
     by_parent_scores = model.child_scores(torch.arange(3)[None])[0].exp()
     values = torch.linalg.svdvals(by_parent_scores.detach())
     assert (values > 1e-5).sum() <= components
@@ -156,16 +151,16 @@ def test_rank_of_aligned_classes_is_at_most_the_number_of_classes(components: in
 
 @pytest.mark.parametrize("norm", ["rms", "std"])
 def test_normalised_components_are_not_changed_by_the_norm(norm: str) -> None:
-    sphere = small_model("aligned_aggregate_markov_sphere", norm=norm)
-    plain = small_model("aligned_aggregate_markov")
-    copy_parameters(plain, sphere, *CLASSES, "alignment.logits")
-    set_parameters(plain, {"words.means": normalise_vectors(sphere.words.means, Norm(norm))})
+    sphere = small("aligned_aggregate_markov_sphere", norm=norm)
+    plain = small("aligned_aggregate_markov")
+    copy_weights(plain, sphere, *CLASSES, "alignment.logits")
+    set_weights(plain, {"words.means": normalise_vectors(sphere.words.means, Norm(norm))})
     assert_same_model(sphere, plain)
 
 
 def test_aligned_scores_equal_the_explicit_sum() -> None:
     """Compute Σ_a P(a | t) Σ_z P(z | s_a) P(s_t | z) term by term."""
-    model = small_model("aligned_aggregate_markov")
+    model = small("aligned_aggregate_markov")
     tokens, lengths = batch(model.task)
     table = model.embedding.weight
     words = torch.softmax(model.words.means @ table.T, dim=1)

@@ -5,48 +5,39 @@ import torch
 
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import (
-    NEVER,
-    assert_same_model,
-    copy_parameters,
-    set_parameters,
-    small_model,
-)
+from tests.models.equivalence import NEVER, assert_same_model, copy_weights, set_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 
 def test_without_the_map_it_is_the_aggregate_markov_model() -> None:
-    mixed, plain = small_model("prototype_rotation_mixture"), small_model("aggregate_markov")
-    copy_parameters(mixed, plain, "embedding.weight", "words.means:prototypes.means")
-    set_parameters(mixed, {"gate.weight": torch.cat([torch.zeros(1, 4), plain.gate.weight])})
-    set_parameters(mixed, {"gate.bias": torch.cat([torch.tensor([NEVER]), plain.gate.bias])})
+    mixed, plain = small("prototype_rotation_mixture"), small("aggregate_markov")
+    copy_weights(mixed, plain, "embedding.weight", "words.means:prototypes.means")
+    set_weights(mixed, {"gate.weight": torch.cat([torch.zeros(1, 4), plain.gate.weight])})
+    set_weights(mixed, {"gate.bias": torch.cat([torch.tensor([NEVER]), plain.gate.bias])})
     assert_same_model(mixed, plain)
 
 
 def test_without_prototypes_it_is_the_log_bilinear_bigram() -> None:
-    mixed = small_model("prototype_rotation_mixture", components=0)
-    plain = small_model("ngram_log_bilinear", window=1)
-    copy_parameters(mixed, plain, "embedding.weight", "transition.weight:map.weight")
-    copy_parameters(mixed, plain, "transition.bias:map.bias")
+    mixed = small("prototype_rotation_mixture", components=0)
+    plain = small("ngram_log_bilinear", window=1)
+    copy_weights(mixed, plain, "embedding.weight", "transition.weight:map.weight")
+    copy_weights(mixed, plain, "transition.bias:map.bias")
     assert_same_model(mixed, plain)
 
 
 def test_one_prototype_with_a_constant_gate_is_the_interpolated_bigram() -> None:
-    mixed, plain = (
-        small_model("prototype_rotation_mixture", components=1),
-        small_model("interpolated_bigram"),
-    )
-    copy_parameters(mixed, plain, "embedding.weight", "transition.weight:map.weight")
-    copy_parameters(mixed, plain, "transition.bias:map.bias")
-    set_parameters(mixed, {"gate.weight": 0.0, "gate.bias": plain.weights.logits.flip(0)})
-    set_parameters(mixed, {"prototypes.means": plain.transition(torch.ones(1, 4))})
+    mixed, plain = (small("prototype_rotation_mixture", components=1), small("interpolated_bigram"))
+    copy_weights(mixed, plain, "embedding.weight", "transition.weight:map.weight")
+    copy_weights(mixed, plain, "transition.bias:map.bias")
+    set_weights(mixed, {"gate.weight": 0.0, "gate.bias": plain.weights.logits.flip(0)})
+    set_weights(mixed, {"prototypes.means": plain.transition(torch.ones(1, 4))})
     assert_same_model(mixed, plain)
 
 
 @pytest.mark.parametrize("norm", list(Norm))
 def test_mapped_vector_is_not_normalised(norm: Norm) -> None:
     """N is applied to the previous token and to the prototypes only."""
-    model = small_model("prototype_rotation_mixture_sphere", norm=norm)
+    model = small("prototype_rotation_mixture_sphere", norm=norm)
     prefix = every_sequence(model.task)[0][:, :3]
     table = model.embedding.weight
     x = normalise_vectors(table[prefix[:, -1]], norm)
@@ -59,18 +50,18 @@ def test_mapped_vector_is_not_normalised(norm: Norm) -> None:
 
 def test_normalised_parameters_are_not_changed_by_the_norm() -> None:
     sphere, plain = (
-        small_model("prototype_rotation_mixture_sphere"),
-        small_model("prototype_rotation_mixture"),
+        small("prototype_rotation_mixture_sphere"),
+        small("prototype_rotation_mixture"),
     )
     for name in ("embedding.weight", "prototypes.means"):
-        set_parameters(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
-    copy_parameters(plain, sphere, *dict(sphere.named_parameters()))
+        set_weights(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
+    copy_weights(plain, sphere, *dict(sphere.named_parameters()))
     assert_same_model(sphere, plain)
 
 
 def test_latent_value_zero_is_the_map() -> None:
-    model = small_model("prototype_rotation_mixture")
-    set_parameters(model, {"gate.bias": torch.tensor([-NEVER, 0, 0, 0])})
+    model = small("prototype_rotation_mixture")
+    set_weights(model, {"gate.bias": torch.tensor([-NEVER, 0, 0, 0])})
     posterior = model.posterior(*every_sequence(model.task))
     assert posterior.shape[1] == 4
     assert (posterior[:, 0] > 0.99).all()

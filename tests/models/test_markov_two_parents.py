@@ -10,9 +10,9 @@ from tests.models.equivalence import (
     LENGTH,
     NEVER,
     assert_same_model,
-    copy_parameters,
-    set_parameters,
-    small_model,
+    copy_weights,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, batch, tiny
 
@@ -34,7 +34,7 @@ def terms(model: LanguageModel, s: list[int], t: int) -> Tensor:
 
 
 def test_scores_and_posterior_equal_explicit_sums() -> None:
-    model = small_model("two_parent_aggregate_markov")
+    model = small("two_parent_aggregate_markov")
     tokens, lengths = batch(model.task)
     lengths = torch.full_like(lengths, LENGTH)
     scores, posterior = log_prob(model, tokens, lengths), model.posterior(tokens, lengths)
@@ -49,32 +49,29 @@ def test_scores_and_posterior_equal_explicit_sums() -> None:
 
 def test_zero_second_parent_is_the_aggregate_markov_model() -> None:
     """A' = 0, a' = 0, and all prior mass of the first parent on t-1."""
-    two, plain = small_model("two_parent_aggregate_markov"), small_model("aggregate_markov")
-    copy_parameters(two, plain, "embedding.weight", "words.means")
-    copy_parameters(two, plain, "gate.weight:first.weight", "gate.bias:first.bias")
+    two, plain = small("two_parent_aggregate_markov"), small("aggregate_markov")
+    copy_weights(two, plain, "embedding.weight", "words.means")
+    copy_weights(two, plain, "gate.weight:first.weight", "gate.bias:first.bias")
     previous = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))  # i, t
-    set_parameters(two, {"second.weight": 0.0, "second.bias": 0.0})
-    set_parameters(two, {"pairs": two.pairs + previous[:, None]})
+    set_weights(two, {"second.weight": 0.0, "second.bias": 0.0})
+    set_weights(two, {"pairs": two.pairs + previous[:, None]})
     assert_same_model(two, plain)
 
 
 def test_swapping_both_parents_and_their_parameters_changes_nothing() -> None:
-    original, swapped = (
-        small_model("two_parent_aggregate_markov"),
-        small_model("two_parent_aggregate_markov"),
-    )
+    original, swapped = (small("two_parent_aggregate_markov"), small("two_parent_aggregate_markov"))
     for ours, theirs in (("first", "second"), ("second", "first")):
-        copy_parameters(
+        copy_weights(
             swapped, original, f"{ours}.weight:{theirs}.weight", f"{ours}.bias:{theirs}.bias"
         )
-    set_parameters(swapped, {"pairs": original.pairs.transpose(0, 1)})
+    set_weights(swapped, {"pairs": original.pairs.transpose(0, 1)})
     assert_same_model(original, swapped)
 
 
 def test_symmetric_model_has_equal_posteriors_of_both_parents() -> None:
-    model = small_model("two_parent_aggregate_markov")
-    copy_parameters(model, model, "first.weight:second.weight", "first.bias:second.bias")
-    set_parameters(model, {"pairs": model.pairs + model.pairs.transpose(0, 1)})
+    model = small("two_parent_aggregate_markov")
+    copy_weights(model, model, "first.weight:second.weight", "first.bias:second.bias")
+    set_weights(model, {"pairs": model.pairs + model.pairs.transpose(0, 1)})
     tokens, lengths = batch(model.task)
     posterior = model.posterior(tokens, torch.full_like(lengths, LENGTH))
     joint = terms(model, tokens[0].tolist(), LENGTH - 1)

@@ -11,12 +11,12 @@ from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_tokens
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch
 
 
 def masked(**fields: Any) -> Any:
-    return small_model("masked_lm", **fields)
+    return small("masked_lm", **fields)
 
 
 def is_within_five_sigma(count: int, trials: int, p: float) -> bool:

@@ -11,9 +11,9 @@ from tests.models.equivalence import (
     ALWAYS,
     NEVER,
     assert_same_model,
-    copy_parameters,
-    set_parameters,
-    small_model,
+    copy_weights,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, batch, every_sequence, quick
 
@@ -26,15 +26,15 @@ def entropy(tokens: Tensor, lengths: Tensor, vocab: int) -> tuple[Tensor, Tensor
 
 
 def test_all_weight_on_the_bigram_is_the_log_bilinear_bigram() -> None:
-    mixed, plain = small_model("interpolated_bigram"), small_model("ngram_log_bilinear", window=1)
-    copy_parameters(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
-    set_parameters(mixed, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
+    mixed, plain = small("interpolated_bigram"), small("ngram_log_bilinear", window=1)
+    copy_weights(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
+    set_weights(mixed, {"weights.logits": torch.tensor([NEVER, ALWAYS])})
     assert_same_model(mixed, plain)
 
 
 def test_tied_unigram_is_the_bigram_after_the_pad_vector() -> None:
-    model = small_model("interpolated_bigram")
-    set_parameters(model, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
+    model = small("interpolated_bigram")
+    set_weights(model, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
     table = model.embedding.weight
     unigram = torch.log_softmax(model.transition(torch.ones(4)) @ table.T, dim=-1).detach()
     tokens, lengths = every_sequence(model.task)
@@ -42,23 +42,23 @@ def test_tied_unigram_is_the_bigram_after_the_pad_vector() -> None:
 
 
 def test_uniform_weights_are_the_mean_of_unigram_and_bigram() -> None:
-    model = small_model("interpolated_bigram", weights="uniform")
+    model = small("interpolated_bigram", weights="uniform")
     tokens, lengths = every_sequence(model.task)
     parts = []
     for logits in ([ALWAYS, NEVER], [NEVER, ALWAYS]):
-        part = small_model("interpolated_bigram")
-        copy_parameters(part, model, "embedding.weight", "transition.weight", "transition.bias")
-        set_parameters(part, {"weights.logits": torch.tensor(logits)})
+        part = small("interpolated_bigram")
+        copy_weights(part, model, "embedding.weight", "transition.weight", "transition.bias")
+        set_weights(part, {"weights.logits": torch.tensor(logits)})
         parts.append(log_prob(part, tokens, lengths)[:, 1:].exp())
     expected = (parts[0] + parts[1]) / 2
     assert_close(log_prob(model, tokens, lengths)[:, 1:].exp(), expected, CLOSE, "half of each")
 
 
 def test_free_unigram_is_optimal_at_the_empirical_unigram() -> None:
-    model = small_model("interpolated_bigram", unigram="free")
+    model = small("interpolated_bigram", unigram="free")
     tokens, lengths = batch(model.task, count=40)
     share, floor = entropy(tokens, lengths, model.task.vocab)
-    set_parameters(model, {"weights.logits": torch.tensor([ALWAYS, NEVER]), "free": share.log()})
+    set_weights(model, {"weights.logits": torch.tensor([ALWAYS, NEVER]), "free": share.log()})
     actual = loss(model, tokens, lengths)
     actual.backward()
     assert_close(actual.detach(), floor, CLOSE, "nats per token")
@@ -68,39 +68,33 @@ def test_free_unigram_is_optimal_at_the_empirical_unigram() -> None:
 
 
 def test_one_transition_is_the_interpolated_bigram() -> None:
-    multi, single = (
-        small_model("multi_transition_bigram", components=1),
-        small_model("interpolated_bigram"),
-    )
+    multi, single = (small("multi_transition_bigram", components=1), small("interpolated_bigram"))
     names = ("embedding.weight", "transition.weight", "transition.bias", "weights.logits")
-    copy_parameters(multi, single, *names)
+    copy_weights(multi, single, *names)
     assert_same_model(multi, single)
 
 
 def test_each_transition_is_a_log_bilinear_bigram() -> None:
     multi, plain = (
-        small_model("multi_transition_bigram", components=3),
-        small_model("ngram_log_bilinear", window=1),
+        small("multi_transition_bigram", components=3),
+        small("ngram_log_bilinear", window=1),
     )
-    copy_parameters(plain, multi, "embedding.weight")
+    copy_weights(plain, multi, "embedding.weight")
     for k in range(3):
         chosen = torch.full((4,), NEVER).scatter(0, torch.tensor(k + 1), ALWAYS)
-        set_parameters(multi, {"weights.logits": chosen})
-        set_parameters(plain, {"transition.weight": multi.transition.weight.chunk(3)[k]})
-        set_parameters(plain, {"transition.bias": multi.transition.bias.chunk(3)[k]})
+        set_weights(multi, {"weights.logits": chosen})
+        set_weights(plain, {"transition.weight": multi.transition.weight.chunk(3)[k]})
+        set_weights(plain, {"transition.bias": multi.transition.bias.chunk(3)[k]})
         assert_same_model(multi, plain)
 
 
 def test_unigram_uses_the_first_transition() -> None:
-    multi, single = (
-        small_model("multi_transition_bigram", components=3),
-        small_model("interpolated_bigram"),
-    )
-    copy_parameters(single, multi, "embedding.weight")
-    set_parameters(single, {"transition.weight": multi.transition.weight.chunk(3)[0]})
-    set_parameters(single, {"transition.bias": multi.transition.bias.chunk(3)[0]})
-    set_parameters(single, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
-    set_parameters(multi, {"weights.logits": torch.tensor([ALWAYS, NEVER, NEVER, NEVER])})
+    multi, single = (small("multi_transition_bigram", components=3), small("interpolated_bigram"))
+    copy_weights(single, multi, "embedding.weight")
+    set_weights(single, {"transition.weight": multi.transition.weight.chunk(3)[0]})
+    set_weights(single, {"transition.bias": multi.transition.bias.chunk(3)[0]})
+    set_weights(single, {"weights.logits": torch.tensor([ALWAYS, NEVER])})
+    set_weights(multi, {"weights.logits": torch.tensor([ALWAYS, NEVER, NEVER, NEVER])})
     assert_same_model(multi, single)
 
 
@@ -110,7 +104,7 @@ def test_unigram_mixture_is_not_better_than_the_empirical_unigram(
     components: int, seed: int
 ) -> None:
     """The probability of a token does not depend on its context."""
-    model = small_model("unigram_mixture", components=components)
+    model = small("unigram_mixture", components=components)
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -127,6 +121,6 @@ def test_unigram_mixture_is_not_better_than_the_empirical_unigram(
 
 def test_components_of_the_unigram_mixture_differ() -> None:
     """In the S0 code all components are equal."""
-    model = small_model("unigram_mixture", components=3)
+    model = small("unigram_mixture", components=3)
     words = model.words.log_prob_table(model.embedding.weight)
     assert (words[:, None] - words).abs().amax(-1).add(torch.eye(3)).min() > 1e-2

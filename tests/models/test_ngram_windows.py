@@ -9,11 +9,11 @@ from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import (
     ALWAYS,
     assert_same_model,
-    copy_parameters,
+    copy_weights,
     lag_dependence,
     permute_tokens,
-    set_parameters,
-    small_model,
+    set_weights,
+    small,
 )
 from tests.tiny import CLOSE, every_sequence
 
@@ -23,13 +23,11 @@ WINDOWED = ["ngram_log_bilinear", "permutation_log_bilinear", "log_bilinear_mixt
 @pytest.mark.parametrize("name", WINDOWED)
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_prediction_depends_on_the_window_only(name: str, window: int) -> None:
-    assert lag_dependence(small_model(name, window=window)) == [
-        back <= window for back in (1, 2, 3)
-    ]
+    assert lag_dependence(small(name, window=window)) == [back <= window for back in (1, 2, 3)]
 
 
 def test_window_of_one_is_the_log_bilinear_bigram() -> None:
-    model = small_model("ngram_log_bilinear", window=1)
+    model = small("ngram_log_bilinear", window=1)
     table = model.embedding.weight
     bigram = torch.log_softmax(model.transition(table) @ table.T, dim=-1)
     tokens, lengths = every_sequence(model.task)
@@ -40,13 +38,10 @@ def test_window_of_one_is_the_log_bilinear_bigram() -> None:
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_permuting_weights_with_positions_changes_nothing(order: tuple[int, ...]) -> None:
     """Permuting the blocks W_j like the tokens t-j leaves the prediction unchanged."""
-    first, second = (
-        small_model("ngram_log_bilinear", window=3),
-        small_model("ngram_log_bilinear", window=3),
-    )
-    copy_parameters(second, first, "embedding.weight", "transition.bias")
+    first, second = (small("ngram_log_bilinear", window=3), small("ngram_log_bilinear", window=3))
+    copy_weights(second, first, "embedding.weight", "transition.bias")
     blocks = first.transition.weight.unflatten(1, (3, -1))[:, list(order)]
-    set_parameters(second, {"transition.weight": blocks.flatten(1)})
+    set_weights(second, {"transition.weight": blocks.flatten(1)})
     tokens, _ = every_sequence(first.task)
     oldest_first = torch.tensor([2 - order[2 - i] for i in range(3)])
     moved = permute_tokens(tokens[:, :4], oldest_first, at=1)
@@ -57,7 +52,7 @@ def test_permuting_weights_with_positions_changes_nothing(order: tuple[int, ...]
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_uniform_permutations_ignore_the_order_of_the_window(order: tuple[int, ...]) -> None:
-    model = small_model("permutation_log_bilinear", window=3, weights="uniform")
+    model = small("permutation_log_bilinear", window=3, weights="uniform")
     prefix = every_sequence(model.task)[0][:, :4]
     moved = permute_tokens(prefix, torch.tensor(order), at=1)
     assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
@@ -66,23 +61,22 @@ def test_uniform_permutations_ignore_the_order_of_the_window(order: tuple[int, .
 @pytest.mark.parametrize("window", [1, 3])
 def test_identity_permutation_is_the_log_bilinear_ngram(window: int) -> None:
     mixed, plain = (
-        small_model(name, window=window)
-        for name in ("permutation_log_bilinear", "ngram_log_bilinear")
+        small(name, window=window) for name in ("permutation_log_bilinear", "ngram_log_bilinear")
     )
-    copy_parameters(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
+    copy_weights(mixed, plain, "embedding.weight", "transition.weight", "transition.bias")
     identity = torch.zeros(len(mixed.orders))
     identity[mixed.orders.tolist().index(list(range(window)))] = ALWAYS
-    set_parameters(mixed, {"weights.logits": identity})
+    set_weights(mixed, {"weights.logits": identity})
     assert_same_model(mixed, plain)
 
 
 @pytest.mark.parametrize("components", [1, 3])
 def test_identical_maps_are_one_log_bilinear_ngram(components: int) -> None:
-    mixed = small_model("log_bilinear_mixture", components=components, weights="learned")
-    plain = small_model("ngram_log_bilinear")
-    copy_parameters(mixed, plain, "embedding.weight")
+    mixed = small("log_bilinear_mixture", components=components, weights="learned")
+    plain = small("ngram_log_bilinear")
+    copy_weights(mixed, plain, "embedding.weight")
     weight, bias = plain.transition.weight, plain.transition.bias
-    set_parameters(
+    set_weights(
         mixed,
         {
             "transition.weight": weight.repeat(components, 1),
@@ -93,14 +87,14 @@ def test_identical_maps_are_one_log_bilinear_ngram(components: int) -> None:
 
 
 def test_mixture_averages_probabilities() -> None:
-    mixed = small_model("log_bilinear_mixture", components=2)
-    parts = [small_model("ngram_log_bilinear") for _ in range(2)]
+    mixed = small("log_bilinear_mixture", components=2)
+    parts = [small("ngram_log_bilinear") for _ in range(2)]
     tokens, lengths = every_sequence(mixed.task)
     for k, part in enumerate(parts):
-        copy_parameters(part, mixed, "embedding.weight")
+        copy_weights(part, mixed, "embedding.weight")
         maps = mixed.transition
-        set_parameters(part, {"transition.weight": maps.weight.chunk(2)[k]})
-        set_parameters(part, {"transition.bias": maps.bias.chunk(2)[k]})
+        set_weights(part, {"transition.weight": maps.weight.chunk(2)[k]})
+        set_weights(part, {"transition.bias": maps.bias.chunk(2)[k]})
     parts_scores = torch.stack([log_prob(part, tokens, lengths) for part in parts])[..., 1:]
     assert_close(
         log_prob(mixed, tokens, lengths)[:, 1:].exp(), parts_scores.exp().mean(0), CLOSE, "mixture"
@@ -109,16 +103,16 @@ def test_mixture_averages_probabilities() -> None:
 
 @pytest.mark.parametrize("window", [1, 3])
 def test_linear_markov_mlp_is_the_log_bilinear_ngram(window: int) -> None:
-    network = small_model("markov_mlp", window=window, depth=0)
-    plain = small_model("ngram_log_bilinear", window=window)
-    copy_parameters(network, plain, "embedding.weight", "transition.weight:layers.0.weight")
-    copy_parameters(network, plain, "transition.bias:layers.0.bias")
+    network = small("markov_mlp", window=window, depth=0)
+    plain = small("ngram_log_bilinear", window=window)
+    copy_weights(network, plain, "embedding.weight", "transition.weight:layers.0.weight")
+    copy_weights(network, plain, "transition.bias:layers.0.bias")
     assert_same_model(network, plain)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "gelu"])
 def test_untied_network_follows_the_equation(activation: str) -> None:
-    model = small_model("markov_mlp", depth=1, window=2, tied=False, activation=activation)
+    model = small("markov_mlp", depth=1, window=2, tied=False, activation=activation)
     prefix = every_sequence(model.task)[0][:, :3]
     x = model.embedding(prefix[:, [2, 1]]).flatten(1)
     hidden = getattr(torch.nn.functional, activation)(model.layers[0](x))

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, batch, every_sequence
 
 
 def onehot() -> Any:
-    return small_model("onehot_embedding").eval()
+    return small("onehot_embedding").eval()
 
 
 def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors() -> None:

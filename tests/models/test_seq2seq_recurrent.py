@@ -12,7 +12,7 @@ from lmzoo.models.seq2seq.encoder import encode, encode_backward, last_output
 from tests.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from tests.laws.density import law_log_prob_equals_next_log_prob, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import copy_parameters, set_parameters, small_model
+from tests.models.equivalence import copy_weights, set_weights, small
 from tests.tiny import CLOSE, default_source, every_sequence, sources, tiny
 from tests.user_errors import raises_user_error
 
@@ -68,17 +68,17 @@ def test_backward_encoding_is_forward_encoding_of_the_reversed_source() -> None:
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 def test_decoder_is_a_recurrent_model_that_starts_from_the_encoder_state(cell: str) -> None:
-    model = small_model("seq2seq", cell=cell)
-    plain = small_model("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
+    model = small("seq2seq", cell=cell)
+    plain = small("recurrent_lm", cell=cell, emission="vector", norm="none", starts=1)
     weights = dict(model.decoder.named_parameters())
-    copy_parameters(
+    copy_weights(
         plain, model, "embedding.weight", *(f"decoder.{name}:cell.{name}" for name in weights)
     )
     tokens, lengths = every_sequence(model.task)
     for source, n in zip(*sources(model.task, 3), strict=True):
         with torch.no_grad():
             _, state = encode(model.encoder, model.source_embedding(source[None]), n[None])
-        set_parameters(plain, {"starts.vectors": torch.cat(state, dim=-1)})
+        set_weights(plain, {"starts.vectors": torch.cat(state, dim=-1)})
         repeated = source.expand(len(tokens), -1), n.expand(len(tokens))
         assert_close(
             log_prob(model, tokens, lengths, *repeated),
@@ -140,7 +140,7 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
 
 @torch.no_grad()
 def test_attention_model_equals_a_manual_computation() -> None:
-    model = small_model("seq2seq_dot_attention").eval()
+    model = small("seq2seq_dot_attention").eval()
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, 4)
     for i, (x, m) in enumerate(zip(source, n.tolist(), strict=True)):
@@ -153,7 +153,7 @@ def test_attention_model_equals_a_manual_computation() -> None:
 
 @torch.no_grad()
 def test_attention_weights_sum_to_one_and_are_zero_at_pads() -> None:
-    model = small_model("seq2seq_dot_attention").eval()
+    model = small("seq2seq_dot_attention").eval()
     source, n = sources(model.task, 6)
     tokens, _ = every_sequence(model.task)
     attention = model.attention_maps(tokens[:6], source, n)[0, :, 0]
@@ -168,7 +168,7 @@ def test_attention_weights_sum_to_one_and_are_zero_at_pads() -> None:
 @pytest.mark.parametrize("bidirectional", [False, True])
 @torch.no_grad()
 def test_attention_to_one_source_token_returns_its_vector(*, bidirectional: bool) -> None:
-    model = small_model("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+    model = small("seq2seq_dot_attention", bidirectional=bidirectional).eval()
     source, n = sources(model.task, 6)
     state = model.start(source, torch.ones_like(n))
     h_att, p = model.attend(state)
@@ -178,8 +178,8 @@ def test_attention_to_one_source_token_returns_its_vector(*, bidirectional: bool
 
 def test_zero_attention_output_gives_seq2seq(monkeypatch: pytest.MonkeyPatch) -> None:
     """With h_att = 0 the decoder inputs contain zeros in place of the attention output."""
-    model, plain = small_model("seq2seq_dot_attention"), small_model("seq2seq")
-    copy_parameters(plain, model, *dict(plain.named_parameters()))
+    model, plain = small("seq2seq_dot_attention"), small("seq2seq")
+    copy_weights(plain, model, *dict(plain.named_parameters()))
     with torch.no_grad():
         model.join.weight[:, : model.config.width] = torch.eye(model.config.width)
     tokens, lengths = every_sequence(model.task)
@@ -199,11 +199,11 @@ def test_zero_attention_output_gives_seq2seq(monkeypatch: pytest.MonkeyPatch) ->
 @torch.no_grad()
 def test_bidirectional_encoder_reads_later_source_tokens() -> None:
     """With a forward encoder only, h^enc_i depends on the source tokens up to i."""
-    source, n = sources(small_model("seq2seq").task, 1)
+    source, n = sources(small("seq2seq").task, 1)
     changed = source.clone()
     changed[:, -1] = (source[:, -1] + 1) % 3
     for bidirectional in (False, True):
-        model = small_model("seq2seq_dot_attention", bidirectional=bidirectional).eval()
+        model = small("seq2seq_dot_attention", bidirectional=bidirectional).eval()
         moved = (model.start(source, n).source - model.start(changed, n).source).abs().amax((0, 2))
         assert (moved[:-1] > 1e-4).all() == bidirectional
         assert moved[-1] > 1e-4

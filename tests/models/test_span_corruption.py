@@ -10,7 +10,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.models.seq2seq.spans import corrupt, sample_spans, sample_spans_around, span_targets
 from tests.laws.density import law_next_is_a_distribution
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch, every_sequence
 from tests.user_errors import raises_user_error
 
@@ -20,7 +20,7 @@ N = 20_000
 
 @pytest.fixture
 def model() -> LanguageModel:
-    return small_model("span_corruption")
+    return small("span_corruption")
 
 
 def drawn(density: float, mean: float, count: int = 12) -> Tensor:
@@ -125,7 +125,7 @@ def test_score_depends_on_visible_tokens_and_earlier_hidden_tokens(model: Langua
 
 @torch.no_grad()
 def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
-    model = small_model("span_corruption", samples=3)
+    model = small("span_corruption", samples=3)
     tokens, lengths = batch(model.task)
     recorded: list[Tensor] = []
     score_hidden = model.score_hidden
@@ -160,7 +160,7 @@ def test_evaluation_shares_spans_and_training_draws_new_ones() -> None:
 def test_scores_are_in_nats_per_hidden_token() -> None:
     """With a zero embedding table every hidden token costs log V, for any density."""
     for density in (0.15, 0.5):
-        model = small_model("span_corruption", density=density)
+        model = small("span_corruption", density=density)
         model.embedding.weight.zero_()
         tokens, lengths = batch(model.task, count=4000)
         uniform = -math.log(model.task.vocab)

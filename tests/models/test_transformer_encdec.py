@@ -12,7 +12,7 @@ from lmzoo.contract import LanguageModel
 from tests.blocks.test_attention_block import as_layer
 from tests.blocks.test_cross_block import as_decoder_layer, randomise_norms
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.tiny import CLOSE, every_sequence, sources
 
 E = 8
@@ -36,7 +36,7 @@ def as_transformer(model: LanguageModel, place: NormPosition) -> nn.Transformer:
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("place", list(NormPosition))
 def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
-    model = randomise_norms(small_model("transformer_encdec", width=E, norm=place)).eval()
+    model = randomise_norms(small("transformer_encdec", width=E, norm=place)).eval()
     theirs = as_transformer(model, place)
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, len(tokens))
@@ -57,11 +57,11 @@ def test_scores_equal_the_pytorch_transformer(place: NormPosition) -> None:
 @pytest.mark.parametrize("place", list(NormPosition))
 def test_source_order_matters_only_with_positions(place: NormPosition) -> None:
     """Without positions the decoder attends to a set of encoder outputs."""
-    tokens, lengths = every_sequence(small_model("transformer_encdec").task)
+    tokens, lengths = every_sequence(small("transformer_encdec").task)
     source = torch.tensor([[0, 1, 2]]).expand(len(tokens), -1)
     n = torch.full((len(tokens),), 3)
     for positions, moves in (("none", False), ("add", True), ("learned", True)):
-        model = small_model("transformer_encdec", positions=positions, norm=place)
+        model = small("transformer_encdec", positions=positions, norm=place)
         forward = log_prob(model, tokens, lengths, source, n)
         reversed_source = log_prob(model, tokens, lengths, source.flip(1), n)
         assert ((forward - reversed_source).abs().max() > CLOSE) == moves

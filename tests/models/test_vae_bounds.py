@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.models.latent.vae import VAE
 from tests.laws import density
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.models.exact_latents import gaussian_elbo, gaussian_log_p, ternary_parts
 from tests.tiny import CLOSE, batch, every_sequence
 
@@ -40,7 +40,7 @@ def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
-    model = small_model(name, **TWO)
+    model = small(name, **TWO)
     elbo, log_p = exact(model, *every_sequence(model.task))
     assert_close(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
     assert (elbo < log_p).all()
@@ -48,7 +48,7 @@ def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
 
 @torch.no_grad()
 def test_quadrature_has_converged() -> None:
-    model = small_model("gru_vae", **TWO)
+    model = small("gru_vae", **TWO)
     tokens, lengths = every_sequence(model.task)
     coarse = gaussian_log_p(model, tokens, lengths, nodes=24)
     assert_close(coarse, gaussian_log_p(model, tokens, lengths), 1e-3, "log P with fewer nodes")
@@ -57,7 +57,7 @@ def test_quadrature_has_converged() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_importance_weighted_bounds_increase_with_samples(name: str) -> None:
-    model = small_model(name, **TWO)
+    model = small(name, **TWO)
     tokens, lengths = copies(model)
     elbo, log_p = (bound[0] for bound in exact(model, tokens[:1], lengths[:1]))
     torch.manual_seed(0)
@@ -74,7 +74,7 @@ def test_importance_weighted_bounds_increase_with_samples(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
-    model = small_model(name, samples=4096, **TWO)
+    model = small(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
     elbo = exact(model, tokens[:1], lengths[:1])[0][0]
     actual, error = mean_and_error(log_prob(model, tokens, lengths, training=True).sum(1))
@@ -86,7 +86,7 @@ def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
 @torch.no_grad()
 def test_two_sample_bound_equals_enumeration() -> None:
     """Compare `iw_bound` with the exact expectation of log (w + w') / 2 over pairs."""
-    model = small_model("gru_ternary_vae", **TWO)
+    model = small("gru_ternary_vae", **TWO)
     tokens, lengths = copies(model)
     log_q, log_w = (part[:, 0] for part in ternary_parts(model, tokens[:1], lengths[:1]))
     pairs = (log_q[:, None] + log_q).exp()
@@ -100,8 +100,8 @@ def test_two_sample_bound_equals_enumeration() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_next_token_distribution_is_a_mixture_over_the_prior(name: str) -> None:
     """The product over a sequence is the mean over prior draws of P(s | z)."""
-    model = small_model(name, samples=4096, **TWO)
-    density.law_next_is_a_distribution(small_model(name, **TWO))
+    model = small(name, samples=4096, **TWO)
+    density.law_next_is_a_distribution(small(name, **TWO))
     tokens, lengths = every_sequence(model.task)
     tokens, lengths = tokens[::9], lengths[::9]
     total = sum(

@@ -10,7 +10,7 @@ from lmzoo.zoo import config
 from tests.laws.batching import law_padding_is_ignored, law_scores_have_shape
 from tests.laws.density import law_next_is_a_distribution
 from tests.laws.learning import law_every_parameter_learns
-from tests.models.equivalence import assert_same_model, copy_parameters, set_parameters, small_model
+from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import batch, tiny
 
 FORGETFUL = {"name": "mgu", "cuts": ["state_to_gate", "state_to_candidate", "carry"]}
@@ -25,13 +25,13 @@ def decoder_of(model: LanguageModel) -> list[str]:
 
 def set_zero_kl(model: LanguageModel) -> None:
     """Set q and p to N(0, β_0^{-2}) for every sentence, so that KL = 0."""
-    set_parameters(model, {"z.to_mean": 0.0, "z.prior_mean": 0.0})
-    copy_parameters(model, model, "z.prior_log_beta:z.log_beta")
+    set_weights(model, {"z.to_mean": 0.0, "z.prior_mean": 0.0})
+    copy_weights(model, model, "z.prior_log_beta:z.log_beta")
 
 
 def test_decoder_that_ignores_z_with_zero_kl_is_the_plain_model() -> None:
-    vae, plain = small_model("gru_vae", cell=FORGETFUL), small_model("recurrent_lm", cell=FORGETFUL)
-    copy_parameters(plain, vae, *decoder_of(vae))
+    vae, plain = small("gru_vae", cell=FORGETFUL), small("recurrent_lm", cell=FORGETFUL)
+    copy_weights(plain, vae, *decoder_of(vae))
     set_zero_kl(vae)
     assert_same_model(vae, plain)
 
@@ -41,19 +41,19 @@ def test_collapsed_posterior_is_the_plain_model_with_one_initial_state(
     name: str, plain: str
 ) -> None:
     """z equals the prior mean up to 1e-9: the posterior collapse that S0 reports."""
-    vae, recurrent = small_model(name), small_model("recurrent_lm", cell=plain, starts=1)
-    copy_parameters(recurrent, vae, *decoder_of(vae))
+    vae, recurrent = small(name), small("recurrent_lm", cell=plain, starts=1)
+    copy_weights(recurrent, vae, *decoder_of(vae))
     set_zero_kl(vae)
-    set_parameters(vae, {"z.log_beta": 20.0, "z.prior_log_beta": 20.0})
-    set_parameters(recurrent, {"starts.vectors": 0.0})
+    set_weights(vae, {"z.log_beta": 20.0, "z.prior_log_beta": 20.0})
+    set_weights(recurrent, {"starts.vectors": 0.0})
     assert_same_model(vae, recurrent)
 
 
 def test_ternary_latent_of_zero_is_the_plain_model_with_state_zero() -> None:
-    vae, plain = small_model("gru_ternary_vae"), small_model("recurrent_lm", cell="gru", starts=1)
-    copy_parameters(plain, vae, *decoder_of(vae))
-    set_parameters(plain, {"starts.vectors": 0.0})
-    set_parameters(vae, {"z.prior_logits": torch.tensor([-60.0, 0.0, -60.0]).expand(4, 3)})
+    vae, plain = small("gru_ternary_vae"), small("recurrent_lm", cell="gru", starts=1)
+    copy_weights(plain, vae, *decoder_of(vae))
+    set_weights(plain, {"starts.vectors": 0.0})
+    set_weights(vae, {"z.prior_logits": torch.tensor([-60.0, 0.0, -60.0]).expand(4, 3)})
     vae.log_q = lambda h: vae.log_p().expand(len(h), -1, -1)  # type: ignore[method-assign]
     assert_same_model(vae, plain)
 
@@ -70,7 +70,7 @@ def test_any_cell_obeys_the_laws(cell: object) -> None:
 
 @torch.no_grad()
 def test_encoder_reads_every_scored_token_and_nothing_else() -> None:
-    model = small_model("gru_vae")
+    model = small("gru_vae")
     tokens, _ = batch(model.task)
     lengths = torch.full((len(tokens),), model.task.length - 1)
     before = model.encode_sentence(tokens, lengths)

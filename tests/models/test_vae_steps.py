@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from lmzoo.models.latent.vae import VAEState
 from tests.laws.decoding import law_advance_equals_next_log_prob
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.tiny import batch, tiny
 
 CASES: list[tuple[dict[str, Any], int]] = [
@@ -33,7 +33,7 @@ def test_stepwise_decoding_equals_reading_the_whole_prefix(
     name: str, fields: dict[str, Any]
 ) -> None:
     """Parameters are scaled up, so that the draws have different weights."""
-    law_advance_equals_next_log_prob(small_model(name, **fields))
+    law_advance_equals_next_log_prob(small(name, **fields))
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def test_time_std_has_no_state_of_fixed_size() -> None:
 
 @torch.no_grad()
 def test_log_evidence_differs_between_draws() -> None:
-    model = small_model("gru_vae", samples=3).eval()
+    model = small("gru_vae", samples=3).eval()
     state = model.begin(1)
     for token in torch.tensor([[1], [2], [0]]):
         _, state = model.advance(state, token)

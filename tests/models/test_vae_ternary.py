@@ -7,7 +7,7 @@ from torch import Tensor
 from lmzoo.models.latent.vae import VAE
 from tests.laws import COMMON
 from tests.laws.support import assert_close
-from tests.models.equivalence import small_model
+from tests.models.equivalence import small
 from tests.models.exact_latents import all_ternary_vectors, ternary_parts
 from tests.tiny import CLOSE, batch, tiny
 
@@ -43,7 +43,7 @@ def estimates(model: VAE) -> Tensor:
 
 
 def test_score_function_estimator_is_unbiased() -> None:
-    model = small_model("gru_ternary_vae", width=2, estimator="score")
+    model = small("gru_ternary_vae", width=2, estimator="score")
     exact, actual = exact_gradient(model), estimates(model)
     error = actual.std(0) / CHUNKS**0.5
     assert ((actual.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
@@ -54,7 +54,7 @@ def test_score_function_estimator_is_unbiased() -> None:
 
 def test_straight_through_estimator_improves_on_the_kl_gradient() -> None:
     """The estimator is biased, but closer to the gradient than that of the KL alone."""
-    model = small_model("gru_ternary_vae", width=2, estimator="gumbel")
+    model = small("gru_ternary_vae", width=2, estimator="gumbel")
     exact, actual = exact_gradient(model), estimates(model).mean(0)
     kl = gradients(model, -model.kl(model.encode_sentence(*one_sentence(model))).sum())
     assert (actual - exact).norm() < 0.85 * (kl - exact).norm()
@@ -68,7 +68,7 @@ def test_score_function_estimator_obeys_the_laws(law: object) -> None:
 @pytest.mark.parametrize("estimator", ["score", "gumbel"])
 @pytest.mark.parametrize("training", [False, True])
 def test_samples_are_ternary_and_scores_are_unchanged(estimator: str, *, training: bool) -> None:
-    model = small_model("gru_ternary_vae", estimator=estimator).train(training)
+    model = small("gru_ternary_vae", estimator=estimator).train(training)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
     z = model.sample_posterior(h, torch.rand(7, len(h), *model.noise_shape))
@@ -80,7 +80,7 @@ def test_samples_are_ternary_and_scores_are_unchanged(estimator: str, *, trainin
 
 @torch.no_grad()
 def test_kl_equals_enumeration_over_all_latents() -> None:
-    model = small_model("gru_ternary_vae", width=3)
+    model = small("gru_ternary_vae", width=3)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
     z = all_ternary_vectors(3)[:, None].expand(-1, len(h), -1)
@@ -93,7 +93,7 @@ def test_kl_equals_enumeration_over_all_latents() -> None:
 
 @torch.no_grad()
 def test_samples_follow_the_posterior_and_the_prior() -> None:
-    model, count = small_model("gru_ternary_vae", width=2), 20_000
+    model, count = small("gru_ternary_vae", width=2), 20_000
     tokens, lengths = one_sentence(model)
     h, error = model.encode_sentence(tokens, lengths), 5 * (0.25 / count) ** 0.5
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 from lmzoo.contract import START, scored_mask
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import set_parameters
+from tests.models.equivalence import set_weights
 from tests.tiny import CLOSE, batch, tiny
 
 BOTH = pytest.mark.parametrize("name", ["word2vec_skipgram", "word2vec_cbow"])
@@ -125,7 +125,7 @@ def test_without_noise_longer_equal_vectors_are_always_better(name: str) -> None
     losses: dict[int, list[float]] = {0: [], 5: []}
     for negatives, longer in itertools.product(losses, (1.0, 3.0, 9.0)):
         model = tiny(name, length=6, negatives=negatives)
-        set_parameters(model, {"word.weight": longer, "context.weight": longer})
+        set_weights(model, {"word.weight": longer, "context.weight": longer})
         losses[negatives].append(-log_prob(model, tokens, lengths).sum().item())
     assert losses[0][0] > losses[0][1] >= losses[0][2]
     assert losses[0][2] < 1e-6
@@ -142,7 +142,7 @@ def test_max_norm_bounds_inner_products(name: str) -> None:
     assert long.any()
     assert_close(windows.w[long].norm(dim=-1), torch.full((int(long.sum()),), 0.5), CLOSE, "norms")
     short = model.word.weight.detach() * 0.01
-    set_parameters(model, {"word.weight": short})
+    set_weights(model, {"word.weight": short})
     assert_close(model.windows(tokens, lengths).w, short, 0, "short vectors")
 
 

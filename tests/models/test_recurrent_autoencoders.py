@@ -6,7 +6,7 @@ import torch
 from lmzoo.contract import LanguageModel
 from tests.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
-from tests.models.equivalence import copy_parameters, set_parameters, small_model
+from tests.models.equivalence import copy_weights, set_weights, small
 from tests.models.test_vae_limits import decoder_of
 from tests.tiny import CLOSE, batch, every_sequence
 
@@ -16,21 +16,20 @@ NAMES = ["gru_autoencoder", "rnn_autoencoder"]
 def zero_encoder(model: LanguageModel) -> None:
     """Set all weights of the encoder to 0."""
     weights = dict(model.encoder.named_parameters(prefix="encoder"))
-    set_parameters(model, dict.fromkeys(weights, 0.0))
+    set_weights(model, dict.fromkeys(weights, 0.0))
 
 
 @pytest.mark.parametrize(
-    ("name", "cell", "start"),
-    [("rnn_autoencoder", "rnn", 0.0), ("gru_autoencoder", "gru", 0.5**5)],
+    ("name", "cell", "start"), [("rnn_autoencoder", "rnn", 0.0), ("gru_autoencoder", "gru", 0.5**5)]
 )
 def test_zero_encoder_weights_give_the_plain_recurrent_model(
     name: str, cell: str, start: float
 ) -> None:
     """With zero weights a tanh RNN outputs 0 and a GRU halves its state of ones at each token."""
-    model, plain = small_model(name), small_model("recurrent_lm", cell=cell, starts=1)
+    model, plain = small(name), small("recurrent_lm", cell=cell, starts=1)
     zero_encoder(model)
-    copy_parameters(plain, model, *decoder_of(model))
-    set_parameters(plain, {"starts.vectors": start})
+    copy_weights(plain, model, *decoder_of(model))
+    set_weights(plain, {"starts.vectors": start})
     tokens, lengths = every_sequence(model.task)
     actual, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
     assert_close(actual, expected, CLOSE, "scores")
@@ -40,7 +39,7 @@ def test_zero_encoder_weights_give_the_plain_recurrent_model(
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
-    model = small_model(name)
+    model = small(name)
     tokens, _ = batch(model.task)
     lengths = torch.full((len(tokens),), model.task.length - 1)
     code = model.encode(tokens, lengths)
@@ -55,11 +54,11 @@ def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_autoencoder_fails_the_laws_of_language_models(name: str) -> None:
     with pytest.raises(AssertionError, match="probability of all tokens at 1"):
-        law_causal(small_model(name))
+        law_causal(small(name))
     with pytest.raises(AssertionError, match="total probability"):
-        law_sums_to_one(small_model(name))
+        law_sums_to_one(small(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_next_token_distribution_is_normalised(name: str) -> None:
-    law_next_is_a_distribution(small_model(name))
+    law_next_is_a_distribution(small(name))

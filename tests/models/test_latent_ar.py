@@ -3,28 +3,28 @@
 import torch
 
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import assert_same_model, copy_parameters, set_parameters, small_model
+from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 
 def test_zero_skip_is_the_recurrent_model() -> None:
-    latent, plain = small_model("latent_ar"), small_model("rnn_lm")
-    copy_parameters(latent, plain, *dict(plain.named_parameters()))
-    set_parameters(latent, {"skip.weight": 0.0})
+    latent, plain = small("latent_ar"), small("rnn_lm")
+    copy_weights(latent, plain, *dict(plain.named_parameters()))
+    set_weights(latent, {"skip.weight": 0.0})
     assert_same_model(latent, plain)
 
 
 def test_skip_alone_is_the_log_bilinear_bigram() -> None:
     """With zero weights the cell outputs h = 0."""
-    latent, plain = small_model("latent_ar"), small_model("ngram_log_bilinear", window=1)
-    set_parameters(latent, dict.fromkeys(dict(latent.cell.named_parameters(prefix="cell")), 0.0))
-    copy_parameters(latent, plain, "embedding.weight", "transition.weight:skip.weight")
-    set_parameters(plain, {"transition.bias": 0.0})
+    latent, plain = small("latent_ar"), small("ngram_log_bilinear", window=1)
+    set_weights(latent, dict.fromkeys(dict(latent.cell.named_parameters(prefix="cell")), 0.0))
+    copy_weights(latent, plain, "embedding.weight", "transition.weight:skip.weight")
+    set_weights(plain, {"transition.bias": 0.0})
     assert_same_model(latent, plain)
 
 
 def test_skip_reads_the_last_token_only() -> None:
-    model = small_model("latent_ar")
+    model = small("latent_ar")
     prefix = every_sequence(model.task)[0][:, :4]
     x = model.embedding(prefix)
     h = model.cell.scan(x, torch.ones(len(x), 4))[:, -1]

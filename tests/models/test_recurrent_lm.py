@@ -1,0 +1,148 @@
+"""Recurrent language model: inputs, stacked layers and decoding state."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from lmzoo import zoo
+from lmzoo.errors import UserError
+from lmzoo.functional.normalise import Norm, normalise_sequence
+from lmzoo.kernels.scan.tokens import TokenInputs
+from lmzoo.models.recurrent import recurrent_lm
+from lmzoo.models.recurrent.recurrent_lm import RecurrentState
+from tests.laws.support import assert_close
+from tests.models.equivalence import small
+from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
+
+FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
+
+
+@pytest.mark.parametrize("norm", Norm)
+@pytest.mark.parametrize("tokens", [FEW, MANY], ids=["few", "many"])
+def test_inputs_per_vocabulary_entry_equal_inputs_per_position(
+    norm: Norm, tokens: torch.Tensor
+) -> None:
+    model = tiny("recurrent_lm", vocab=4, norm=norm.value).double()
+    assert (tokens.numel() > model.task.vocab) == (tokens is MANY)
+    weight = model.embedding.weight
+    ours, plain = model._inputs(tokens), normalise_sequence(model.embedding(tokens), norm)
+    assert isinstance(ours, TokenInputs) == (tokens is MANY and not norm.over_time)
+    ours = ours.vectors() if isinstance(ours, TokenInputs) else ours
+    assert_close(ours.detach(), plain.detach(), FINE, "inputs")
+    upstream = torch.randn(plain.shape, dtype=torch.float64)
+    first, second = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
+    assert_close(first, second, FINE, "gradient")
+
+
+def test_only_short_batches_are_normalised_per_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = tiny("recurrent_lm", vocab=4, norm="rms"), []
+    monkeypatch.setattr(
+        recurrent_lm, "normalise_sequence", lambda x, norm: calls.append(x.shape) or x
+    )
+    model._inputs(MANY)
+    assert not calls
+    model._inputs(FEW)
+    assert calls == [(1, 2, model.config.width)]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("starts", [0, 3])
+def test_scores_from_token_ids_equal_scores_from_vectors(
+    starts: int, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("recurrent_lm", vocab=4, starts=starts, num_layers=layers).double()
+    tokens, lengths = torch.cat([MANY, MANY]), torch.tensor([4, 3, 4, 2])
+    scores = model.score_tokens(tokens, lengths)
+    words = model._inputs(tokens[:, :-1])
+    assert isinstance(words, TokenInputs)
+    monkeypatch.setattr(model, "_inputs", lambda tokens: words.vectors())
+    assert_close(scores, model.score_tokens(tokens, lengths), FINE, "scores")
+
+
+LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+@pytest.mark.parametrize("cell", LIBRARY)
+def test_three_layers_equal_the_pytorch_module(cell: str) -> None:
+    model = small("recurrent_lm", cell=cell, emission="vector", norm="none", num_layers=3)
+    theirs = LIBRARY[cell](4, 4, num_layers=3, batch_first=True)
+    with torch.no_grad():
+        for number, layer in enumerate((model.cell, *model.upper)):
+            for name, weight in layer.w.named_parameters():
+                theirs.get_parameter(f"{name}_l{number}").copy_(weight)
+    x = model.embedding(every_sequence(model.task)[0][:, :4])
+    ones = torch.ones(3, len(x), 4)
+    h = theirs(x, (ones, ones) if cell == "lstm" else ones)[0]
+    dense = torch.log_softmax(h[:, -1] @ model.embedding.weight.T, dim=-1)
+    actual = model.next_log_prob(every_sequence(model.task)[0][:, :4])
+    assert_close(actual.detach(), dense.detach(), CLOSE, "P(v | s_<t)")
+
+
+def test_first_layer_has_the_initial_weights_of_the_single_layer_model() -> None:
+    single, three = tiny("rnn_lm"), tiny("rnn_lm", num_layers=3)
+    for name, weight in single.named_parameters():
+        assert three.get_parameter(name).equal(weight)
+    first, *others = [layer.w.weight_hh for layer in (three.cell, *three.upper)]
+    assert not any(other.equal(first) for other in others)
+
+
+def test_each_layer_has_its_own_initial_state() -> None:
+    model = tiny("lstm_lm", num_layers=3, starts=2)
+    assert model.starts.vectors.shape == (2, 3 * 2 * 4)
+    assert model.state_size == 2 * (3 * 2 * 4) + 2  # per start: states, and evidence
+    scores = model.next_log_prob(torch.zeros(1, 1, dtype=torch.int64) + 1)
+    gradient = torch.autograd.grad(scores[0, 0], model.starts.vectors)[0]
+    assert (gradient.unflatten(1, (6, 4)).abs().amax(2) > 0).all()
+    attended = tiny("recurrent_lm", cell={"name": "mgru", "carry": "bilinear"}, num_layers=2)
+    assert attended.state_size is None
+
+
+@pytest.mark.parametrize("name", ["recurrent_lm", "lstm_lm"])
+def test_bidirectional_language_model_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
+        zoo.config(name, bidirectional=True)
+
+
+CASES: list[tuple[dict[str, Any], int]] = [
+    ({}, 4),
+    ({"starts": 1}, 4),
+    ({"starts": 3}, 3 * 4 + 3),
+    ({"cell": "lstm", "num_layers": 2}, 2 * 2 * 4),
+    ({"cell": "lstm", "num_layers": 2, "starts": 2}, 2 * (2 * 2 * 4) + 2),
+    ({"norm": "time_std_causal"}, 4 + 2 * 4),
+    ({"norm": "time_std_causal", "starts": 3, "cell": "hm_lstm"}, 3 * (2 * 2 * 4 + 1) + 3 + 2 * 4),
+]
+
+
+def floats(state: object, sequences: int) -> int:
+    """Return the number of floats per sequence."""
+    parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
+    assert all(len(part) == sequences for part in parts)
+    return sum(math.prod(part.shape[1:]) for part in parts)
+
+
+@pytest.mark.parametrize(("fields", "size"), CASES)
+@torch.no_grad()
+def test_state_size_counts_every_float_of_the_decoding_state(
+    fields: dict[str, Any], size: int
+) -> None:
+    model = tiny("recurrent_lm", **fields).eval()
+    tokens, _ = batch(model.task)
+    assert model.state_size == size
+    state = model.begin(len(tokens))
+    for token in tokens[:, :3].unbind(1):
+        _, state = model.advance(state, token)
+        assert isinstance(state, RecurrentState)
+        # `next_scores` is a function of the states; with one start the evidence is not needed.
+        counted = [state.layers, state.input_stats]
+        if fields.get("starts") != 1:
+            counted.append(state.evidence)
+        assert floats(counted, len(tokens)) == size
+
+
+def test_time_std_has_no_state_of_fixed_size() -> None:
+    assert tiny("recurrent_lm", norm="time_std").state_size is None
