@@ -20,7 +20,7 @@ def test_request_that_no_node_can_fulfil_is_refused(cluster: Cluster):
     command = cluster.sweep("refused", "--gpus-per-trial", "1")
     refused = cluster.head.run(f"cd lmzoo && PYTHONPATH=. timeout 300 {command}")
     assert refused.returncode == 2
-    assert "asks for 1 CPU and 1 GPU, but no node of the cluster" in refused.stderr
+    assert "a worker needs 1 CPU and 1 GPU, but no node of the cluster" in refused.stderr
 
 
 def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undisturbed):
