@@ -83,7 +83,7 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
 
 
 def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
-    """Draw each matrix of a stack; torch would take the axes after the second for a kernel size."""
+    """Draw each matrix of a stack by itself; torch reads a third axis as a convolution kernel."""
     for matrix in weight.view(-1, *weight.shape[-2:]).unbind():
         draw(matrix)
 

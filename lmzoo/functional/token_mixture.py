@@ -5,9 +5,9 @@ r"""Log-probabilities of tokens under K fixed distributions, mixed by a gate on 
     ∂L/∂s_v = Σ_{n : w_n = v} g_n r_n            ∂L/∂y_n = Wᵀ δ_n
     ∂L/∂W = Σ_n δ_n y_nᵀ                         ∂L/∂b = Σ_n δ_n
 
-The result is log p_n, and g_n = ∂L/∂(log p_n). torch would pass over (N, K) some twenty times,
-each time through main memory. On a CPU a kernel processes blocks of positions whose logits stay in
-the cache (`kernels/cpu/token_mixture.py`).
+The result is log p_n, and g_n = ∂L/∂(log p_n). Torch operations pass over (N, K) about twenty
+times, each time through main memory. On a CPU a kernel processes blocks of positions whose logits
+stay in the cache (`kernels/cpu/token_mixture.py`).
 
 Derived here. Source of the mixture: S0.
 """
@@ -32,7 +32,7 @@ def mixture_log_prob(
     s: Float[Tensor, "V K"],
     tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
-    """Return log Σ_k softmax(W y + b)_k exp(s_wk) for each token w, exact for any small p.
+    """Return log Σ_k softmax(W y + b)_k exp(s_wk) for each token w, exact even if p underflows.
 
     Args:
         y: the context of each position.

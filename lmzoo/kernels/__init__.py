@@ -1,1 +1,1 @@
-"""Fast implementations of recurrences and reductions; each must equal a plain formula elsewhere."""
+"""Fast implementations of recurrences and reductions; each must equal a naive reference."""

@@ -22,8 +22,8 @@ class CustomFunction(torch.autograd.Function):
     torch flattens every argument and result as a tree and binds arguments to the signature of
     `forward`; for a few small pack members that takes longer than the computation. Here every
     argument is a tensor or contains none, and every result is a tensor. Other transforms, such as
-    `grad`, run as in torch. This class uses private names of torch. Without `apply` it still
-    gives the same results, only slower.
+    `grad`, run as in torch. `apply` uses private names of torch; if they change, delete it: the
+    results stay the same, only slower.
     """
 
     @classmethod
@@ -98,7 +98,7 @@ class MemberAxis:
         return tensor.flatten(axis, axis + 1) if self.nested else tensor
 
     def split(self, outputs: Sequence[Tensor], axes: Sequence[int]) -> tuple[Any, Any]:
-        """Return the outputs with the mapped axis restored, and where it is in each."""
+        """Restore the mapped axis of the outputs; return them, and the axis of each."""
         if self.nested:
             pairs = zip(outputs, axes, strict=True)
             outputs = [tensor.unflatten(axis, (self.size, -1)) for tensor, axis in pairs]

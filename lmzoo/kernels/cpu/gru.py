@@ -1,7 +1,7 @@
 """The gated recurrent unit's sweeps as kernels, in the symbols of `scan/gru.py`.
 
 Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
-writes stays in the cache. `inputs` are projected to the three gates, `inner` is the bias in m. The
+writes stays in the cache. `inputs` is the input's part of r, z and n, `inner` the bias of m. The
 three pre-activations of a step, or their gradients, are adjacent columns, so one product serves
 all. A loop writes only one of the three: if it writes more, the compiler assumes that they
 overlap and does not vectorise.
@@ -56,7 +56,7 @@ class CompiledGRU(CompiledRecurrence):
 @compiled
 @no_type_check
 def _forward(inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m):
-    """Write states, r, z, n and m (r ⊙ h if before); return False at an invalid token."""
+    """Write states, r, z, n and m (r ⊙ h if `reset_before`); return False at an invalid token."""
     steps, members, rows, width = m.shape
     a = np.empty((rows, 3 * width), m.dtype)
     a_rz, a_n = a[:, : 2 * width], a[:, 2 * width :]

@@ -3,7 +3,7 @@ r"""The inputs of compiled recurrences as arrays: vectors, or token ids with an 
     a_t = x_t W + b  |  projected[w_t],  projected = table W + b
 
 For vectors the kernels (`projection.py`) compute all gradients. For tokens they compute
-S_v = Σ_{w_tb = v} d_tb, and from it follow ∂L/∂W = tableᵀ S, ∂L/∂b = Σ_v S_v and
+S_v = Σ_{w_tb = v} d_tb with d = ∂L/∂a, and from it follow ∂L/∂W = tableᵀ S, ∂L/∂b = Σ_v S_v and
 ∂L/∂table = Σ S Wᵀ. That is less work than products over all positions if a batch has more
 positions than the vocabulary has tokens. Derived here.
 """
@@ -23,7 +23,7 @@ Pair = tuple[Tensor | None, Tensor | None]
 
 
 class InputProjection(NamedTuple):
-    """What `project_inputs` reads."""
+    """What `project_inputs` reads for one gate; an absent array has no elements."""
 
     tokens: Any
     """(T, P, B)."""
@@ -38,11 +38,11 @@ class InputProjection(NamedTuple):
 
 
 class ProjectionGradient(NamedTuple):
-    """What `project_gradients` reads and adds to; a gradient has the shape of its array."""
+    """What `project_gradients` reads for one gate, and the gradients that it adds to."""
 
     tokens: Any
     sums: Any
-    """(P, V, G)."""
+    """S, (P, V, G)."""
     x: Any
     weight: Any
     weight_grad: Any

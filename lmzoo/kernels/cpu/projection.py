@@ -2,7 +2,7 @@
 
     project_inputs      a_t = x_t W + b,  or projected[w_t] for tokens w, projected = table W + b
     project_gradients   ∂L/∂W += x_tᵀ d_t,  ∂L/∂b += Σ_b d_tb,  ∂L/∂x_t += d_t Wᵀ
-                        or sums[w_t] += d_t for tokens
+                        or sums[w_t] += d_t for tokens, with d_t = ∂L/∂a_t
 
 `inputs` is an `InputProjection`, `gradients` a `ProjectionGradient` (`inputs.py`). An absent array
 has no elements. t is the step, p the pack member.

@@ -128,9 +128,9 @@ def _logit_gradients(g, tokens, pi, p, min_p, e, d, ds):
 @compiled
 @no_type_check
 def _small_logit_gradients(g, tokens, pi, p, min_p, y, weight, bias, s, d, ds):
-    """Do the same where p < min_p, in log space.
+    """Do what `_logit_gradients` does where p < min_p, in log space.
 
-    It is a kernel of its own because in one loop the common case would not be vectorised.
+    It is a separate kernel because in one loop the common case would not be vectorised.
     """
     for n in range(len(d)):
         if p[n] < min_p:
