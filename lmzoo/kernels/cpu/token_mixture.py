@@ -1,4 +1,4 @@
-"""The kernels of `functional/word_mixture.py`, in its symbols a, s, π, p, r, g, y and δ (here d).
+"""The kernels of `functional/token_mixture.py`, in its symbols a, s, π, p, r, g, y and δ (here d).
 
 A kernel processes a block of `ROWS` positions of one pack member at a time. Its logits stay in the
 first-level cache from the gate's product to the last use of their softmax; backward, δ stays there
