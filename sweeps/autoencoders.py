@@ -6,8 +6,6 @@ Scores are reconstruction losses, which can be compared only with each other. Th
 
     --corpus multi30k_en --set corpus.split=seed --set model.emission.components=400
     --corpus multi30k_en_char --set corpus.split=seed --set model.emission.components=90
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

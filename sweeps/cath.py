@@ -1,12 +1,11 @@
 """Does any model know more of a protein than how frequent its residues are?
 
 The study compares S0's architectures on domain sequences with count models, and one row with the
-published normaliser, whose inputs leak. The default corpus replaces residues by 20 uniform,
-independent letters: a sound model cannot score below log 20 = 2.996, and a model that does has
-read the token that it predicts.
+published normaliser, whose inputs leak. The default corpus has 20 uniform, independent letters: a
+model below log 20 = 2.996 nats has read the token that it predicts.
 
-Options for the proteins, for longer proteins, and for S0's own release and split, which must be
-present in DIR. Each needs a store of its own, because a store keeps only the last options:
+Proteins, longer proteins, and S0's own release and split, with its files in DIR. Each needs a store
+of its own, because a store keeps only the last options:
 
     --corpus cath
     --corpus cath --set corpus.length=100 --storage runs/long
@@ -14,8 +13,6 @@ present in DIR. Each needs a store of its own, because a store keeps only the la
         --set model.width=128 --epochs 20 --storage runs/seed
 
 In `recurrent_cells.py` all rows accept S0's normaliser: `--set model.norm=time_std`.
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -13,8 +13,6 @@ corpus and width, with our recipe and with S0's:
 S0's normaliser, `time_std`, divides inputs by their spread over the whole sequence, so they leak.
 The transformer does not have it: run it without `model.norm`, into another store. The VAEs report
 a bound, which is ranked separately. DLM47 with {4;6} is the best MGRU of S0 on words.
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -2,8 +2,6 @@
 
 The central table of S0: each of the eight paths of its "GRU" (DLM46) is cut, and so are the
 combinations that it published. The cuts 2,3,4,5 leave the same function as the cuts 2,7.
-
-Source: S0 (DLM46).
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -2,8 +2,6 @@
 
 The sets of switches that S0 published for its MGRU (DLM47): Bernoulli candidates (4), centred gate
 and output (6), and switches that undo or replace them.
-
-Source: S0 (DLM47).
 """
 
 from lmzoo.sweep import Point, Study, main

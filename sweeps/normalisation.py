@@ -4,8 +4,6 @@ In S0 the normaliser matters more than the architecture: LSTM and lagged mixture
 with it (DLM23, DLM22) than without (DLM12, DLM20). Its code divides by the spread over the whole
 sentence, future words included: `time_std`. The study compares it with the spread over the past
 only, `time_std_causal`, and with normalisers of a single vector.
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -6,8 +6,6 @@ and proteins. Here all cells have the same mixture emission, and no inputs leak.
     --corpus multi30k_en --set model.width=48 --set recipe.batch=280
     --corpus multi30k_en_char
     --corpus cath
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

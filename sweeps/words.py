@@ -11,8 +11,6 @@ inputs and as published, in the two stores that `lmzoo published` reads:
         --set model.emission.components=400 --epochs 20 \
         --recipe published --set model.norm=time_std --search-space recipe.lr=off \
         --storage runs/published
-
-Source: S0.
 """
 
 from lmzoo.sweep import Point, Study, main

@@ -21,10 +21,7 @@ RAY_ALREADY_IMPORTED = "ray" in sys.modules
 
 
 def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to set before Ray is imported.
-
-    They contain RAY_ADDRESS if there is a cluster to join.
-    """
+    """Return variables to set before Ray is imported, RAY_ADDRESS only if it joins a cluster."""
     address = environ.get("RAY_ADDRESS") or _address_on_head(environ)
     if address in ("", "local"):
         return {

@@ -1,9 +1,8 @@
 """Count-model baselines for corpora whose entropy is not known.
 
-A study of language models on such a corpus gets two more points: a unigram model and a Kneser-Ney
-5-gram model. They train in about a second. A neural model that does not beat the 5-gram has learned
-less than a table of counts. A corpus with a known entropy needs no baseline: the entropy is the
-lower bound.
+A study of language models on such a corpus gets two more points, which train in about a second. A
+neural model that does not beat the 5-gram has learned less than a table of counts. If the entropy
+is known, it is the lower bound, and no baseline is added.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
 A worker that fits on no live node may fit on a node that the autoscaler can start. Then the sweep
 continues, and Ray starts the node. If the resources of a node are not known before it joins
-(machines reached by SSH), the sweep waits for it for `JOIN_SECONDS`. Otherwise the sweep ends
-at once, and the error states the requested and the available resources.
+(machines reached by SSH), the sweep waits for it for `JOIN_SECONDS`. Otherwise it ends at once.
 """
 
 import contextlib
@@ -50,8 +49,7 @@ class Resources:
     def __post_init__(self) -> None:
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise UserError(
-                f"--gpus-per-trial {self.gpus:g} is neither a share of one GPU, such as 0.25, nor "
-                "a whole number of GPUs"
+                f"--gpus-per-trial {self.gpus:g} is neither a share of one GPU nor a whole number"
             )
 
     def __str__(self) -> str:
@@ -67,11 +65,10 @@ class Resources:
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
 
-    Args:
-        meanwhile: Called while Ray starts, which takes seconds.
+    `meanwhile` is called while Ray starts, which takes seconds.
 
     Raises:
-        UserError: Ray cannot be started, or the cluster does not respond.
+        UserError: Ray was imported too early, or the cluster does not respond.
     """
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -175,8 +172,7 @@ def _join(quiet: Mapping[str, Any]) -> None:
 def _startable_nodes(live: int) -> list[dict[str, float]]:
     """Return the resources of each node that the autoscaler may start; {} if they are unknown.
 
-    Args:
-        live: Number of live nodes. Nodes of a cloud provider are listed even if they are live.
+    `live` is the number of live nodes. Nodes of a cloud provider are listed even if they are live.
     """
     path = Path(CLUSTER_CONFIG).expanduser()
     if not ADDRESS or not path.exists():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lmzoo.sweep.worker_run import Report
 
 MAX_FAILURES = 3
-"""How often a pack is restarted after a death before its run counts as failed."""
+"""Restarts of a pack. After one more death its members are tried alone, and a single run fails."""
 MIN_SECONDS_LEFT = 10.0
 """A pack is split only if it still needs this many seconds: about the start time of an actor."""
 MIN_SECONDS_LEFT_IDLE = 1.0
@@ -58,13 +58,10 @@ class Pack:
     def split(self) -> "Pack":
         """Remove half of the unfinished runs; return them as a new pack.
 
-        The deaths of both halves are counted from zero, as neither is the pack that died.
+        The deaths of both halves are counted from zero: neither is the pack that died.
         """
-        folders = [
-            folder
-            for folder in self.config["folders"]
-            if reassign.run_id_of(folder) in self.unfinished
-        ]
+        unfinished, folders = self.unfinished, self.config["folders"]
+        folders = [folder for folder in folders if reassign.run_id_of(folder) in unfinished]
         half = len(folders) // 2
         self.reassigned = Pack({**self.config, "folders": folders[:half]})
         self.config = {**self.config, "folders": folders[half:]}
@@ -79,11 +76,8 @@ class Dispatcher(Searcher):
     Ray Tune turns an exception in a searcher into a failed trial or a traceback. The dispatcher
     stores the first exception in `error` instead, and the backend stops the sweep with it.
 
-    Args:
-        packer: The source of packs.
-        console: Receives the progress of runs.
-        max_workers: Maximum number of concurrent trials.
-        live_workers: Returns how many trials the live nodes can run; the default is `max_workers`.
+    At most `max_workers` trials run at a time. `live_workers` returns how many of them the live
+    nodes can run; the default is all.
     """
 
     def __init__(

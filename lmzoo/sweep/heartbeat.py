@@ -7,8 +7,7 @@ however long an epoch takes. A thread of the sweep checks the numbers at the sam
 kills a worker whose number has not changed for `MAX_MISSED` checks. SIGKILL ends a stopped process
 too: its locks are released, and the dispatcher restarts its pack as after any death.
 
-The sweep counts checks, not seconds. A sweep that was itself stopped, or disconnected from Ray, has
-made no checks in that time and kills no worker for it.
+The sweep counts checks, not seconds: time in which it was stopped or disconnected does not count.
 """
 
 import itertools

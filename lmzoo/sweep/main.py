@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,12 +104,7 @@ def _sweep(
 
 
 def _train(
-    planner: Planner,
-    corpus: Corpus,
-    resources: "Resources",
-    max_members: int | None,
-    *,
-    as_json: bool,
+    planner: Planner, corpus: Corpus, resources: "Resources", members: int | None, *, as_json: bool
 ) -> int:
     """Train the pending runs and print the ranking; return the exit code."""
     stderr = RichConsole(stderr=True)
@@ -121,7 +115,7 @@ def _train(
             from lmzoo.sweep.cluster import cluster
 
             console = Console(planner, as_json=as_json)  # before `cluster` redirects stdout
-            packer = Packer(planner, corpus, max_members=max_members)
+            packer = Packer(planner, corpus, max_members=members)
             ray.enter_context(cluster(meanwhile=lambda: _prepare(packer)))
             from lmzoo.sweep.ray_backend import train
 
@@ -147,7 +141,7 @@ def _start_ranking(store: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store])
 
 
-def _searched_fields(study: Study, overrides: list[str]) -> Mapping[str, Any]:
+def _searched_fields(study: Study, overrides: list[str]) -> dict[str, Any]:
     """Return the study's searched fields, changed by the `--search-space` options."""
     search = dict(study.search)
     for text in overrides:

@@ -6,10 +6,8 @@ share a pack evenly over the idle workers. Runs with the same seed are packed fi
 batches have equal lengths.
 
 A pack that dies is restarted with the same members. After too many deaths each member is trained
-alone, so that one faulty run cannot end the others.
-
-The choice of trainer (packed or single) depends on the model's config and size only, not on the
-other runs that are ready.
+alone, so that one faulty run cannot end the others. Whether the packed or the single trainer is
+used depends on a run's model and recipe only, not on the other runs.
 """
 
 import json
@@ -47,13 +45,9 @@ def parse_fuse(text: str) -> int | None:
 
 
 class Packer:
-    """Starts the ready runs of a planner in packs.
+    """Starts the ready runs of a planner in packs of at most `max_members`.
 
-    Args:
-        planner: The planner.
-        corpus: The corpus of the study.
-        max_members: Maximum number of pack members. 0 trains each run with the single trainer; None
-            selects the default, and packs only models that gain from it.
+    0 trains each run with the single trainer. None packs only models that gain from it.
     """
 
     def __init__(self, planner: Planner, corpus: Corpus, *, max_members: int | None) -> None:

@@ -1,7 +1,7 @@
 """The planner of a study: which run starts next, which runs continue, when the study is done.
 
 A planner is built from the study store each time a sweep starts; it saves no state of its own. It
-does not know Ray: the dispatcher asks it for runs, reports every epoch, and reports every end.
+does not know Ray: the dispatcher requests runs from it, and reports every epoch and every end.
 
 Points are independent of each other. Within a point, a generation of settings starts when the
 generation before it has ended, and the confirm stage starts after the last (`point_planner.py`).
@@ -19,14 +19,9 @@ from lmzoo.sweep.study_store import StudyStore
 
 
 class Planner:
-    """Plans the runs of a study.
+    """Plans the runs of a study's `points`, all of which `study.json` lists.
 
-    Args:
-        study: The study.
-        points: All of its points; `study.json` lists all of them.
-        corpus: The corpus of the study.
-        store: The study's store.
-        needed: Labels of the points to train, beside the baselines; None trains all points.
+    Only the baselines and the points with a label in `needed` are trained; None trains all points.
     """
 
     def __init__(
@@ -39,13 +34,9 @@ class Planner:
     ) -> None:
         self.study, self.store = study, store
         self._all_points = [PointPlanner(study, point, corpus, store) for point in points]
-        self.points = [
-            planner
-            for planner in self._all_points
-            if needed is None
-            or planner.point.baseline
-            or not planner.point.labels.isdisjoint(needed)
-        ]
+        self.points = self._all_points
+        if needed is not None:
+            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._point_of_run: dict[str, PointPlanner] = {}
         self.write_study()
 
@@ -92,10 +83,9 @@ class Planner:
         return run
 
     def write_failures(self) -> None:
-        """Write the end events of failed runs.
+        """Write the end events of failed runs; call it only after a sweep that completed.
 
-        Call this only after a complete sweep: in an interrupted sweep, a run may have failed
-        because of the interruption.
+        In an interrupted sweep, a run may have failed because of the interruption.
         """
         for point in self.points:
             point.write_failures()

@@ -174,10 +174,7 @@ class PointPlanner:
             self.confirm_runs.append(self._plan_run("confirm", seed, self.best_setting, seed))
 
     def _plan_run(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> PlannedRun:
-        """Return the run of a setting; it becomes ready unless the store shows that it has ended.
-
-        Two samples with the same setting share one run.
-        """
+        """Return the run of a setting, and mark it as ready unless the store shows its end."""
         config = self.point.run_config(setting, seed, self.corpus)
         labels = {
             "study": self.study.name,
@@ -186,7 +183,7 @@ class PointPlanner:
             "setting": dict(setting),
         }
         run_id = config["run"]
-        if run_id in self.runs:
+        if run_id in self.runs:  # two samples have the same setting
             return self.runs[run_id]
         config |= labels
         run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
@@ -206,10 +203,7 @@ class PointPlanner:
             raise UserError(f"point {self.point.label!r}: {error}") from None
 
     def _prune_at_last_rung(self, run: PlannedRun) -> bool:
-        """Prune an interrupted run whose last epoch is a rung that it does not pass.
-
-        The sweep may have ended after that epoch was written and before ASHA was applied.
-        """
+        """Prune a run if the sweep was interrupted after its last epoch and before ASHA."""
         last = run.last_epoch
         if run.stage != "tune" or last not in self.rungs or self._passes(run, last):
             return False
@@ -232,13 +226,11 @@ class PointPlanner:
         self._read_curve(run, records)
 
     def _read_curve(self, run: PlannedRun, records: list[Record]) -> None:
-        """Add the stored epochs within the budget to the run's curve.
-
-        The first epoch record always counts: a count model has one epoch, and its number is the
-        budget of the sweep that trained it.
-        """
+        """Add the stored epochs within the budget to the run's curve."""
         known = epoch_records(records)
         for record in known:
+            # The first record always counts: the only epoch of a count model has the number of
+            # the budget of the sweep that trained it.
             if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
                 run.add_epoch(record["epoch"], record["valid_token"])
 

@@ -10,12 +10,7 @@ import tempfile
 import time
 from typing import Any
 
-from lmzoo.sweep.cluster import (
-    Resources,
-    check_resources,
-    count_live_workers,
-    count_max_workers,
-)
+from lmzoo.sweep.cluster import Resources, check_resources, count_live_workers, count_max_workers
 from lmzoo.sweep.dispatch import Dispatcher
 
 from ray import tune  # isort: skip  the imports above set its environment variables
@@ -87,10 +82,7 @@ class _PlannerScheduler(FIFOScheduler):
 
 
 def train(packer: Packer, resources: Resources, console: Console) -> bool:
-    """Train the pending runs of the packer's planner; Ray must be running.
-
-    Returns:
-        True if no run is pending, False if the sweep was interrupted.
+    """Train the pending runs of the packer's planner; return False if the sweep is interrupted.
 
     Raises:
         UserError: No node of the cluster can run a worker, or the store cannot be written.

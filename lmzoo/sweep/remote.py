@@ -36,39 +36,24 @@ class UnreachableError(ConnectionError):
 
 
 class Cluster:
-    """The cluster of a config file such as `cluster.yaml`."""
+    """The cluster of a config file; methods raise `UnreachableError` if it does not respond."""
 
     def __init__(self, file: Path) -> None:
-        """Read the config file.
-
-        Raises:
-            UserError: The file does not exist, or is not a cluster config.
-        """
         self.file = file.resolve()
         try:
             self.config: dict[str, Any] = yaml.safe_load(self.file.read_text())
             self.name: str = self.config["cluster_name"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{file} is not a cluster config ({error}); see cluster.yaml for an example"
-            ) from None
+            raise UserError(f"{file} is not a cluster config ({error}); see cluster.yaml") from None
 
     def up(self) -> None:
-        """Start the cluster; Ray prints the progress.
-
-        Raises:
-            UserError: Ray could not start it.
-        """
+        """Start the cluster; Ray prints the progress."""
         code = subprocess.run([*_ray("up"), "-y", str(self.file)], cwd=ROOT, check=False).returncode
         if code:
             raise UserError(f"`ray up {self.file}` failed with exit code {code}; see its output")
 
     def run(self, command: str) -> str:
-        """Run a shell command on the head; return the last line of its output.
-
-        Raises:
-            UnreachableError: The head does not respond.
-        """
+        """Run a shell command on the head and return the last line of its output."""
         with _discard_output():
             try:
                 output = sdk.run_on_cluster(self._sdk_config, cmd=command, with_output=True)
@@ -79,11 +64,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def job_client(self) -> Iterator[JobSubmissionClient]:
-        """Open a tunnel to the job server, and close it at the end of the context.
-
-        Raises:
-            UnreachableError: The job server does not respond.
-        """
+        """Open a tunnel to the job server, and close it at the end of the context."""
         token = self.run(f"cat {TOKEN_FILE}")
         with self._tunnel() as port:
             yield JobSubmissionClient(
@@ -91,11 +72,7 @@ class Cluster:
             )
 
     def fetch(self, source: str, target: Path) -> None:
-        """Copy study stores to this machine, without checkpoints.
-
-        Raises:
-            UnreachableError: The copy failed.
-        """
+        """Copy study stores to this machine, without checkpoints."""
         target.mkdir(parents=True, exist_ok=True)
         config = {**self._sdk_config, "rsync_exclude": list(NOT_FETCHED), "rsync_filter": []}
         with _discard_output():

@@ -39,7 +39,7 @@ class ResolvedPoint:
     aliases: list[str] = field(default_factory=list)
     """Labels of other points with the same configs."""
     baseline: bool = False
-    """Whether the point is a baseline, which is trained even if it was not asked for."""
+    """Whether the point is a baseline, which is trained even if it is not selected."""
 
     @property
     def labels(self) -> set[str]:
@@ -53,8 +53,8 @@ class ResolvedPoint:
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
-        model = _overlay(MODELS.dump(self.model), setting, "model")
-        recipe = _overlay(to_dict(self.recipe), setting, "recipe")
+        model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
+        recipe = zoo.overlay(to_dict(self.recipe), nest_settings(setting, "recipe"))
         return MODELS.parse(model), from_dict(Recipe, recipe)
 
     @property
@@ -80,14 +80,10 @@ def resolve(
     corpus_fields: Mapping[str, Any],
     needed: Collection[str] | None = None,
 ) -> list[ResolvedPoint]:
-    """Return the study's points and its baselines, in the study's order, equal points merged.
+    """Return the study's points, in its order and with equal points merged, and the baselines.
 
-    Args:
-        study: The study.
-        corpus: Its corpus.
-        corpus_fields: The config of the corpus.
-        needed: Labels of the points to train; None for all. Any other point is left out if it does
-            not accept the fields that the study sets for all points.
+    A point whose label is not in `needed` is left out if it does not accept the fields that the
+    study sets for all points; None needs all points.
 
     Raises:
         UserError: A row, a field or a value is invalid, or the study has no points.
@@ -95,8 +91,7 @@ def resolve(
     if study.parameters and "model.width" in study.fields:
         raise UserError(
             f"model.width={study.fields['model.width']} contradicts the budget of "
-            f"{study.parameters:,} parameters, which sets the widths; add --parameters 0 to "
-            "keep model.width"
+            f"{study.parameters:,} parameters, which sets the widths; add --parameters 0"
         )
     points: dict[str, ResolvedPoint] = {}
     refusal: UserError | None = None
@@ -193,10 +188,6 @@ def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
 def _is_count_model(point: Point) -> bool:
     model = zoo.row(point.row).model
     return model is not None and MODELS[model].closed_form
-
-
-def _overlay(base: Mapping[str, Any], setting: Settings, root: str) -> dict[str, Any]:
-    return zoo.overlay(base, nest_settings(setting, root))
 
 
 def _declared_range(point: ResolvedPoint, path: str) -> Range:

@@ -44,11 +44,9 @@ def suggest(
     distributions = {path: _distribution(bounds) for path, bounds in search_space.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        several = len(search_space) > 1
         sampler = optuna.samplers.TPESampler(
-            seed=seed % 2**32,
-            n_startup_trials=5,
-            multivariate=len(search_space) > 1,
-            constant_liar=True,
+            seed=seed % 2**32, n_startup_trials=5, multivariate=several, constant_liar=True
         )
         study = optuna.create_study(sampler=sampler, direction="minimize")
         study.add_trials([_frozen_trial(setting, distributions) for setting in tried])

@@ -20,11 +20,7 @@ SETTINGS = "settings.ndjson"
 
 
 class StudyStore:
-    """The store of one study, in a folder or a bucket, locked by this process until closed.
-
-    Raises:
-        UserError: Another process has locked the store, or its schema version is not supported.
-    """
+    """The store of one study, in a folder or a bucket, locked by this process until closed."""
 
     def __init__(self, location: Store | Path | str) -> None:
         self.store = open_store(location)

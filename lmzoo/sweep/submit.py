@@ -33,11 +33,7 @@ def run_on_cluster(
 ) -> int:
     """Submit a study's script to a cluster, or attach to its last job there, and follow the job.
 
-    Args:
-        study: Name of the study.
-        command: The command line of this process.
-        submit: Config of the cluster to submit to.
-        attach: Config of the cluster to attach to, if `submit` is None.
+    `command` is the command line of this process; `submit` or `attach` is a cluster config.
 
     Returns:
         The exit code of the job; 130 if following was interrupted.
@@ -128,25 +124,18 @@ def _follow(cluster: Cluster, job: str) -> int:
             with cluster.job_client() as client:
                 while True:
                     status = client.get_job_status(job)
-                    shown = _show(client.get_job_logs(job), shown)
-                    last_contact = time.monotonic()
+                    log = client.get_job_logs(job)
+                    sys.stdout.write(log[shown:])
+                    sys.stdout.flush()
+                    shown, last_contact = len(log), time.monotonic()
                     if status.is_terminal():
                         return _exit_code(client, job, status)
                     time.sleep(POLL_SECONDS)
         except OSError as error:  # UnreachableError, or a request through a broken tunnel
             if time.monotonic() - last_contact > RECONNECT_SECONDS:
-                raise UserError(
-                    f"{error}; job {job} may still be running: follow it with --attach"
-                ) from None
+                raise UserError(f"{error}; job {job} may run on: follow it with --attach") from None
             _log("connection lost; the job continues; reconnecting")
             time.sleep(POLL_SECONDS)
-
-
-def _show(log: str, shown: int) -> int:
-    """Print the log after its first `shown` characters; return its length."""
-    sys.stdout.write(log[shown:])
-    sys.stdout.flush()
-    return len(log)
 
 
 def _exit_code(client: JobSubmissionClient, job: str, status: JobStatus) -> int:

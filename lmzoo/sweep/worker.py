@@ -1,8 +1,7 @@
 """The worker: a Ray Tune trainable that trains a pack of runs, one epoch per step.
 
 A worker keeps no state that Ray Tune must save. It opens the run folders, continues from their
-checkpoints, and writes each epoch to the folders before it reports the epoch. A worker that dies
-is simply restarted.
+checkpoints, and writes each epoch to the folders before it reports the epoch.
 
 A worker that has not heard from the sweep for `RELEASE_SECONDS`, because the network between them
 is down, closes its runs, so that a successor on another node can continue them. A worker without a

@@ -100,6 +100,7 @@ def small_study(sentences: Path) -> Study:
 
 
 def toy_study(sentences: Path) -> Study:
+    sizes = {"model.width": 4, "model.emission.components": 3}
     return Study(
         name="toy",
         question="Does it work?",
@@ -110,12 +111,7 @@ def toy_study(sentences: Path) -> Study:
             Point("cut 2,7", "DLM46", {"cell.cuts": [2, 7]}),
         ),
         corpus=f"text:{sentences}",
-        fields={
-            "corpus.length": 10,
-            "model.width": 4,
-            "model.emission.components": 3,
-            "recipe.batch": 16,
-        },
+        fields={"corpus.length": 10, "recipe.batch": 16, **sizes},
         epochs=4,
         samples=4,
         seeds=2,

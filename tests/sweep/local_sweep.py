@@ -11,16 +11,29 @@ from lmzoo.train.run import Run
 
 
 class SilentConsole:
-    """A console that prints nothing and counts epochs."""
+    """A console that prints nothing; it counts epochs and collects the runs that have ended."""
 
     def __init__(self):
-        self.epoch_count = 0
+        self.epoch_count, self.ended = 0, []
 
     def add_epoch(self):
         self.epoch_count += 1
 
     def add_end(self, run):
         self.epoch_count += 1
+        self.ended.append(run)
+
+
+def local_worker(config, corpus, trial_id="", *, gpu=False):
+    """Return a worker in this process; Ray Tune passes the corpus through its object store."""
+    from lmzoo.sweep.worker import Worker  # not above, because it imports Ray
+
+    class LocalWorker(Worker):
+        def setup(self, config):
+            super().setup(config, corpus=corpus, gpu=gpu)
+
+    LocalWorker.trial_id = trial_id
+    return LocalWorker(config)
 
 
 def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) -> bool:

@@ -6,6 +6,7 @@ PATH always fails.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,8 +57,6 @@ def aws(tmp_path, monkeypatch):
 
 
 def _is_up(port: int) -> bool:
-    import socket
-
     with socket.socket() as link:
         return link.connect_ex(("127.0.0.1", port)) == 0
 

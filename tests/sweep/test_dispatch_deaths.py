@@ -12,7 +12,7 @@ from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 
 from .local_sweep import SilentConsole, outcome, sweep
-from .processes import finish
+from .processes import finish, slow_ray_test
 
 DYING = """
 import os
@@ -40,17 +40,6 @@ if __name__ == "__main__":
 """
 
 
-class Console(SilentConsole):
-    """Collects the runs that have ended."""
-
-    def __init__(self):
-        super().__init__()
-        self.ended = []
-
-    def add_end(self, run):
-        self.ended.append(run)
-
-
 @pytest.fixture
 def make_dispatcher(study, corpus, corpus_fields, tmp_path):
     """Returns a dispatcher of the toy study with this pack size."""
@@ -59,7 +48,7 @@ def make_dispatcher(study, corpus, corpus_fields, tmp_path):
 
     def make(max_members: int) -> Dispatcher:
         packer = Packer(planner, corpus, max_members=max_members)
-        return Dispatcher(packer, Console(), max_workers=1)
+        return Dispatcher(packer, SilentConsole(), max_workers=1)
 
     yield make
     store.close()
@@ -96,10 +85,7 @@ def test_a_pack_that_dies_is_restarted_and_finally_divided_into_single_runs(make
     assert len(ended) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(3600)
-@pytest.mark.xdist_group("ray")
+@slow_ray_test
 def test_a_worker_that_dies_between_two_runs_changes_neither_run(
     tmp_path, script, start_sweep, sentences, study, corpus, corpus_fields
 ):

@@ -16,7 +16,7 @@ from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 
 from .local_sweep import SilentConsole, outcome, sweep
-from .processes import finish
+from .processes import finish, slow_ray_test
 
 DISK_FULL = UserError("runs/toy: No space left on device, still after 60 s")
 
@@ -119,10 +119,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(3600)
-@pytest.mark.xdist_group("ray")
+@slow_ray_test
 @pytest.mark.parametrize(
     ("method", "when"),
     [("write_study", "args[0]['chosen']"), ("add_settings", "2 in args[1]")],

@@ -11,7 +11,7 @@ from lmzoo.sweep import heartbeat
 from lmzoo.sweep.heartbeat import MAX_MISSED, HeartbeatMonitor
 
 from .local_sweep import outcome, sweep
-from .processes import epochs_on_disk, finish, training_processes, wait_until
+from .processes import epochs_on_disk, finish, slow_ray_test, training_processes, wait_until
 
 
 class Handle:
@@ -132,10 +132,7 @@ def existing(pids: set[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(3600)
-@pytest.mark.xdist_group("ray")
+@slow_ray_test
 def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     tmp_path, start_sweep, study, corpus, corpus_fields
 ):
@@ -154,10 +151,7 @@ def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     assert outcome(store) == outcome(undisturbed)
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(3600)
-@pytest.mark.xdist_group("ray")
+@slow_ray_test
 def test_a_sweep_with_a_stopped_worker_can_be_interrupted(tmp_path, start_sweep):
     driver = start_sweep()
     wait_until(lambda: epochs_on_disk(tmp_path / "runs" / "toy-text") >= 3, 900)

@@ -25,15 +25,13 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 @pytest.mark.parametrize(
-    ("fuse", "epochs"), [("off", 4), pytest.param("auto", 12, marks=pytest.mark.slow)]
+    ("fuse", "epochs"),
+    [("off", 4), pytest.param("auto", 12, marks=pytest.mark.slow)],
 )
 def test_killed_driver_killed_worker_and_sigterm_do_not_change_the_results(
     script, tmp_path, study, corpus, corpus_fields, fuse, epochs
 ):
-    """Results are bitwise equal without packs, and equal up to the order of summation with packs.
-
-    Packs train 12 epochs: four would be over before a process is killed.
-    """
+    """Without packs the records are equal; with packs they differ by the order of summation."""
     store = tmp_path / "runs" / "toy-text"
     study = dataclasses.replace(study, epochs=epochs)
     storage = ("--storage", str(tmp_path / "runs"))

@@ -12,22 +12,9 @@ from lmzoo.sweep.packing import Packer, parse_fuse
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
-from lmzoo.sweep.worker import Worker
 from lmzoo.train import run_config
 
-from .local_sweep import SilentConsole, assert_close, outcome, sweep
-
-
-def local_worker(config, corpus, name) -> Worker:
-    """Return a worker in this process; Ray Tune passes the corpus through its object store."""
-
-    class LocalWorker(Worker):
-        trial_id = name
-
-        def setup(self, config):
-            super().setup(config, corpus=corpus)
-
-    return LocalWorker(config=config)
+from .local_sweep import SilentConsole, assert_close, local_worker, outcome, sweep
 
 
 @pytest.fixture

@@ -7,13 +7,8 @@ import pytest
 from lmzoo.sweep import tensorboard
 
 CONFIG = {"point": {"label": "one"}, "stage": "tune", "seed": 0, "setting": {}}
-RECORD = {
-    "epoch": 1,
-    "train_token": 1.0,
-    "valid_token": 1.0,
-    "valid_sentence": None,
-    "tokens_per_second": 9,
-}
+LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
+RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
 
 
 class FullDiskWriter:

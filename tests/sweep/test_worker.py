@@ -13,6 +13,7 @@ from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 from lmzoo.sweep.worker import Worker
 
+from .local_sweep import local_worker
 from .processes import wait_until
 
 
@@ -25,16 +26,6 @@ def config(study, corpus, corpus_fields, tmp_path):
     assert run is not None
     yield {"folders": [str(store.run(run.id).path)], "budget": run.budget, "packed": False}
     store.close()
-
-
-def local_worker(config: dict, corpus) -> Worker:
-    """Return a worker as Ray Tune creates it, but in this process."""
-
-    class LocalWorker(Worker):
-        def setup(self, config: dict, corpus=corpus, threads: int = 1) -> None:
-            super().setup(config, corpus, threads)
-
-    return LocalWorker(config)
 
 
 def train_one_epoch(worker: Worker) -> None:
@@ -77,11 +68,7 @@ def test_a_worker_without_a_gpu_share_uses_the_cpu(
     monkeypatch.setattr("lmzoo.device.best_device", lambda: torch.device("meta"))
     monkeypatch.setattr("lmzoo.sweep.worker_run.Run", open_run)
 
-    class LocalWorker(Worker):
-        def setup(self, config: dict) -> None:
-            super().setup(config, corpus, gpu=gpu)
-
-    worker = LocalWorker({**config, "packed": packed})
+    worker = local_worker({**config, "packed": packed}, corpus, gpu=gpu)
     assert worker._corpus.train.tokens.device.type == device
     with pytest.raises(RunOpenedError, match=device):
         worker.train()
