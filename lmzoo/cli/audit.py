@@ -19,13 +19,7 @@ from lmzoo.experiments.iid_floor import IidFloor, iid_floor
 
 PROGRESS_SECONDS = 10.0
 """Seconds between progress lines if there is no terminal."""
-HEADINGS = {
-    "future": "later token",
-    "itself": "own token",
-    "total": "total",
-    "pads": "padding",
-    "mates": "batch",
-}
+HEADINGS = {"future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch"}  # fmt: skip
 """Check -> column heading."""
 
 

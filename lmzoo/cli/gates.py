@@ -6,15 +6,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.data.open import open_corpus, parse_spec
 from lmzoo.errors import UserError
-from lmzoo.inspect.attention import Edges, Head
-from lmzoo.inspect.gates import Gate, StateNorms
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
@@ -76,14 +73,38 @@ def _plot(events: list[Record], title: str, name: str, path: Path) -> None:
 
 
 def _print(summary: Summary) -> None:
-    console = Console()
-    if summary["gates"]:
-        console.print(_gate_table(summary["gates"]))
-    if summary["states"]:
-        console.print(_state_table(summary["states"]))
-    if summary["heads"]:
-        console.print(_head_table(summary["heads"]))
-        console.print(_describe_edges(summary["edges"]), style="dim", highlight=False)
+    gates = [
+        (g.cell, g.name, f"{g.mean:.3f}", f"{g.spread:.3f}", f"{g.saturated:.1%}")
+        for g in summary["gates"]
+    ]
+    states = [
+        (state.cell, str(number), *(f"{norms[i]:.3g}" for i in (0, len(norms) // 2, -1)))
+        for state in summary["states"]
+        for number, norms in enumerate(state.norms, 1)
+    ]
+    heads = [
+        (h.layer, str(h.head + 1), f"{h.entropy:.3f}", f"{h.widest:.3f}", f"{h.query_norm:.3f}", f"{h.key_norm:.3f}")
+        for h in summary["heads"]
+    ]  # fmt: skip
+    console = Console(highlight=False)
+    for name, headings, rows in (
+        ("cell", ("gate", "mean", "spread", "saturated"), gates),
+        ("cell", ("state", "norm at first step", "middle step", "last step"), states),
+        ("attention", ("head", "entropy", "maximal entropy", "‖q‖", "‖k‖"), heads),
+    ):
+        if rows:
+            table = new_table(name, headings[0], right=headings[1:])
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+    if heads:
+        edges, visible = (
+            sum(getattr(e, key) for e in summary["edges"]) for key in ("edges", "seen")
+        )
+        text = (
+            f"{edges:,} edges per sequence (heads × queries × memory), {visible:,} of them visible"
+        )
+        console.print(text, style="dim")
 
 
 def _print_epochs(every_series: list[Series], epochs: list[int]) -> None:
@@ -95,33 +116,3 @@ def _print_epochs(every_series: list[Series], epochs: list[int]) -> None:
         cells = ["—" if value is None else f"{value:.3f}" for value in values]
         table.add_row(line.module, line.part, line.statistic, *cells)
     Console().print(table)
-
-
-def _gate_table(gates: list[Gate]) -> Table:
-    table = new_table("cell", "gate", right=("mean", "spread", "saturated"))
-    for gate in gates:
-        numbers = f"{gate.mean:.3f}", f"{gate.spread:.3f}", f"{gate.saturated:.1%}"
-        table.add_row(gate.cell, gate.name, *numbers)
-    return table
-
-
-def _state_table(states: list[StateNorms]) -> Table:
-    table = new_table("cell", "state", right=("norm at first step", "middle step", "last step"))
-    for state in states:
-        for number, norms in enumerate(state.norms, 1):
-            shown = norms[0], norms[len(norms) // 2], norms[-1]
-            table.add_row(state.cell, str(number), *(f"{norm:.3g}" for norm in shown))
-    return table
-
-
-def _head_table(heads: list[Head]) -> Table:
-    table = new_table("attention", "head", right=("entropy", "maximal entropy", "‖q‖", "‖k‖"))
-    for head in heads:
-        values = head.entropy, head.widest, head.query_norm, head.key_norm
-        table.add_row(head.layer, str(head.head + 1), *(f"{value:.3f}" for value in values))
-    return table
-
-
-def _describe_edges(edges: list[Edges]) -> str:
-    total, visible = sum(row.edges for row in edges), sum(row.seen for row in edges)
-    return f"{total:,} edges per sequence (heads × queries × memory), {visible:,} of them visible"

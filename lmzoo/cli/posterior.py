@@ -12,10 +12,9 @@ import typer
 from torch import Tensor
 
 from lmzoo.cli.common import DataDir
-from lmzoo.cli.sample import encode_source
+from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
 from lmzoo.data.corpus import Corpus
-from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.errors import UserError
 from lmzoo.inspect.attention_maps import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
@@ -193,19 +192,9 @@ def _encode_text(text: str, corpus: Corpus) -> list[int]:
     Raises:
         UserError: The sentence is empty or too long, or has an unknown token.
     """
-    vocabulary = corpus.vocabulary
-    tokens = text.split() if vocabulary.joiner else list(text)
-    unknown = [t for t in tokens if t not in vocabulary.ids or t in SPECIALS]
-    if unknown:
-        raise UserError(
-            f"--text: {', '.join(map(repr, unknown))} not in the vocabulary of {corpus.name}, which "
-            f"has {len(vocabulary) - len(SPECIALS)} tokens of the unit {corpus.unit}"
-        )
-    if not tokens:
-        raise UserError("--text is empty; give a sentence, as in --text 'a man is sleeping'")
     end = [END] if bool((corpus.test.tokens == END).any()) else []
-    ids = [START, *vocabulary.encode(tokens), *end]
-    if len(ids) > corpus.task.length:
-        room = corpus.task.length - 1 - len(end)
-        raise UserError(f"--text has {len(tokens)} tokens; {corpus.name} allows {room}")
-    return ids
+    room = corpus.task.length - 1 - len(end)
+    ids = encode_text("--text", text, corpus.vocabulary, corpus.name, room)
+    if not ids:
+        raise UserError("--text is empty; give a sentence, as in --text 'a man is sleeping'")
+    return [START, *ids, *end]

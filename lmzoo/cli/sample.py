@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lmzoo.cli.common import DataDir
 from lmzoo.contract import END, Score
-from lmzoo.data.vocabulary import SPECIALS
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
@@ -89,15 +89,30 @@ def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
         raise UserError(
             f"{trained.row_name} has no probabilities of sequences, so it cannot generate"
         )
-    tokens = prefix.split() if vocabulary.joiner else list(prefix)
-    for token in tokens:
-        if token not in vocabulary.ids:
-            raise UserError(
-                f"--prefix: {token!r} is not in the vocabulary of {trained.corpus.name}"
-            )
     room = trained.corpus.task.length - 2
+    return encode_text("--prefix", prefix, vocabulary, trained.corpus.name, room, specials=True)
+
+
+def encode_text(
+    option: str,
+    text: str,
+    vocabulary: Vocabulary,
+    corpus: str,
+    room: int,
+    *,
+    specials: bool = False,
+) -> list[int]:
+    """Return the token ids of the text of an option, without `<start>` and `<end>`.
+
+    Raises:
+        UserError: A token is unknown, or special without `specials`, or there are more than `room`.
+    """
+    tokens = text.split() if vocabulary.joiner else list(text)
+    for token in tokens:
+        if token not in vocabulary.ids or (token in SPECIALS and not specials):
+            raise UserError(f"{option}: {token!r} is not in the vocabulary of {corpus}")
     if len(tokens) > room:
-        raise UserError(f"--prefix has {len(tokens)} tokens; {trained.corpus.name} allows {room}")
+        raise UserError(f"{option} has {len(tokens)} tokens; the limit of {corpus} is {room}")
     return vocabulary.encode(tokens)
 
 
@@ -123,17 +138,11 @@ def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
         raise UserError(
             f"--source: {trained.row_name} reads no source; use --prefix for a first part"
         )
-    tokens = text.split() if vocabulary.joiner else list(text)
-    if not tokens:
-        raise UserError("--source is empty; give the text of a source")
-    for token in tokens:
-        if token not in vocabulary.ids or token in SPECIALS:
-            raise UserError(f"--source: {token!r} is not in the source vocabulary of {corpus.name}")
     end = [END] if bool((corpus.valid.sources[0] == END).any()) else []
     room = corpus.task.source_length - len(end)
-    if len(tokens) > room:
-        raise UserError(f"--source has {len(tokens)} tokens; {corpus.name} allows {room}")
-    ids = [*vocabulary.encode(tokens), *end]
+    ids = [*encode_text("--source", text, vocabulary, f"the sources of {corpus.name}", room), *end]
+    if len(ids) == len(end):
+        raise UserError("--source is empty; give the text of a source")
     return torch.tensor([ids]), torch.tensor([len(ids)])
 
 

@@ -1,5 +1,12 @@
-"""Turn the token sequences of three splits and a vocabulary into a corpus."""
+"""Turn token strings into a corpus of sequences or of pairs.
 
+    sequence or target   <start> y_1 .. y_n <end>       `<end>` is optional in sequences
+    source               x_1 .. x_m <end>               with its own vocabulary
+
+A corpus of pairs has a source for each target; models predict the target from its source.
+"""
+
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +16,13 @@ import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""
+Pair = tuple[Sequence[str], Sequence[str]]
+"""The tokens of a source and of its target."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +102,41 @@ def assemble(
         unit=unit,
         source=source,
     )
+
+
+def assemble_pairs(
+    name: str,
+    parts: Sequence[Sequence[Pair]],
+    *,
+    length: int,
+    min_count: int,
+    unit: str,
+    source: str,
+) -> Corpus:
+    """Build a corpus from training, validation and test pairs; both sides are cut to `length`.
+
+    Raises:
+        UserError: A split has no pair.
+    """
+
+    def assemble_side(side: int) -> Corpus:
+        split = Split(*([pair[side] for pair in part] for part in parts))
+        vocabulary = build_vocabulary(split.train, min_count=min_count)
+        return assemble(
+            name, split, vocabulary, length=length, end=True, end_after_cut=True, unit=unit,
+            source=source,
+        )  # fmt: skip
+
+    sources, targets = assemble_side(0), assemble_side(1)
+    return dataclasses.replace(
+        targets,
+        train=with_sources(targets.train, sources.train),
+        valid=with_sources(targets.valid, sources.valid),
+        test=with_sources(targets.test, sources.test),
+        source_vocabulary=sources.vocabulary,
+    )
+
+
+def with_sources(targets: Sequences, sources: Sequences) -> Sequences:
+    """Return the targets with their sources, the `<start>` of the sources removed."""
+    return Sequences(targets.tokens, targets.lengths, (sources.tokens[:, 1:], sources.lengths - 1))

@@ -1,18 +1,20 @@
-"""Multi30k: English image captions, by word (`multi30k_en`) and character (`multi30k_en_char`).
+"""Multi30k: 31,014 image captions in English and German.
 
-    words        <start> a man in a blue shirt ... <end>     V = 14,450 from all 29,000 captions
-    characters   <start> A   m a n   i n ...                 V = 84
+    multi30k_en        by word        <start> a man in a blue shirt ... <end>     V = 14,450
+    multi30k_en_char   by character   <start> A   m a n   i n ...                 V = 84
+    multi30k_de_en     by word        source  ein mann in weiß. <end>             V = 24,333
+                                      target  <start> a man in white. <end>       V = 14,450
 
-`split="official"` uses the published files, 29,000 + 1,014 + 1,000 captions, and the vocabulary of
-the training file.
-`split="seed"` uses the split of S0: part of the training file is held out for validation, and the
-vocabulary includes the words of these held-out captions. The test split is the published test
-file, which S0 did not use.
+The published splits have 29,000 + 1,014 + 1,000 captions. `split="official"` uses them with the
+vocabulary of the training file. `split="seed"` uses the split of S0: part of the training file is
+held out for validation, and the vocabulary includes the words of these held-out captions; the test
+split is the published test file, which S0 did not use. In the pairs of `multi30k_de_en`, captions
+with a blank side are dropped.
 
 The captions describe images of Flickr30k and are for non-commercial research. The files are
 downloaded from github.com/multi30k/dataset and checked, or read from `--data-dir`.
 
-Source: Elliott et al. 2016 (arXiv:1605.00459); preprocessing of `split="seed"`: S0.
+Source: Elliott et al. 2016 (arXiv:1605.00459); preprocessing of `split="seed"`: S0; pairs: S3.
 """
 
 import re
@@ -21,12 +23,13 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from lmzoo.config import config
-from lmzoo.data.assemble import Split, assemble
+from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_lines
 from lmzoo.data.splits import interleave, shuffled_cut
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
+from lmzoo.errors import UserError
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 SOURCE = (
@@ -136,6 +139,51 @@ class Multi30kCharacters(Multi30kFiles):
             self.name, Split(train, valid, test), build_vocabulary(vocabulary_part, joiner=""),
             length=self.config.length, end=not as_published, unit="character", source=SOURCE,
         )  # fmt: skip
+
+
+@CORPORA("multi30k_de_en")
+class Multi30kPairs(Multi30kFiles):
+    """German and English captions of the same image, in lower case, by word."""
+
+    @config
+    class Config:
+        """How captions are split into words; as in `multi30k_en`."""
+
+        punctuation: Literal["glued", "split"] = "glued"
+        """Whether `shirt.` is one token or two."""
+        min_count: PositiveInt = 1
+        """Rarer words become `<unk>`. With 1, the training split has no `<unk>`."""
+        max_words: PositiveInt = 18
+        """Words kept on each side; T is two more."""
+
+    def load(self) -> Corpus:
+        return assemble_pairs(
+            self.name, [self.pairs(part) for part in ("train", "val", "test_2016_flickr")],
+            length=self.config.max_words + 2, min_count=self.config.min_count, unit="word",
+            source=SOURCE,
+        )  # fmt: skip
+
+    def pairs(self, part: str) -> list[Pair]:
+        """Return the German and English words of every caption of this part.
+
+        Raises:
+            UserError: The two files differ in their number of lines.
+        """
+        german, english = (self.all_lines(f"{part}.{language}") for language in ("de", "en"))
+        if len(german) != len(english):
+            raise UserError(
+                f"{self.name}: {part}.de has {len(german)} lines and {part}.en {len(english)}; "
+                "they must be translations line by line: fetch both again"
+            )
+        split = self.config.punctuation == "split"
+        pairs = (
+            (
+                split_words(de, split_punctuation=split),
+                split_words(en, split_punctuation=split),
+            )
+            for de, en in zip(german, english, strict=True)
+        )
+        return [(de, en) for de, en in pairs if de and en]
 
 
 def split_words(line: str, *, split_punctuation: bool) -> list[str]:

@@ -1,8 +1,9 @@
-"""Corpora from the user's own files: `text:PATH` and `fasta:PATH`.
+"""Corpora from the user's own files: `text:PATH`, `fasta:PATH` and `pairs:PATH`.
 
-A text file has one sequence per line, a FASTA file one per record. Sequences are dealt to the
-training, validation and test splits 8:1:1 in file order. The vocabulary is that of the training
-split. `<end>` follows every sequence that is not cut.
+A text file has one sequence per line, a FASTA file one per record, a file of pairs has a source, a
+tab and its target on each line. Sequences are dealt to the training, validation and test splits
+8:1:1 in file order. Vocabularies are those of the training split. `<end>` follows every sequence
+that is not cut; in pairs, it follows cut sequences too.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, field_validator
 
 from lmzoo.config import config
-from lmzoo.data.assemble import Split, assemble
+from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import read_fasta, read_lines
 from lmzoo.data.splits import interleave
@@ -34,8 +35,16 @@ class FastaConfig:
     @classmethod
     def _require_path(cls, path: str) -> str:
         if not path:
-            raise UserError("the corpus needs a file; write text:PATH or fasta:PATH")
+            raise UserError("the corpus needs a file; write text:PATH, fasta:PATH or pairs:PATH")
         return path
+
+
+@config
+class PairsConfig(FastaConfig):
+    """The file, the maximal sequence length and the vocabulary limit."""
+
+    length: int = Field(64, ge=3)
+    """Padded length T, `<start>` and `<end>` included."""
 
 
 @config
@@ -53,13 +62,18 @@ class _UserFile(CorpusSource):
         """Path of the file, with `~` expanded."""
         return Path(self.config.path).expanduser()
 
+    @property
+    def origin(self) -> str:
+        """Origin of the data, for `Corpus.source`."""
+        return f"{self.path.name}, the user's own file"
+
     def corpus(self, sequences: Sequence[Sequence[str]], *, unit: str, joiner: str) -> Corpus:
         """Split and encode the sequences."""
         split = Split(*interleave(sequences, (8, 1, 1)))
         vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
         return assemble(
             self.name, split, vocabulary, length=self.config.length, end=True, unit=unit,
-            source=f"{self.path.name}, the user's own file",
+            source=self.origin,
         )  # fmt: skip
 
 
@@ -86,3 +100,27 @@ class FastaFile(_UserFile):
 
     def load(self) -> Corpus:
         return self.corpus(read_fasta(self.path), unit="residue", joiner="")
+
+
+@CORPORA("pairs")
+class PairsFile(_UserFile):
+    """A UTF-8 text file of tab-separated pairs, plain or .gz; blank lines are dropped."""
+
+    Config = PairsConfig
+
+    def load(self) -> Corpus:
+        lines = enumerate(read_lines(self.path), 1)
+        pairs = [_parse_pair(self.path, number, line) for number, line in lines if line.strip()]
+        return assemble_pairs(
+            self.name, interleave(pairs, (8, 1, 1)), length=self.config.length,
+            min_count=self.config.min_count, unit="word", source=self.origin,
+        )  # fmt: skip
+
+
+def _parse_pair(path: Path, number: int, line: str) -> Pair:
+    source, *targets = (part.split() for part in line.split("\t"))
+    if len(targets) != 1 or not source or not targets[0]:
+        raise UserError(
+            f"{path} line {number}: {line!r} is not a source, one tab and a target; fix the line"
+        )
+    return source, targets[0]

@@ -73,14 +73,7 @@ defaults of 1e-3 and 1 % agree with them."""
 def toy_run_config(
     setting: Setting, seed: int, *, batch_first: bool, **sizes: int
 ) -> dict[str, Any]:
-    """Return the config of a run with its identity.
-
-    Args:
-        setting: The table row.
-        seed: Random seed.
-        batch_first: Attention between positions (True) or between samples (False).
-        sizes: Recipe fields such as `steps` and `tests`.
-    """
+    """Return the config of a run with its identity; `sizes` are recipe fields such as `steps`."""
     model = from_dict(ToyModel, {**setting.model, "batch_first": batch_first})
     config = {
         "schema": SCHEMA,

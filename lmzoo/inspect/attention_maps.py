@@ -58,14 +58,9 @@ def attention_maps(
     sources: tuple[Tensor, ...] = (),
     source_tokens: Sequence[str] = (),
 ) -> AttentionMaps:
-    """Compute the attention maps of one sentence.
+    """Compute the attention maps of one sentence, given as ids and as text, `<start>` first.
 
-    Args:
-        model: A model for which `has_attention_maps` is true.
-        ids: Token ids of the sentence, `<start>` first.
-        tokens: The same tokens as text.
-        sources: Source tokens (1, S) and lengths (1), for a model that reads a source.
-        source_tokens: The source tokens as text.
+    A model that reads a source needs its ids (1, S), length (1) and text.
     """
     assert isinstance(model, HasAttentionMaps), "see `has_attention_maps`"
     was_training, prefix = model.training, torch.tensor([list(ids[:-1])])

@@ -109,17 +109,7 @@ def heat_map(
     legend_values: Sequence[float] = (0.0, 0.05, 0.2, 0.5, 1.0),
     cell: int = CELL,
 ) -> alt.Chart:
-    """Plot a matrix with values in [0, 1].
-
-    Args:
-        probability: The matrix (rows, columns).
-        rows: Labels of the y axis.
-        columns: Labels of the x axis.
-        axes: Titles of the x axis and the y axis.
-        legend: Title of the legend.
-        legend_values: Values shown in the legend.
-        cell: Side of a cell in pixels.
-    """
+    """Plot a matrix (rows, columns) with values in [0, 1]; `axes` are the titles of x and y."""
     cells = [
         {"column": column, "value": label, "p": p}
         for label, row in zip(rows, probability.tolist(), strict=True)

@@ -78,7 +78,11 @@ def test_text_replaces_the_test_sentences(runs: dict[str, Path], tmp_path: Path)
         ("slot_ngram", ["--text", "a unicorn runs"], "'unicorn'"),
         ("slot_ngram", ["--text", "a <pad> runs"], "'<pad>'"),
         ("slot_ngram", ["--text", " "], "--text is empty"),
-        ("slot_ngram", ["--text", "a man a man a man a"], "7 tokens; text allows 6"),
+        (
+            "slot_ngram",
+            ["--text", "a man a man a man a"],
+            "--text has 7 tokens; the limit of text is 6",
+        ),
         (None, [], "is not the folder of a trained run"),
     ],
 )

@@ -69,10 +69,14 @@ def test_one_source_can_have_several_answers(lmzoo, run) -> None:
 @pytest.mark.parametrize(
     ("name", "source", "message"),
     [
-        ("seq2seq", "eins sieben", "'sieben' is not in the source vocabulary of pairs"),
+        ("seq2seq", "eins sieben", "'sieben' is not in the vocabulary of the sources of pairs"),
         ("seq2seq", "<end>", "'<end>'"),
         ("seq2seq", " ", "--source is empty"),
-        ("seq2seq", "eins eins eins eins", "--source has 4 tokens; pairs allows 3"),
+        (
+            "seq2seq",
+            "eins eins eins eins",
+            "--source has 4 tokens; the limit of the sources of pairs is 3",
+        ),
         ("gru", "eins", "gru reads no source"),
     ],
 )

@@ -1,9 +1,6 @@
 """Losses of autoencoders under noise on their codes."""
 
-import runpy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -107,15 +104,3 @@ def test_main_trains_each_run_once_and_prints_a_row_per_training_noise(
 
 def _with_small_corpus(open_corpus: Callable) -> Callable:
     return lambda spec, data_dir=None: open_corpus({**spec, **SMALL}, data_dir)
-
-
-def test_the_script_reports_invalid_options_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    script = Path(__file__).parents[2] / "sweeps" / "code_noise.py"
-    monkeypatch.setattr(sys, "argv", ["code_noise.py", "--width", "1"])
-    with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(script), run_name="__main__")
-    err = capsys.readouterr().err
-    assert (stop.value.code, err.count("\n")) == (2, 1)
-    assert "--width" in err

@@ -19,7 +19,7 @@ from lmzoo.experiments.transformer_toy_grid import (
 from lmzoo.store.records import RunFolder
 
 SMALL = {"steps": 10, "tests": 2}
-SCRIPT = Path(__file__).parents[2] / "sweeps" / "transformer_toy.py"
+SCRIPTS = Path(__file__).parents[2] / "sweeps"
 PUBLISHED_TABLES = Path(__file__).parents[3] / "shared" / "seed_tables"
 
 
@@ -129,13 +129,20 @@ def test_seeds_are_averaged_and_a_non_finite_loss_is_shown_as_diverged(
     assert row.count("diverged") == 1
 
 
-def test_the_script_reports_invalid_options_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    options = ["--steps", "15", "--storage", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["transformer_toy.py", *options])
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("transformer_toy", ["--steps", "15"], "steps: Input should be a multiple of 10, got 15"),
+        ("code_noise", ["--width", "1"], "Invalid value for '--width'"),
+    ],
+)
+def test_scripts_report_invalid_options_in_one_line(
+    script: str, options: list[str], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *options, "--storage", str(tmp_path)])
     with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+        runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
     err = capsys.readouterr().err
-    assert stop.value.code == 2
-    assert err == "error: steps: Input should be a multiple of 10, got 15\n"
+    assert (stop.value.code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {message}")

@@ -1,0 +1,141 @@
+"""The subcommands that read a study: their output, their errors, what they import."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.analysis.load import load_study
+from lmzoo.analysis.published_rows import TABLES
+from tests.analysis.toy_study import ToyStudy
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("rank", "compare", "curves", "epistasis", "importance", "published", "report")
+
+
+@pytest.fixture
+def toy(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
+    toy.add_point("full", [3.0, 3.1])
+    toy.add_point("gate", [3.2, 3.4])
+    return toy
+
+
+def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    code, out, err = lmzoo("rank", toy.path, "--metric", "sentence", "--at", 2)
+    assert (code, err) == (0, "")
+    assert "sentence loss in nats per token, validation at epoch 2" in out
+    assert "1.575 ±" in out
+    assert 100 < max(map(len, out.splitlines())) <= 140
+
+
+def test_a_script_of_analysis_is_the_same_as_the_subcommand(toy, lmzoo):
+    arguments = [str(toy.path), "--format", "csv"]
+    done = subprocess.run(
+        [sys.executable, "analysis/rank.py", *arguments],
+        capture_output=True, text=True, encoding="utf-8", cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lmzoo("rank", *arguments) == (0, done.stdout, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_subcommand_has_a_script(command):
+    script = (ROOT / "analysis" / f"{command}.py").read_text()
+    assert f"from lmzoo.cli.tables import {command}\n" in script
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_folder_is_one_line_and_exit_code_2(command, lmzoo, tmp_path):
+    code, out, err = lmzoo(command, tmp_path / "nowhere")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no folder" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rank", "--at", 99), "at epoch 99"),
+        (("curves", "--format", "gif"), "no format 'gif'"),
+        (("report", "--metric", "words", "--no-ask"), "no metric 'words'"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, message):
+    command, *options = arguments
+    code, out, err = lmzoo(command, toy.path, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_rank_imports_neither_torch_nor_ray(toy):
+    code = (
+        "import sys\n"
+        "from lmzoo.cli.tables import rank\n"
+        f"rank({str(toy.path)!r})\n"
+        "print(sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("format", "start"), [("png", b"\x89PNG"), ("html", b"<!DOCTYPE html>")])
+def test_curves_writes_one_file_per_chart(toy, lmzoo, tmp_path, format, start):
+    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
+    folder = tmp_path / "out"
+    code, out, _ = lmzoo("curves", toy.path, "--out", folder, "--format", format)
+    files = sorted(folder.iterdir())
+    assert (code, len(files)) == (0, 5)
+    assert sorted(out.split()) == [str(file) for file in files]
+    for file in files:
+        data = file.read_bytes()
+        assert data.lstrip().startswith(start)
+        assert b"<script src=" not in data
+
+
+def test_report_writes_the_page_into_the_studys_folder(toy, lmzoo):
+    assert lmzoo("report", toy.path, "--no-ask")[0] == 0
+    assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("command", ["report", "curves"])
+@pytest.mark.parametrize("out", [[], ["--out", "s3://bucket/there"]])
+def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
+    command, out, lmzoo, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for module in ("load", "report"):
+        fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
+        monkeypatch.setattr(f"lmzoo.analysis.{module}.load_study", fail)
+    code, _, err = lmzoo(command, "s3://bucket/runs/toy", *out)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "error: s3://bucket/" in err
+    assert "--out" in err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
+    toy, lmzoo, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("lmzoo.analysis.report.load_study", lambda path: load_study(toy.path))
+    page = tmp_path / "new" / "page.html"
+    assert lmzoo("report", "s3://bucket/runs/toy", "--no-ask", "--out", page)[0] == 0
+    assert "--storage s3://bucket/runs " in page.read_text()
+    assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
+
+
+def test_published_leaves_out_folders_without_a_study(toy, lmzoo, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    options = ["--format", "json", "--table", TABLES[0].name]
+    code, out, err = lmzoo("published", *sorted(tmp_path.iterdir()), *options)
+    assert code == 0
+    assert len(json.loads(out)["rows"]) == len(TABLES[0].rows())
+    assert [line.rsplit("/", 1)[1] for line in err.splitlines()] == ["empty", "notes.txt"]
+    for paths in ([empty], [empty, empty], [toy.path, "nowhere"]):
+        code, _, err = lmzoo("published", *paths)
+        assert (code, err.count("\n")) == (2, 1)
