@@ -7,10 +7,10 @@ The same as `lmzoo rank`; `--help` lists the options.
 
 import typer
 
-from lmzoo.cli.rank import main
+from lmzoo.cli.tables import rank
 from lmzoo.command_line import run_app
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
+    app.command()(rank)
     run_app(app)

@@ -20,7 +20,7 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import ExperimentAnalysis, PlacementGroupFactory
 from ray.tune.experiment import Trial
 
-from lmzoo.cli.rank import render_study
+from lmzoo.analysis.ranking_table import render_ranking
 from lmzoo.command_line import run_app
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
@@ -47,12 +47,12 @@ def compare(ours: Path, theirs: Path, rounds: int) -> list[Ratio]:
     """The rows; both sides must have seen every run."""
     frame = ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
     assert len(frame) == POINTS * SEEDS
-    assert render_study(ours, "csv").count("\n") >= POINTS
+    assert render_ranking(ours, "csv").count("\n") >= POINTS
 
     def rays() -> object:
         return ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
 
-    seconds = in_turn({"ours": lambda: render_study(ours, "md"), "ray": rays}, rounds)
+    seconds = in_turn({"ours": lambda: render_ranking(ours, "md"), "ray": rays}, rounds)
     what, at = "ranking", f"{POINTS * SEEDS:,} runs x {EPOCHS} epochs"
     mine, rival = seconds["ours"], "ray.tune.ExperimentAnalysis"
     limit = [LIMIT] * len(mine)

@@ -1,1 +1,1 @@
-"""Folder -> frames -> report -> text: load, ranking with statistics, standings, render."""
+"""Tables and figures of a study, computed from its records. Imports neither torch nor Ray."""

@@ -1,17 +1,17 @@
-r"""Do two tables put the same rows in the same order?  And how often does one point win?
+r"""Rank agreement of two tables, and the win rate of one point over another.
 
     τ_b = (C − D) / √((C + D + T_x)(C + D + T_y))       C, D, T: concordant, discordant, tied pairs
     interval   tanh(atanh τ ± z_.975 √(0.437 / (n − 4)))         n > 4 rows both tables have
-    p          of independence: exact without ties, for few rows
+    p          of independence: exact for few rows without ties
 
-The interval takes the rows for a draw of such rows, so it tells how far the agreement of these
-few speaks for others. It is wide, as n = 5 rows say little. Full agreement has an infinite atanh;
-it is given that of a table with half a pair out of order, and its upper end is 1.
+The interval treats the rows as a random sample of rows. It is wide for few rows. Full agreement has
+an infinite atanh: its interval is that of a table with half a pair out of order, and its upper end
+is 1.
 
-    win rate   (wins + ties / 2) / n over paired seeds, Wilson's interval
+    win rate   (wins + ties / 2) / n over paired seeds, with Wilson's interval
 
-A run that diverged loses against every number and ties with another one, so it is counted
-here, where a mean can only leave it out.
+A diverged run counts in a win rate: it loses to every finite loss and ties with another diverged
+run. A mean can only leave it out.
 
 Kendall 1938; Fieller, Hartley & Pearson 1957 (the 0.437); Wilson 1927.
 """
@@ -24,9 +24,11 @@ from scipy import stats
 
 from lmzoo.analysis.statistics import LEVEL
 
+NAN = float("nan")
+
 
 class Agreement(NamedTuple):
-    """Kendall's τ of two tables; NaN where there are too few rows to say."""
+    """Kendall's τ of two tables with its interval and p-value; NaN where there are too few rows."""
 
     tau: float
     low: float
@@ -36,7 +38,7 @@ class Agreement(NamedTuple):
 
 
 class WinRate(NamedTuple):
-    """How often the first of two points has the lower loss, on the same seed."""
+    """Share of paired seeds for which the first point has the lower loss, with its interval."""
 
     rate: float
     low: float
@@ -45,32 +47,34 @@ class WinRate(NamedTuple):
 
 
 def kendall(x: ArrayLike, y: ArrayLike, level: float = LEVEL) -> Agreement:
-    """The rank agreement of two tables' losses of the same rows, NaN where one has none."""
+    """Return the rank agreement of two tables' losses of the same rows; NaN marks no loss."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    both = ~np.isnan(x) & ~np.isnan(y)
-    n = int(both.sum())
-    nothing = float("nan")
-    if n < 2 or len(set(x[both])) < 2 or len(set(y[both])) < 2:
-        return Agreement(nothing, nothing, nothing, nothing, n)
-    tau, p = map(float, stats.kendalltau(x[both], y[both]))
+    paired = ~np.isnan(x) & ~np.isnan(y)
+    n = int(paired.sum())
+    if n < 2 or len(set(x[paired])) < 2 or len(set(y[paired])) < 2:
+        return Agreement(NAN, NAN, NAN, NAN, n)
+    tau, p = map(float, stats.kendalltau(x[paired], y[paired]))
     if n < 5:
-        return Agreement(tau, nothing, nothing, p, n)
-    most = 1 - 1 / (n * (n - 1) / 2)
+        return Agreement(tau, NAN, NAN, p, n)
+    bound = 1 - 1 / (n * (n - 1) / 2)
     half = float(stats.norm.ppf((1 + level) / 2)) * np.sqrt(0.437 / (n - 4))
-    middle = np.arctanh(np.clip(tau, -most, most))
-    low = -1.0 if tau < -most else float(np.tanh(middle - half))
-    high = 1.0 if tau > most else float(np.tanh(middle + half))
+    middle = np.arctanh(np.clip(tau, -bound, bound))
+    low = -1.0 if tau < -bound else float(np.tanh(middle - half))
+    high = 1.0 if tau > bound else float(np.tanh(middle + half))
     return Agreement(tau, low, high, p, n)
 
 
-def win_rate(values: ArrayLike, other: ArrayLike, level: float = LEVEL) -> WinRate:
-    """How often `values` wins; infinity stands for a run that diverged, NaN for none."""
-    x, y = np.asarray(values, np.float64), np.asarray(other, np.float64)
-    both = ~np.isnan(x) & ~np.isnan(y)
-    x, y = x[both], y[both]
+def win_rate(values: ArrayLike, reference: ArrayLike, level: float = LEVEL) -> WinRate:
+    """Return how often `values` has the lower loss.
+
+    Infinity stands for a diverged run, NaN for a missing one.
+    """
+    x, y = np.asarray(values, np.float64), np.asarray(reference, np.float64)
+    paired = ~np.isnan(x) & ~np.isnan(y)
+    x, y = x[paired], y[paired]
     n = len(x)
     if n == 0:
-        return WinRate(float("nan"), float("nan"), float("nan"), 0)
+        return WinRate(NAN, NAN, NAN, 0)
     rate = float(((x < y) + 0.5 * (x == y)).mean())
     z = float(stats.norm.ppf((1 + level) / 2))
     centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)

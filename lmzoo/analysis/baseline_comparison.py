@@ -1,13 +1,14 @@
-"""Does a row beat counting? Exact rows against the modified Kneser-Ney 5-gram of their table.
+"""Compare exact rows with the n-gram baseline of their table, a modified Kneser-Ney 5-gram.
 
-    kn5_difference   loss − loss of the 5-gram, with the row's own t-interval: counting has none
-    kn5              loses           the interval lies above 0
-                     wins            it lies below 0
-                     not told apart  it holds 0
-                     one seed        there is none
+    kn5_difference   loss − loss of the 5-gram, with the row's own t-interval: the 5-gram's loss is
+                     exact
+    kn5              loses       the interval lies above 0
+                     wins        the interval lies below 0
+                     undecided   the interval includes 0
+                     one seed    there is no interval
 
-Nothing is said of count models, nor where the entropy of the corpus is known: there the
-floor says more.
+Count models are not compared. If the entropy of the corpus is known, no row is compared, because
+the distance to the entropy floor is the better measure.
 """
 
 import json
@@ -15,75 +16,86 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from lmzoo.analysis.formatting import number
+from lmzoo.analysis.formatting import format_number
 
-NAME = "Kneser-Ney 5-gram"
-COUNTED = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
-"""The config of its model, whatever a study calls it."""
-LOSES, WINS, OPEN, LONE = "loses", "wins", "not told apart", "one seed"
-AGAINST = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_difference_high")
-"""The columns that are added; null where nothing is said."""
+FIVE_GRAM_NAME = "Kneser-Ney 5-gram"
+FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
+"""Fields of the 5-gram's model config; the point may have any label."""
+LOSES, WINS, UNDECIDED, ONE_SEED = "loses", "wins", "undecided", "one seed"
+BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_difference_high")
+"""The columns that `add_baseline_columns` adds; null for rows that are not compared."""
 
 
-def against_counting(table: pl.DataFrame) -> pl.DataFrame:
-    """The points of one table, each with how it stands to the table's 5-gram.
+def add_baseline_columns(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the comparison with the 5-gram of the same table to its points.
 
-    A table holds one kind of score, and counting is exact: all others are let be.
-    A row that leaks may lose, for all its help, but not win.
-    Columns read: model, floor_token, leaks, loss, low, high.
+    A point whose model leaks may lose, but not win.
+
+    Args:
+        table: the points of one table, with the columns model, floor_token, leaks, loss, low, high.
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
-    counts = pl.Series([model.get("name") == COUNTED["name"] for model in models], dtype=pl.Boolean)
-    is_kn5 = pl.Series([COUNTED.items() <= model.items() for model in models], dtype=pl.Boolean)
-    kn5 = next(iter(table.filter(is_kn5)["loss"]), None)
-    judged = pl.col("floor_token").is_null() & ~counts
+    is_count = [model.get("name") == FIVE_GRAM["name"] for model in models]
+    is_five_gram = [FIVE_GRAM.items() <= model.items() for model in models]
+    baseline = next(iter(table.filter(pl.Series(is_five_gram, dtype=pl.Boolean))["loss"]), None)
+    compared = pl.col("floor_token").is_null() & ~pl.Series(is_count, dtype=pl.Boolean)
     difference, low, high = (
-        pl.when(judged).then(pl.col(own) - pl.lit(kn5, pl.Float64))
-        for own in ("loss", "low", "high")
+        pl.when(compared).then(pl.col(name) - pl.lit(baseline, pl.Float64))
+        for name in ("loss", "low", "high")
     )
-    said = (
+    result = (
         pl.when(difference.is_null()).then(None)
         .when(low > 0).then(pl.lit(LOSES))
         .when(pl.col("leaks") != "").then(None)
         .when(high < 0).then(pl.lit(WINS))
-        .when(low.is_null()).then(pl.lit(LONE))
-        .otherwise(pl.lit(OPEN))
+        .when(low.is_null()).then(pl.lit(ONE_SEED))
+        .otherwise(pl.lit(UNDECIDED))
     )  # fmt: skip
-    added = (said, difference, low, high)
-    return table.with_columns(
-        column.alias(name) for name, column in zip(AGAINST, added, strict=True)
-    )
+    columns = zip(BASELINE_COLUMNS, (result, difference, low, high), strict=True)
+    return table.with_columns(column.alias(name) for name, column in columns)
 
 
-def seriousness(frame: pl.DataFrame) -> list[str]:
-    """A line for each table of a ranking with a row that does not beat the 5-gram."""
+def baseline_lines(frame: pl.DataFrame) -> list[str]:
+    """Return one line for each table of a ranking that has points not better than the 5-gram."""
     lines = []
-    known = frame.filter(pl.col("kn5").is_not_null())
-    for _, part in known.group_by("fingerprint", maintain_order=True):
+    compared = frame.filter(pl.col("kn5").is_not_null())
+    for _, part in compared.group_by("fingerprint", maintain_order=True):
         row = part.row(0, named=True)
-        verdicts = part.select("label", "kn5", "kn5_difference").iter_rows()
-        lines.append(losers(verdicts, row["loss"] - row["kn5_difference"]))
+        outcomes = part.select("label", "kn5", "kn5_difference").iter_rows()
+        lines.append(outcome_line(outcomes, row["loss"] - row["kn5_difference"]))
     return [line for line in lines if line]
 
 
-def verdict(difference: float, half: float | None) -> str:
-    """The verdict on one difference and half its interval."""
+def outcome(difference: float, half: float | None) -> str:
+    """Return the outcome of one comparison, from the difference and half its interval."""
     if half is None:
-        return LONE
+        return ONE_SEED
     if abs(difference) <= half:
-        return OPEN
+        return UNDECIDED
     return LOSES if difference > 0 else WINS
 
 
-def losers(verdicts: Iterable[tuple[str, str, float]], kn5: float) -> str:
-    """What is said of (label, verdict, difference) triples, '' if nobody is above the 5-gram."""
-    parts, counted = [], f"{NAME} ({number(kn5, '.3f')})"
-    rows = list(verdicts)
-    for said, words in ((LOSES, "loses to"), (OPEN, "not told apart from"), (LONE, "above")):
+def outcome_line(outcomes: Iterable[tuple[str, str, float]], baseline: float) -> str:
+    """List the rows that are not better than the 5-gram; '' if there are none.
+
+    Args:
+        outcomes: (label, outcome, difference) of each row.
+        baseline: the loss of the 5-gram.
+    """
+    rows = list(outcomes)
+    groups = (
+        (LOSES, "loses to {}"),
+        (UNDECIDED, "no clear difference from {}"),
+        (ONE_SEED, "above {}, with one seed"),
+    )
+    parts: list[str] = []
+    for kind, text in groups:
         labels = [
-            label for label, found, away in rows if found == said and (said != LONE or away > 0)
+            label
+            for label, result, difference in rows
+            if result == kind and (kind != ONE_SEED or difference > 0)
         ]
         if labels:
-            once = ", with one seed" if said == LONE else ""
-            parts.append(f"{words} {'it' if parts else counted}{once}: {', '.join(labels)}")
+            name = "it" if parts else f"{FIVE_GRAM_NAME} ({format_number(baseline, '.3f')})"
+            parts.append(f"{text.format(name)}: {', '.join(labels)}")
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""The runs that a study's table reads: those of the chosen settings, at the study's budget."""
+"""Select the confirm runs of a study, those of the chosen settings, and their losses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from lmzoo.errors import UserError
 
 
 def chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
-    """A row per (point, confirm run).
+    """Return one row (point, run) for each confirm run.
 
     Raises:
-        UserError: no point has got so far.
+        UserError: No point has a chosen setting yet.
     """
     pairs = [
         {"point": point, "run": run}
@@ -21,45 +21,55 @@ def chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
     ]
     if not pairs:
         raise UserError(
-            f"study {study['name']!r} has confirmed no point yet; run its sweep again, "
-            "it goes on where it stopped"
+            f"study {study['name']!r} has no confirmed point yet; "
+            "run its sweep again to continue it"
         )
     return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
 
 
-def losses_of(
+def confirm_losses(
     runs: pl.LazyFrame, events: pl.LazyFrame, study: Mapping[str, Any], metric: str, at: int | None
 ) -> tuple[pl.LazyFrame, int]:
-    """The loss of each of these runs that has one (run, loss), and the epoch they are of.
+    """Return the losses (run, loss) of the confirm runs that have one, and their epoch.
 
-    It is the test loss at the study's budget; while no run has been tested there, at the
-    largest smaller one that has a test. `at` asks for the validation loss of that epoch.
+    The loss is the test loss at the study's budget. While no run has been tested at the budget, it
+    is the test loss at the largest smaller epoch that has a test.
+
+    Args:
+        runs: the confirm runs, with a column `run`.
+        events: the events of all runs.
+        study: the content of `study.json`.
+        metric: `token` or `sentence`.
+        at: return the validation loss at this epoch instead.
 
     Raises:
-        UserError: no run has such a loss.
+        UserError: No run has such a loss.
     """
     event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
     of_runs = events.filter(pl.col("event") == event).join(runs, on="run", how="semi")
-    found = of_runs.select("run", "epoch", loss=column).drop_nulls().collect()
-    epoch = _budget(study, found) if at is None else at
-    if epoch not in found["epoch"]:
-        known = f"{found['epoch'].min()} to {found['epoch'].max()}" if len(found) else "none"
-        raise UserError(f"no confirm run has a validation loss at epoch {at}; there is: {known}")
-    return found.filter(pl.col("epoch") == epoch).unique("run").drop("epoch").lazy(), epoch
+    losses = of_runs.select("run", "epoch", loss=column).drop_nulls().collect()
+    epoch = _test_epoch(study, losses) if at is None else at
+    if epoch not in losses["epoch"]:
+        known = f"{losses['epoch'].min()} to {losses['epoch'].max()}" if len(losses) else "none"
+        raise UserError(
+            f"no confirm run has a validation loss at epoch {at}; available epochs: {known}"
+        )
+    return losses.filter(pl.col("epoch") == epoch).unique("run").drop("epoch").lazy(), epoch
 
 
-def _budget(study: Mapping[str, Any], tests: pl.DataFrame) -> int:
+def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:
     if tests.is_empty():
         raise UserError(
             f"study {study['name']!r} has no test results yet; run its sweep again until the "
             "confirm stage is done, or rank by validation with --at EPOCH"
         )
-    asked = study["budget"]["epochs"]
-    reached = [epoch for epoch in tests["epoch"] if epoch <= asked]
+    budget = study["budget"]["epochs"]
+    reached = [epoch for epoch in tests["epoch"] if epoch <= budget]
     if not reached:
-        there = ", ".join(map(str, sorted(set(tests["epoch"]))))
+        tested = sorted(set(tests["epoch"]))
         raise UserError(
-            f"study {study['name']!r} was last asked for {asked} epochs, and is tested at {there} "
-            f"only; run its sweep again with --epochs {there.rpartition(' ')[2]}"
+            f"the last sweep of study {study['name']!r} had a budget of {budget} epochs, but its "
+            f"test results are at epochs {', '.join(map(str, tested))} only; "
+            f"run its sweep again with --epochs {tested[-1]}"
         )
     return max(reached)

@@ -1,17 +1,16 @@
-r"""What each switch does, and what two of them do together, from mutants that are not all there.
+r"""Effects and interactions of switches as contrasts, for designs with missing mutants.
 
-With y(A) the loss of the mutant in which the switches A are thrown:
+With y(A) the loss of the mutant in which the switches A are on:
 
     effect       E_i  = mean over A of y(A ∪ i) − y(A)                         over all pairs
     interaction  E_ij = mean over A of y(A ∪ ij) − y(A ∪ i) − y(A ∪ j) + y(A)  over all squares
 
-Some patterns are invalid, blind, or the same function as another, so the design is not
-full. A pair or a square counts where all its mutants are there, each function once; an
-interaction without any square is NaN. Nothing is extrapolated: in a full factorial these
-are 2 β_i and 4 β_ij of the regression in ±1 coding (`regression.py`), elsewhere they
-need no model to be true.
+Some patterns are invalid, ignore the input, or give the same function as another pattern, so the
+design is not full. A pair or a square counts if all its mutants exist. An interaction without any
+square is NaN; nothing is extrapolated. In a full factorial design the two equal 2 β_i and 4 β_ij of
+the regression in ±1 coding (`regression.py`). In other designs they hold without a model.
 
-Each is a contrast: weights (P,) of the P mutants' losses.
+Each estimate is a contrast: weights (P,) of the losses of the P mutants.
 
 Box, Hunter & Hunter 2005, Statistics for Experimenters, chapter 5.
 """
@@ -24,52 +23,53 @@ from numpy.typing import NDArray
 from lmzoo.analysis.statistics import Array
 
 Patterns = NDArray[np.bool_]
-"""(P, F): whether switch f is thrown in mutant p; no two rows are equal."""
+"""(P, F): whether switch f is on in mutant p; no two rows are equal."""
 
 
 def effect(patterns: Patterns, switch: int) -> Array:
-    """Loss with the switch thrown less loss without, over all pairs."""
+    """Return the contrast of the loss with the switch on minus off, over all pairs."""
     pairs = cubes(patterns, (switch,))
     return _weights(patterns, pairs, (-1, 1))
 
 
 def effect_alone(patterns: Patterns, switch: int) -> Array:
-    """The effect of the switch where no other is thrown."""
+    """Return the effect of the switch when all other switches are off."""
     pairs = cubes(patterns, (switch,))
     return _weights(patterns, pairs[~patterns[pairs[:, 0]].any(1)], (-1, 1))
 
 
 def interaction(patterns: Patterns, first: int, second: int) -> Array:
-    """What throwing `second` adds to the effect of `first`, over all squares."""
+    """Return how much `second` changes the effect of `first`, over all squares."""
     return _weights(patterns, cubes(patterns, (first, second)), (1, -1, -1, 1))
 
 
-def effect_given(patterns: Patterns, first: int, second: int, *, thrown: bool) -> Array:
-    """The effect of `first` where `second` is thrown, or is not, over the squares of both."""
-    signs = (0, 0, -1, 1) if thrown else (-1, 1, 0, 0)
+def effect_given(patterns: Patterns, first: int, second: int, *, on: bool) -> Array:
+    """Return the effect of `first` while `second` is on (or off), over all squares."""
+    signs = (0, 0, -1, 1) if on else (-1, 1, 0, 0)
     return _weights(patterns, cubes(patterns, (first, second)), signs)
 
 
 def cubes(patterns: Patterns, switches: Sequence[int]) -> NDArray[np.int64]:
-    """All sets of mutants that differ in these switches only and have every setting of them.
+    """Return all sets of mutants that differ in these switches only and have every setting of them.
 
-    A row for each, (C, 2**len(switches)); the first switch turns fastest: for two, columns
-    are neither, the first, the second, both.
+    Returns:
+        Indices of mutants (C, 2**len(switches)), one row per set. The first switch varies fastest:
+        for two switches the columns are neither, the first, the second, both.
     """
-    place = {pattern.tobytes(): p for p, pattern in enumerate(patterns)}
+    index = {pattern.tobytes(): p for p, pattern in enumerate(patterns)}
     settings = np.arange(2 ** len(switches))[:, None] >> np.arange(len(switches)) & 1
-    found = []
+    complete = []
     for base in patterns[~patterns[:, list(switches)].any(1)]:
         corners = np.repeat(base[None], len(settings), axis=0)
         corners[:, list(switches)] = settings
-        rows = [place.get(corner.tobytes()) for corner in corners]
+        rows = [index.get(corner.tobytes()) for corner in corners]
         if None not in rows:
-            found.append(rows)
-    return np.array(found, np.int64).reshape(-1, len(settings))
+            complete.append(rows)
+    return np.array(complete, np.int64).reshape(-1, len(settings))
 
 
 def _weights(patterns: Patterns, corners: NDArray[np.int64], signs: Sequence[int]) -> Array:
-    """The mean over rows of `corners` of the signed losses; NaN if there are none."""
+    """Return the weights of the mean signed loss over the rows of `corners`; NaN for no rows."""
     if not len(corners):
         return np.full(len(patterns), np.nan)
     weights = np.zeros(len(patterns))

@@ -1,61 +1,107 @@
-"""What effects say, in words: a sheet of switches and a sheet of pairs for each cell."""
+"""Effects and interactions as text: a table of switches and a table of pairs for each cell."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from lmzoo.analysis.formatting import mean, number, p_value
-from lmzoo.analysis.load import Folder
-from lmzoo.analysis.mutants import Mutants
+from lmzoo.analysis.effects import estimate_effects
+from lmzoo.analysis.formatting import MISSING, format_mean, format_number, format_p
+from lmzoo.analysis.load import StudyFolder, load_study
+from lmzoo.analysis.mutants import Mutants, read_mutants
 from lmzoo.analysis.regression import explained
-from lmzoo.analysis.render import Report, Sheet
+from lmzoo.analysis.render import Report, TextTable, check_format, render
+
+
+def render_effects(
+    path: Path,
+    format: str = "table",
+    *,
+    metric: str = "token",
+    figure: Path | None = None,
+    width: int = 100,
+    colour: bool = False,
+) -> str:
+    """Return the effects of the switches in the study in folder `path` as text.
+
+    Args:
+        path: the study's folder.
+        format: table, md, csv, json or latex.
+        metric: token or sentence.
+        figure: also write the heat maps to this .png, .svg or .html file.
+        width: number of terminal columns, for `table`.
+        colour: use terminal colours, for `table`.
+
+    Raises:
+        UserError: The study has no complete mutants yet, or a name is unknown.
+    """
+    check_format(format)
+    folder = load_study(path)
+    cells = read_mutants(folder.path, folder, metric)
+    frames = [estimate_effects(cell) for cell in cells]
+    if figure is not None:
+        from lmzoo.analysis.heat_map import heat_maps, save_figure  # altair is slow to import
+
+        save_figure(heat_maps(frames, folder.study["question"]), figure)
+    report = effect_report(folder, cells, frames, metric)
+    return render(report, format, width=width, colour=colour)
 
 
 def effect_report(
-    folder: Folder, cells: Sequence[Mutants], frames: Sequence[pl.DataFrame], metric: str
+    folder: StudyFolder, cells: Sequence[Mutants], frames: Sequence[pl.DataFrame], metric: str
 ) -> Report:
-    """The report of a study's effects."""
+    """Return the report of a study's effects.
+
+    Args:
+        folder: the study.
+        cells: the mutants of each cell.
+        frames: the effects of each cell.
+        metric: token or sentence.
+    """
     seeds = cells[0].losses.shape[1]
     return Report(
         heading=(
             folder.study["question"],
             f"{folder.study['name']}: {metric} loss in nats per token, test at epoch "
-            f"{folder.study['budget']['epochs']}; changes of the loss, plus is worse; 95 % "
-            f"intervals over {seeds} seeds; p: t-test over seeds, after Holm",
+            f"{folder.study['budget']['epochs']}; changes of the loss (positive is worse); 95 % "
+            f"intervals over {seeds} seeds; p: t-test over seeds with Holm's correction",
         ),
-        sheets=tuple(
-            sheet
+        tables=tuple(
+            table
             for cell, frame in zip(cells, frames, strict=True)
-            for sheet in (_switches(cell, frame), _pairs(cell, frame))
-            if sheet.rows
+            for table in (_switches(cell, frame), _pairs(cell, frame))
+            if table.rows
         ),
         legend=_legend(cells, frames),
         frame=pl.concat(frames),
     )
 
 
-def _switches(cell: Mutants, frame: pl.DataFrame) -> Sheet:
-    named = {cell.switches[p.argmax()]: label for label, p in _single(cell)}
+def _switches(cell: Mutants, frame: pl.DataFrame) -> TextTable:
+    single = {
+        cell.switches[pattern.argmax()]: label
+        for label, pattern in zip(cell.labels, cell.patterns, strict=True)
+        if pattern.sum() == 1
+    }
     rows = [
         (
             row["first"],
-            named.get(row["first"], "—"),
+            single.get(row["first"], MISSING),
             _estimate(row, "effect"),
             str(row["count"]),
             _estimate(row, "regression"),
             _estimate(row, "alone"),
-            p_value(row["p"]),
+            format_p(row["p"]),
         )
         for row in frame.filter(pl.col("second").is_null()).sort("effect").to_dicts()
     ]
-    header = ("switch", "as a point", "effect", "pairs", "regression", "in the wild type", "p")
+    header = ("switch", "point", "effect", "pairs", "regression", "in the wild type", "p")
     title = f"{cell.cell}: effects of {len(cell.switches)} switches in {len(cell.labels)} mutants"
-    return Sheet(title, header, rows, frozenset(header[:2]))
+    return TextTable(title, header, rows, frozenset(header[:2]))
 
 
-def _pairs(cell: Mutants, frame: pl.DataFrame) -> Sheet:
+def _pairs(cell: Mutants, frame: pl.DataFrame) -> TextTable:
     known = frame.filter(pl.col("second").is_not_null() & (pl.col("count") > 0))
     rows = [
         (
@@ -65,51 +111,48 @@ def _pairs(cell: Mutants, frame: pl.DataFrame) -> Sheet:
             _estimate(row, "regression"),
             _estimate(row, "given_intact"),
             _estimate(row, "given_thrown"),
-            p_value(row["p"]),
+            format_p(row["p"]),
         )
         for row in known.sort(pl.col("effect").abs(), descending=True).to_dicts()
     ]
     header = (
         *("pair", "interaction", "squares", "regression"),
-        *("first, second intact", "first, second thrown", "p"),
+        *("first, second off", "first, second on", "p"),
     )
     title = f"{cell.cell}: interactions, the strongest first"
-    return Sheet(title, header, rows, frozenset({"pair"}))
+    return TextTable(title, header, rows, frozenset({"pair"}))
 
 
 def _legend(cells: Sequence[Mutants], frames: Sequence[pl.DataFrame]) -> tuple[str, ...]:
     lines = [
-        "effect: over all pairs of mutants that differ in this switch only",
-        "interaction: what throwing the second adds to the effect of the first, over all squares",
+        "effect: mean over all pairs of mutants that differ in this switch only",
+        "interaction: how much the second switch changes the effect of the first, mean over all "
+        "squares",
         "regression: the same by least squares of the two-way model in ±1 coding",
     ]
     for cell, frame in zip(cells, frames, strict=True):
         losses = cell.losses.mean(1)
-        parts = [
-            number(explained(cell.patterns, losses, pairs=pairs), ".0%") for pairs in (False, True)
-        ]
-        lines.append(
-            f"{cell.cell}: of the variance between mutants, switches alone explain {parts[0]}, "
-            f"with pairs {parts[1]}"
+        alone, with_pairs = (
+            format_number(explained(cell.patterns, losses, pairs=pairs), ".0%")
+            for pairs in (False, True)
         )
-        never = frame.filter(pl.col("second").is_not_null() & (pl.col("count") == 0))
-        if len(never):
-            words = ", ".join(f"{r['first']} × {r['second']}" for r in never.to_dicts())
-            lines.append(f"{cell.cell}: no squares, so no interaction: {words}")
-        if cell.left_out:
-            lines.append(f"{cell.cell}: left out, as a seed is missing: {_few(cell.left_out)}")
+        lines.append(
+            f"{cell.cell}: switches alone explain {alone} of the variance between mutants, "
+            f"switches and pairs {with_pairs}"
+        )
+        undefined = frame.filter(pl.col("second").is_not_null() & (pl.col("count") == 0))
+        if len(undefined):
+            pairs = ", ".join(f"{r['first']} × {r['second']}" for r in undefined.to_dicts())
+            lines.append(f"{cell.cell}: no squares, so no interaction: {pairs}")
+        if cell.incomplete:
+            lines.append(f"{cell.cell}: left out, a seed is missing: {_first(cell.incomplete)}")
     return tuple(lines)
 
 
-def _few(labels: Sequence[str], most: int = 8) -> str:
-    rest = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return "; ".join(labels[:most]) + rest
-
-
-def _single(cell: Mutants) -> list[tuple[str, np.ndarray]]:
-    """The mutants with one switch thrown."""
-    return [(m, p) for m, p in zip(cell.labels, cell.patterns, strict=True) if p.sum() == 1]
+def _first(labels: Sequence[str], count: int = 8) -> str:
+    rest = f" and {len(labels) - count} more" if len(labels) > count else ""
+    return "; ".join(labels[:count]) + rest
 
 
 def _estimate(row: Mapping[str, Any], name: str) -> str:
-    return mean(row[name], row[f"{name}_high"], "+.3f")
+    return format_mean(row[name], row[f"{name}_high"], "+.3f")

@@ -1,16 +1,17 @@
-"""Mutants -> one row per switch and per pair of switches: a pure function.
+"""Estimate the effect of each switch and the interaction of each pair of switches.
 
-    effect       mean change of the loss when the switch is thrown, over all pairs of mutants
+    effect       mean change of the loss when the switch is on, over all pairs of mutants
     alone        the same in the wild type only
-    interaction  what throwing the second adds to the effect of the first, over all squares
-    given        the effect of the first where the second is intact, and where it is thrown
-    regression   effect and interaction as the two-way least-squares model has them
+    interaction  how much the second switch changes the effect of the first, over all squares
+    given        the effect of the first while the second is off (intact), and while it is on
+                 (thrown)
+    regression   effect and interaction by the two-way least-squares model
 
-A seed is a block: all mutants of one seed share the order of the data and every weight
-they have in common, so each estimate is taken within each seed, and its interval is that
-of a mean over seeds. Nothing is assumed of how losses of one seed vary together, and
-what the model does not fit is not taken for noise. p is of a t-test over seeds, by Holm
-over all effects and interactions of one cell.
+A seed is a block: all mutants of one seed share the order of the data and all initial weights they
+have in common. So each estimate is computed within each seed, and its interval is that of a mean
+over seeds. Nothing is assumed about the correlation of losses within a seed, and lack of fit of the
+model does not count as noise. p is of a t-test over seeds, with Holm's correction over all effects
+and interactions of one cell.
 """
 
 from itertools import combinations
@@ -30,22 +31,23 @@ COLUMNS = (
     *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
     *("p_raw", "p"),
 )
-"""`second` is null of one switch; `effect` is the interaction of a pair."""
+"""`second` is null for a single switch; for a pair, `effect` is the interaction."""
 
 
-def effects(mutants: Mutants) -> pl.DataFrame:
-    """All effects and interactions of one cell's switches; null where there is none."""
-    model = least_squares(mutants.patterns)
-    found = [_one(mutants, term) | {"regression": model[term]} for term in terms(mutants)]
-    weights = {name: np.stack([row[name] for row in found]) for name in ESTIMATES}
+def estimate_effects(mutants: Mutants) -> pl.DataFrame:
+    """Return all effects and interactions of one cell's switches; null where undefined."""
+    regression = least_squares(mutants.patterns)
+    terms = effect_terms(mutants)
+    rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
+    weights = {name: np.stack([row[name] for row in rows]) for name in ESTIMATES}
     by_seed = {name: w @ mutants.losses for name, w in weights.items()}
     intervals = {name: mean_interval(values) for name, values in by_seed.items()}
     p = paired_difference(by_seed["effect"], 0.0).p
     columns: dict[str, Any] = {
-        "cell": [mutants.cell] * len(found),
-        "first": [mutants.switches[term[0]] for term in terms(mutants)],
-        "second": [mutants.switches[t[1]] if len(t) == 2 else None for t in terms(mutants)],
-        "count": [len(cubes(mutants.patterns, term)) for term in terms(mutants)],
+        "cell": [mutants.cell] * len(rows),
+        "first": [mutants.switches[term[0]] for term in terms],
+        "second": [mutants.switches[term[1]] if len(term) == 2 else None for term in terms],
+        "count": [len(cubes(mutants.patterns, term)) for term in terms],
         "p_raw": p,
         "p": holm(p),
     }
@@ -54,22 +56,21 @@ def effects(mutants: Mutants) -> pl.DataFrame:
     return pl.DataFrame(columns).fill_nan(None).select(COLUMNS)
 
 
-def terms(mutants: Mutants) -> list[tuple[int, ...]]:
-    """(i,) of every switch, then (i, j) of every pair."""
+def effect_terms(mutants: Mutants) -> list[tuple[int, ...]]:
+    """Return (i,) for every switch, then (i, j) for every pair."""
     switches = range(len(mutants.switches))
     return [*((i,) for i in switches), *combinations(switches, 2)]
 
 
-def _one(mutants: Mutants, term: tuple[int, ...]) -> dict[str, Array]:
-    """The weights of one term's estimates."""
+def _contrasts(mutants: Mutants, term: tuple[int, ...]) -> dict[str, Array]:
+    """Return the weights (P,) of each estimate of a term; NaN where it is undefined."""
     patterns = mutants.patterns
-    missing = np.full(len(patterns), np.nan)
-    row = dict.fromkeys(ESTIMATES, missing)
+    row = dict.fromkeys(ESTIMATES, np.full(len(patterns), np.nan))
     if len(term) == 1:
         return {**row, "effect": effect(patterns, *term), "alone": effect_alone(patterns, *term)}
     return {
         **row,
         "effect": interaction(patterns, *term),
-        "given_intact": effect_given(patterns, *term, thrown=False),
-        "given_thrown": effect_given(patterns, *term, thrown=True),
+        "given_intact": effect_given(patterns, *term, on=False),
+        "given_thrown": effect_given(patterns, *term, on=True),
     }

@@ -1,12 +1,12 @@
-r"""Which searched field mattered, by functional analysis of variance over a forest.
+r"""Importance of each searched field: functional analysis of variance with a random forest.
 
     loss(θ) − mean of the point = Σ_i f_i(θ_i) + Σ_{i<j} f_ij(θ_i, θ_j) + ...
     share of field i = Var f_i / Var loss                 of a regression forest's prediction
 
-The losses are centred by point: points are what a study compares, settings are what is
-asked about here. A field searched on a log scale varies on a log scale. Shares need not
-add up to one, what is left is interactions. Intervals are percentiles over points drawn
-with replacement, each with its runs; null where there are fewer than five to draw from.
+The losses are centred by point, because the question is about settings, not about points. A field
+searched on a log scale is log-transformed. The shares need not sum to one; the rest is
+interactions. Intervals are percentiles over points resampled with replacement, each with its runs;
+they are null for fewer than five points.
 
 Hutter, Hoos & Leyton-Brown 2014 (fANOVA); the forest is Optuna's.
 """
@@ -14,7 +14,6 @@ Hutter, Hoos & Leyton-Brown 2014 (fANOVA); the forest is Optuna's.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import optuna
@@ -28,71 +27,80 @@ from optuna.distributions import (
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState, create_trial
 
-from lmzoo.analysis.tuning import Tuning, settings
+from lmzoo.analysis.search_ranges import Range
+from lmzoo.analysis.tuning import TuneRuns, run_settings
 from lmzoo.errors import UserError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-FEWEST = 5
-"""Points, at least, from which intervals are drawn."""
+MIN_POINTS = 5
+"""Least number of points for an interval."""
+MIN_RUNS = 8
 TREES = 32
 
 
-def shares(
-    tuning: Tuning, search: Mapping[str, Any], *, resamples: int = 20, seed: int = 0
+def importance_shares(
+    tuning: TuneRuns, search: Mapping[str, Range], *, resamples: int = 20, seed: int = 0
 ) -> pl.DataFrame:
-    """field, share, low, high; the largest first.
+    """Return field, share, low, high; the largest share first.
+
+    Args:
+        tuning: the tune runs.
+        search: the range of each field.
+        resamples: number of bootstrap resamples of the points.
+        seed: random seed of the forest and of the resamples.
 
     Raises:
-        UserError: too few runs have a loss for a forest.
+        UserError: Too few runs have a loss.
     """
     known = tuning.runs["centred"].is_not_null().to_numpy()
-    tried = [s for s, ok in zip(settings(tuning), known, strict=True) if ok]
+    tried = [s for s, ok in zip(run_settings(tuning), known, strict=True) if ok]
     losses = tuning.runs["centred"].to_numpy()[known]
     labels = tuning.runs["label"].to_numpy()[known]
-    if len(tried) < 8 or np.ptp(losses) == 0:
+    if len(tried) < MIN_RUNS or np.ptp(losses) == 0:
         raise UserError(
-            f"{len(tried)} tune runs with a loss do not tell fields apart; 8 or more that "
-            "differ are needed: run the sweep with more --samples"
+            f"{len(tried)} tune runs with a loss are not enough to compare fields; at least "
+            f"{MIN_RUNS} with different losses are needed: run the sweep with more --samples"
         )
     logs = {name for name in tuning.fields if search[name].get("log")}
-    tried = [{n: math.log(v) if n in logs else v for n, v in one.items()} for one in tried]
-    fields = {name: _even(search[name]) for name in tuning.fields}
-    whole = _shares(fields, tried, losses, seed)
-    drawn = []
+    tried = [{n: math.log(v) if n in logs else v for n, v in run.items()} for run in tried]
+    fields = {name: _searched_scale(search[name]) for name in tuning.fields}
+    shares = _shares(fields, tried, losses, seed)
+    resampled = []
     groups = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels)]
     random = np.random.default_rng(seed)
-    for draw in range(resamples if len(groups) >= FEWEST else 0):
+    for index in range(resamples if len(groups) >= MIN_POINTS else 0):
         chosen = random.integers(len(groups), size=len(groups))
         rows = np.concatenate([groups[g] for g in chosen])
-        drawn.append(_shares(fields, [tried[r] for r in rows], losses[rows], seed + draw + 1))
-    ends = np.quantile(drawn, [0.025, 0.975], axis=0) if drawn else [[None] * len(fields)] * 2
+        resampled.append(_shares(fields, [tried[r] for r in rows], losses[rows], seed + index + 1))
+    no_interval = [[None] * len(fields)] * 2
+    ends = np.quantile(resampled, [0.025, 0.975], axis=0) if resampled else no_interval
     frame = pl.DataFrame(
-        {"field": list(fields), "share": whole, "low": ends[0], "high": ends[1]},
+        {"field": list(fields), "share": shares, "low": ends[0], "high": ends[1]},
         {"field": pl.String, "share": pl.Float64, "low": pl.Float64, "high": pl.Float64},
     )
     return frame.sort("share", descending=True)
 
 
-def distribution(where: Mapping[str, Any]) -> BaseDistribution:
-    """A range of `study.json` in Optuna's words."""
-    if "values" in where:
-        return CategoricalDistribution(where["values"])
-    whole = isinstance(where["low"], int) and isinstance(where["high"], int)
-    kind = IntDistribution if whole else FloatDistribution
-    return kind(where["low"], where["high"], log=where["log"])
+def distribution(search_range: Range) -> BaseDistribution:
+    """Return a range of `study.json` as an Optuna distribution."""
+    if "values" in search_range:
+        return CategoricalDistribution(search_range["values"])
+    low, high = search_range["low"], search_range["high"]
+    kind = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
+    return kind(low, high, log=search_range["log"])
 
 
-def _even(where: Mapping[str, Any]) -> BaseDistribution:
-    """The range as it was searched: Optuna's forest would spread a log range evenly over values."""
-    if where.get("log"):
-        return FloatDistribution(math.log(where["low"]), math.log(where["high"]))
-    return distribution(where)
+def _searched_scale(search_range: Range) -> BaseDistribution:
+    """Return the distribution on the searched scale: Optuna's forest does not log-transform."""
+    if search_range.get("log"):
+        return FloatDistribution(math.log(search_range["low"]), math.log(search_range["high"]))
+    return distribution(search_range)
 
 
 def _shares(
     fields: Mapping[str, BaseDistribution],
-    tried: Sequence[Mapping[str, Any]],
+    tried: Sequence[Mapping[str, object]],
     losses: Sequence[float] | np.ndarray,
     seed: int,
 ) -> list[float]:
@@ -110,6 +118,8 @@ def _shares(
     )
     forest = FanovaImportanceEvaluator(n_trees=TREES, seed=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of `normalize`
-        found = get_param_importances(study, evaluator=forest, params=list(fields), normalize=False)
-    return [found[name] for name in fields]
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # for `normalize`
+        shares = get_param_importances(
+            study, evaluator=forest, params=list(fields), normalize=False
+        )
+    return [shares[name] for name in fields]

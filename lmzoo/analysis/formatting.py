@@ -1,11 +1,11 @@
-"""Numbers as words, the same in every table: "—" where there is none, a true minus sign."""
+"""Format numbers for tables: "—" for a missing number, a true minus sign."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-NONE = "—"
-KINDS = {
+MISSING = "—"
+SCORE_KINDS = {
     "exact": "exact log-likelihood",
     "bound": "bound (at least the true loss, in expectation)",
     "reconstruction": "reconstruction (the scored sequence was also an input)",
@@ -13,42 +13,64 @@ KINDS = {
 }
 
 
-def title(row: Mapping[str, Any]) -> str:
-    """A table's kind, corpus, sizes and floor, of any of its rows."""
+def table_title(row: Mapping[str, Any]) -> str:
+    """Return the title of a table: kind of score, corpus, sizes and entropy floor.
+
+    Args:
+        row: any row of the table.
+    """
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
-    rest = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
+    options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
     floor = f"; floor {row['floor']:.4f}" if row["floor"] is not None else ""
     sizes = f"vocabulary {row['vocab']:,}, length {row['length']}"
-    kind = KINDS.get(row["score"], row["score"])
-    return f"{kind}; {name}{f' ({rest})' if rest else ''}, {sizes}{floor}"
+    kind = SCORE_KINDS.get(row["score"], row["score"])
+    return f"{kind}; {name}{f' ({options})' if options else ''}, {sizes}{floor}"
 
 
-def mean(value: float | None, high: float | None, form: str) -> str:
-    """A mean with half its interval, or bare where it is exact."""
-    if value is not None and high == value:  # exact
-        return number(value, form)
+def format_mean(value: float | None, high: float | None, form: str) -> str:
+    """Return "mean ±half" from a mean and the upper end of its interval; an exact mean has no ±."""
+    if value is not None and high == value:
+        return format_number(value, form)
     half = None if value is None or high is None else high - value
-    return NONE if value is None else f"{number(value, form)} ±{number(half, form.lstrip('+'))}"
+    if value is None:
+        return MISSING
+    return f"{format_number(value, form)} ±{format_number(half, form.lstrip('+'))}"
 
 
-def p_value(p: float | None) -> str:
-    """A p-value."""
-    return "<0.001" if p is not None and p < 0.001 else number(p, ".3f")
+def format_interval(low: int | None, high: int | None) -> str:
+    """Return an interval of ranks; a single rank if both ends are equal."""
+    return MISSING if low is None else str(low) if low == high else f"{low}–{high}"
 
 
-def probability(value: float | None) -> str:
-    """Never rounded to certainty, as no test is."""
+def format_p(p: float | None) -> str:
+    """Return a p-value with three decimals, or "<0.001"."""
+    return "<0.001" if p is not None and p < 0.001 else format_number(p, ".3f")
+
+
+def format_probability(value: float | None) -> str:
+    """Return a probability. A value that is not exactly 0 or 1 is never rounded to them."""
     if value is None or value in (0, 1):
-        return number(value, ".0f")
+        return format_number(value, ".0f")
     return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
 
 
-def perplexity(value: float | None) -> str:
-    """A perplexity."""
-    return number(value, ",.2f" if value is not None and value < 1000 else ",.0f")
+def format_perplexity(value: float | None) -> str:
+    """Return a perplexity: two decimals below 1000, none above."""
+    return format_number(value, ",.2f" if value is not None and value < 1000 else ",.0f")
 
 
-def number(value: float | None, form: str) -> str:
-    """The number in this form."""
-    return NONE if value is None else f"{value:{form}}".replace("-", "−")
+def format_number(value: float | None, form: str) -> str:
+    """Return the number in this format, "—" for None."""
+    return MISSING if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def format_value(value: Any) -> str:
+    """Return the value of a config field; floats have three significant digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def status_counts(statuses: Any) -> str:
+    """Return how many runs ended in which way, from a series of statuses."""
+    names = ("finished", "pruned", "diverged", "failed")
+    return ", ".join(f"{(statuses == name).sum()} {name}" for name in names)

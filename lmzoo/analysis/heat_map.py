@@ -1,7 +1,8 @@
-"""Effects as heat maps: on the diagonal each switch, beside it what two of them add.
+"""Heat maps of effects: each switch on the diagonal, interactions of pairs off the diagonal.
 
-One map for each cell, in one colour scale: blue where the loss falls, red where it rises.
-A dot marks an interval that holds zero; a cell without a colour has no mutants to tell.
+One map for each cell, all with the same colour scale: blue where the loss falls, red where it
+rises. A dot marks an interval that includes zero. A cell without colour has no mutants to estimate
+it from.
 """
 
 from collections.abc import Sequence
@@ -13,19 +14,19 @@ import polars as pl
 
 from lmzoo.errors import UserError
 
-CELL = 44
-"""Side of a square, in pixels before scaling."""
+SQUARE = 44
+"""Side of a square in pixels, before scaling."""
 FORMATS = (".png", ".svg", ".html")
 
 
 def heat_maps(frames: Sequence[pl.DataFrame], title: str) -> alt.VConcatChart:
-    """The maps of all cells, one below the other."""
+    """Return the maps of all cells, one below the other."""
     bound = max(abs(v) for frame in frames for v in frame["effect"].drop_nulls())
     heading = alt.TitleParams(
         title,
         subtitle=[
-            "diagonal: change of the test loss (nats per token) when the switch is thrown",
-            "beside it: what throwing both adds to the two alone; · the interval holds zero",
+            "diagonal: change of the test loss (nats per token) by one switch",
+            "off the diagonal: interaction of two switches; · the interval includes zero",
         ],
         anchor="start",
     )
@@ -33,34 +34,36 @@ def heat_maps(frames: Sequence[pl.DataFrame], title: str) -> alt.VConcatChart:
 
 
 def save_figure(chart: Any, path: Path) -> None:
-    """Write the chart by its suffix; a page of HTML needs no network.
+    """Write a chart in the format of the file's suffix; an HTML page needs no network.
 
     Raises:
-        UserError: another suffix.
+        UserError: The suffix is unknown.
     """
     if path.suffix not in FORMATS:
-        raise UserError(f"no figure format {path.suffix!r} of {path.name}; {', '.join(FORMATS)}")
+        raise UserError(
+            f"no figure format {path.suffix!r} of {path.name}; known: {', '.join(FORMATS)}"
+        )
     if path.suffix == ".html":
         chart.save(str(path), inline=True)
     else:
         chart.save(str(path), scale_factor=2)
 
 
-def cells(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """A square for each switch and two for each pair, with the words in it."""
-    found = []
+def heat_map_squares(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return one square for each switch and two for each pair, with value and text."""
+    squares = []
     for row in frame.drop_nulls("effect").to_dicts():
         first, second = row["first"], row["second"] or row["first"]
-        certain = row["effect_low"] is not None and row["effect_low"] * row["effect_high"] > 0
-        text = f"{row['effect']:+.2f}{'' if certain else ' ·'}".replace("-", "−")
+        excludes_zero = row["effect_low"] is not None and row["effect_low"] * row["effect_high"] > 0
+        text = f"{row['effect']:+.2f}{'' if excludes_zero else ' ·'}".replace("-", "−")
         for x, y in {(first, second), (second, first)}:
-            found.append({"x": x, "y": y, "value": row["effect"], "text": text})
-    return sorted(found, key=lambda square: (square["y"], square["x"]))
+            squares.append({"x": x, "y": y, "value": row["effect"], "text": text})
+    return sorted(squares, key=lambda square: (square["y"], square["x"]))
 
 
 def _map(frame: pl.DataFrame, bound: float) -> Any:
     order = frame.filter(pl.col("second").is_null())["first"].to_list()
-    base = alt.Chart(alt.InlineData(values=cells(frame))).encode(
+    base = alt.Chart(alt.InlineData(values=heat_map_squares(frame))).encode(
         x=alt.X("x:N", sort=order, title=None).axis(labelAngle=-45).scale(domain=order),
         y=alt.Y("y:N", sort=order, title=None).scale(domain=order),
     )
@@ -70,8 +73,8 @@ def _map(frame: pl.DataFrame, bound: float) -> Any:
         )
     )
     dark = alt.expr.abs(alt.datum.value) > 0.6 * bound
-    words = base.mark_text(fontSize=10).encode(
+    labels = base.mark_text(fontSize=10).encode(
         text="text:N", color=alt.when(dark).then(alt.value("white")).otherwise(alt.value("black"))
     )
-    size = {"step": CELL}
-    return alt.layer(squares, words, title=frame["cell"][0], width=size, height=size)
+    size = {"step": SQUARE}
+    return alt.layer(squares, labels, title=frame["cell"][0], width=size, height=size)

@@ -1,7 +1,6 @@
-"""Sections -> one HTML page that needs nothing else: no script, no font, no image from outside.
+"""Write one self-contained HTML page: no script, and no font or image from another file.
 
-Charts are drawn here, as SVG inside the page, so that it opens on any machine, from any disk, for
-as long as there are browsers; a policy in its head forbids it to load anything.
+Charts are SVG inside the page. A content security policy in its head forbids it to load anything.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import vl_convert
 
-from lmzoo.analysis.render import Sheet
+from lmzoo.analysis.render import TextTable
 
 STYLE = """
 :root { color-scheme: light; }
@@ -29,7 +28,7 @@ caption { text-align: left; font-weight: 600; padding: .7rem 0 .3rem; }
 th, td { padding: .22rem .7rem; text-align: right; white-space: nowrap; }
 th { border-bottom: 1.5px solid #333; font-weight: 600; }
 td { border-bottom: 1px solid #eee; }
-th.word, td.word { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 pre { background: #f5f5f3; padding: .7rem .9rem; overflow-x: auto; font-size: .84rem;
       white-space: pre-wrap; overflow-wrap: anywhere; }
 figure { margin: 1.2rem 0; overflow-x: auto; }
@@ -40,19 +39,25 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, as HTML."""
+    """A heading and its content as HTML."""
 
     title: str
     body: str
 
     @property
     def anchor(self) -> str:
-        """Its place in the page."""
+        """The section's id in the page."""
         return "-".join(self.title.lower().split())
 
 
-def page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
-    """The whole page."""
+def html_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
+    """Return the whole page.
+
+    Args:
+        title: plain text.
+        lead: lines of plain text below the title.
+        sections: the sections of the page.
+    """
     links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
     body = "".join(
         f'<section id="{s.anchor}"><h2>{escape(s.title)}</h2>\n{s.body}\n</section>\n'
@@ -64,35 +69,35 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{words(lead)}\n<nav>{links}</nav>\n{body}</body>\n</html>\n"
+        f"<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n<nav>{links}</nav>\n{body}</body>\n</html>\n"
     )
 
 
-def words(lines: Sequence[str], kind: str = "note") -> str:
-    """A paragraph for each line."""
+def paragraphs(lines: Sequence[str], kind: str = "note") -> str:
+    """Return one paragraph for each line, of the CSS class `kind`."""
     return "".join(f'<p class="{kind}">{escape(line)}</p>\n' for line in lines)
 
 
-def listing(text: str) -> str:
-    """Text as it stands: commands, sentences."""
+def code_block(text: str) -> str:
+    """Return preformatted text, as for commands and sentences."""
     return f"<pre>{escape(text)}</pre>\n"
 
 
-def table(sheet: Sheet) -> str:
-    """A sheet; columns of words to the left, numbers to the right."""
-    kinds = [' class="word"' if name in sheet.words else "" for name in sheet.header]
+def html_table(table: TextTable) -> str:
+    """Return a table; columns of text are aligned left, numbers right."""
+    classes = [' class="text"' if name in table.text_columns else "" for name in table.header]
 
     def row(cells: Sequence[str], tag: str) -> str:
-        line = (f"<{tag}{k}>{escape(c)}</{tag}>" for c, k in zip(cells, kinds, strict=True))
+        line = (f"<{tag}{c}>{escape(cell)}</{tag}>" for cell, c in zip(cells, classes, strict=True))
         return f"<tr>{''.join(line)}</tr>\n"
 
-    body = "".join(row(cells, "td") for cells in sheet.rows)
-    head = row(sheet.header, "th")
-    caption = f"<caption>{escape(sheet.title)}</caption>"
-    inside = f"{caption}<thead>{head}</thead><tbody>{body}</tbody>"
-    return f'<div class="scroll"><table>{inside}</table></div>\n'
+    body = "".join(row(cells, "td") for cells in table.rows)
+    head = row(table.header, "th")
+    caption = f"<caption>{escape(table.title)}</caption>"
+    content = f"{caption}<thead>{head}</thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table>{content}</table></div>\n'
 
 
-def figure(chart: Any) -> str:
-    """A chart, drawn."""
+def svg_figure(chart: Any) -> str:
+    """Return an altair chart as SVG."""
     return f"<figure>{vl_convert.vegalite_to_svg(chart.to_dict())}</figure>\n"

@@ -1,13 +1,14 @@
-"""A study's folder as it lies on disk -> one frame of runs and one of events.
+"""Read a study's folder into one frame of runs and one frame of events.
 
-    runs     a row per run: its identity, point, stage, seed, what kind of number it gives
-    events   a row per (run, event, epoch): the lines of all records.ndjson, as last written
+    runs     one row per run: identity, point, stage, seed, kind of score
+    events   one row per (run, event, epoch): the lines of all records.ndjson; the last line wins
 
-All record files are joined and parsed in one pass; whose a line is, is found by counting lines.
-Where a line is damaged (a run was killed while it wrote) the lines are read one by one
-and the damaged ones are left out and counted; folders without a config are counted too.
+All record files are joined and parsed in one pass, and the number of lines of each file tells which
+lines belong to which run. If a line is damaged (a run was killed while it wrote), the lines are
+parsed one by one, and the damaged ones are left out and counted. Folders without a config are left
+out and counted too.
 
-The layout is documented in `lmzoo/store/records.py`.
+`lmzoo/store/records.py` documents the files.
 """
 
 import json
@@ -22,9 +23,9 @@ import polars as pl
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import CONFIG, LOSSES, RECORDS, SCHEMA, STUDY, parse_json, read_json
+from lmzoo.store.records import CONFIG, RECORDS, SCHEMA, STUDY, TEST_LOSSES, parse_json, read_json
 
-RUNS = pl.Schema(
+RUN_SCHEMA = pl.Schema(
     {
         "run": pl.String,
         "point": pl.String,
@@ -43,7 +44,7 @@ RUNS = pl.Schema(
         "setting": pl.String,  # JSON
     }
 )
-EVENTS = pl.Schema(
+EVENT_SCHEMA = pl.Schema(
     {
         "run": pl.String,
         "event": pl.String,
@@ -62,56 +63,59 @@ EVENTS = pl.Schema(
         "reason": pl.String,
     }
 )
+TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
+"""Names of the files that tables are computed from."""
+CONFIG_FIELDS = (
+    *("run", "stage", "seed", "score", "fingerprint"),
+    *("vocab", "length", "parameters", "leaks"),
+)
+"""Fields of a run's config that are columns of `RUN_SCHEMA` without any change."""
 
 
-NAMES = (CONFIG, RECORDS, STUDY, LOSSES.format("*"))
-"""The files that tables are made of."""
-COPIED = ("run", "stage", "seed", "score", "fingerprint", "vocab", "length", "parameters", "leaks")
-"""What a row of `RUNS` takes from the config as it stands."""
-
-
-class Folder(NamedTuple):
-    """What a study's folder holds."""
+class StudyFolder(NamedTuple):
+    """The content of a study's folder."""
 
     study: dict[str, Any]
+    """The content of `study.json`."""
     runs: pl.LazyFrame
     events: pl.LazyFrame
     ignored: int
-    """Folders that have no config."""
+    """Number of folders without a config."""
     damaged: int
-    """Lines that are not records."""
+    """Number of lines that are not valid records."""
     path: Path
-    """The folder; where the study lies in a bucket, a copy of it."""
+    """The folder; for a study in a bucket, a local copy of it."""
 
 
-def load(path: Path) -> Folder:
+def load_study(path: Path) -> StudyFolder:
     """Read a study's folder.
 
     Raises:
-        UserError: there is no such folder, it is not a study's, or another version wrote it.
+        UserError: The folder does not exist, is not a study's folder, or has another schema.
     """
-    path = open_store(path).local_copy(NAMES)
+    path = open_store(path).local_copy(TABLE_FILES)
     study = read_study(path)
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
     ignored = 0
     names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
-    for folder in (f"{path}/{name}" for name in names):  # a Path takes as long as its file
+    for folder in (f"{path}/{name}" for name in names):  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG))
         if not isinstance(config, dict):
             ignored += 1
             continue
-        configs.append(_run(config, f"{folder}/{CONFIG}"))
+        configs.append(_run_row(config, f"{folder}/{CONFIG}"))
         texts.append((config["run"], _bytes(folder, RECORDS)))
     events, damaged = read_events(texts)
-    return Folder(study, pl.LazyFrame(configs, RUNS), events.lazy(), ignored, damaged, path)
+    runs = pl.LazyFrame(configs, RUN_SCHEMA)
+    return StudyFolder(study, runs, events.lazy(), ignored, damaged, path)
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """The study's own description.
+    """Return the content of a study's `study.json`.
 
     Raises:
-        UserError: see `load`.
+        UserError: See `load_study`.
     """
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
@@ -119,51 +123,60 @@ def read_study(path: Path) -> dict[str, Any]:
     if not isinstance(study, dict):
         inside = sorted(file.parent.name for file in path.glob(f"*/{STUDY}"))
         hint = f"the studies inside it are: {', '.join(inside)}" if inside else "run a sweep first"
-        raise UserError(f"{str(path)!r} holds no {STUDY} that can be read; {hint}")
-    _same_schema(study, path / STUDY)
+        raise UserError(f"{str(path)!r} has no readable {STUDY}; {hint}")
+    _check_schema(study, path / STUDY)
     return study
 
 
 def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
-    """The events of all (run, lines), the last of equal (run, event, epoch), and the damaged."""
+    """Parse the record files of runs.
+
+    Args:
+        texts: (run, content of its record file).
+
+    Returns:
+        The events, the last of those with equal (run, event, epoch), and the number of damaged
+        lines.
+    """
     texts = list(texts)
     try:
-        frame, damaged = _at_once(texts), 0
+        frame, damaged = _parse_together(texts), 0
     except pl.exceptions.ComputeError:
-        frame, damaged = _line_by_line(texts)
+        frame, damaged = _parse_lines(texts)
     key = ["run", "event", "epoch"]
     return frame.drop_nulls(key).filter(pl.struct(key).is_last_distinct()), damaged
 
 
-def _at_once(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
-    """All lines parsed in one pass, each beside its run.
+def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
+    """Parse all lines in one pass.
 
     Raises:
-        pl.exceptions.ComputeError: a line is damaged, or is none.
+        pl.exceptions.ComputeError: A line is damaged or is not a record.
     """
     closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
     lines = [text.count(b"\n") for text in closed]
-    frame = pl.read_ndjson(b"".join(closed), schema=EVENTS)
+    frame = pl.read_ndjson(b"".join(closed), schema=EVENT_SCHEMA)
     if len(frame) != sum(lines):
         raise pl.exceptions.ComputeError("not every line is a record")
     runs = pl.Series([run for run, _ in texts], dtype=pl.String)
     return frame.with_columns(run=runs.gather(np.repeat(np.arange(len(texts)), lines)))
 
 
-def _line_by_line(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
+def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
+    """Parse line by line; return the events and the number of damaged lines."""
     rows, damaged = [], 0
     for run, text in texts:
         for line in filter(None, text.splitlines()):
-            record = _record(line)
+            record = _parse_record(line)
             if record is None:
                 damaged += 1
             else:
                 rows.append({**record, "run": run})
-    return pl.DataFrame(rows, EVENTS, strict=False), damaged
+    return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    """The record a line holds, or None if it is damaged."""
+def _parse_record(line: bytes) -> dict[str, Any] | None:
+    """Return the record of a line, or None if the line is damaged."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -171,12 +184,12 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _run(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """A config as a row of `RUNS`."""
-    _same_schema(config, path)
+def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the row of `RUN_SCHEMA` for a run's config."""
+    _check_schema(config, path)
     try:
         floor = config["floor"] or {}
-        return {name: config[name] for name in COPIED} | {
+        return {name: config[name] for name in CONFIG_FIELDS} | {
             "point": config["point"]["id"],
             "model": json.dumps(config["model"]),
             "corpus": json.dumps(config["corpus"]),
@@ -188,20 +201,20 @@ def _run(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         raise UserError(f"{path} is not the config of a study's run: {error!r}") from None
 
 
-def _same_schema(written: Mapping[str, Any], path: str | Path) -> None:
-    if written.get("schema") != SCHEMA:
+def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
+    if content.get("schema") != SCHEMA:
         raise UserError(
-            f"{path} has schema {written.get('schema')!r}, this version reads {SCHEMA}; "
-            "rank it with the version that wrote it"
+            f"{path} has schema {content.get('schema')!r}, but this version reads schema {SCHEMA}; "
+            "use the version that wrote it"
         )
 
 
 def _bytes(folder: str, name: str) -> bytes:
-    """A file's content; nothing if there is none."""
+    """Return a file's content; empty if it does not exist."""
     try:
         with open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
             return file.read()
     except FileNotFoundError:
         return b""
-    except OSError:  # the store is away: waits for it, or says why not
+    except OSError:  # `Store` retries, and its error says what is wrong
         return Store(Path(folder)).read(name) or b""

@@ -1,12 +1,12 @@
-"""A study's folder -> for each recurrent cell, which switches its mutants throw and their losses.
+"""Find the mutants of each recurrent cell in a study: their switches and their losses.
 
-The wild type is the first of a cell's points in the study. What another has otherwise is
-a switch that it throws: a member of a list ("state_to_candidate" of `cuts`), a truth
-("keep"), another value ("gate=centred"). Switches are found, not known: any study whose
-points differ in their cell can be read.
+The wild type is the first point of a cell in the study. Each difference between a point's cell
+config and the wild type's is a switch that is on in this mutant: an element of a list
+("state_to_candidate" of `cuts`), a boolean ("keep"), or another value ("gate=centred"). No list of
+switches is needed, so any study whose points differ in their cell can be read.
 
-Only points that have a loss for every seed are mutants, and the wild type must be one: all
-effects of one seed are then taken over the same design. The others are named.
+Only points with a loss for every seed are mutants, and the wild type must be one of them: then all
+effects of one seed are estimated on the same design. The other points are listed as incomplete.
 """
 
 import json
@@ -18,7 +18,8 @@ import numpy as np
 import polars as pl
 
 from lmzoo.analysis.contrasts import Patterns
-from lmzoo.analysis.load import Folder
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.ranking import METRICS
 from lmzoo.analysis.statistics import Array
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder
@@ -34,116 +35,126 @@ class Mutants(NamedTuple):
     """(P, F), the wild type first."""
     losses: Array
     """(P, S) test losses in nats per token."""
-    left_out: tuple[str, ...]
-    """Labels of points that lack a seed."""
+    incomplete: tuple[str, ...]
+    """Labels of the points that lack a seed."""
 
 
 class _Point(NamedTuple):
-    """A point that has a cell."""
+    """A point whose model has a cell."""
 
     label: str
     cell: dict[str, Any]
-    """Empty if no setting is confirmed yet."""
+    """Config of the cell; empty if no setting is chosen yet."""
     losses: list[float | None]
 
 
-def read_mutants(path: Path, folder: Folder, metric: str) -> list[Mutants]:
-    """The cells that a study mutates, in its order.
+def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
+    """Return the mutants of each cell of a study, in the study's order.
+
+    Args:
+        path: the study's folder.
+        folder: its content, as `load_study` reads it.
+        metric: `token` or `sentence`.
 
     Raises:
-        UserError: no cell has two mutants that are done, its wild type is not, or two points
-            have one pattern.
+        UserError: No cell has two complete mutants, a wild type is incomplete, or two points have
+            the same cell.
     """
-    if metric not in ("token", "sentence"):
-        raise UserError(f"no metric {metric!r}; known: token, sentence")
-    losses = _losses(folder, metric)
-    families: dict[str, list[_Point]] = {}
-    doubts: dict[str, list[str]] = {}
+    if metric not in METRICS:
+        raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
+    losses = _test_losses(folder, metric)
+    cells: dict[str, list[_Point]] = {}
     unknown: list[str] = []
-    begun = _begun(folder)
+    unknown_before: dict[str, list[str]] = {}
+    cell_of_run = _cells_of_points(folder)
     for point in folder.study["points"]:
         runs = folder.study["chosen"].get(point["id"], {}).get("runs", [])
         configs = [RunFolder(path / run).config for run in runs]
         cell = next((c["model"].get("cell") for c in configs if c), None)
-        name = cell["name"] if isinstance(cell, dict) else point.get("cell", begun.get(point["id"]))
+        is_cell = isinstance(cell, dict)
+        name = cell["name"] if is_cell else point.get("cell", cell_of_run.get(point["id"]))
         if name is not None:
-            doubts.setdefault(name, list(unknown))
-            found = [losses.get(run) for run in runs]
-            families.setdefault(name, []).append(_Point(point["label"], cell or {}, found))
-        elif "cell" not in point and point["id"] not in begun:
+            unknown_before.setdefault(name, list(unknown))
+            own = [losses.get(run) for run in runs]
+            cells.setdefault(name, []).append(_Point(point["label"], cell or {}, own))
+        elif "cell" not in point and point["id"] not in cell_of_run:
             unknown.append(point["label"])
-    found = [_family(cell, points, doubts[cell]) for cell, points in families.items()]
-    whole = [mutants for mutants in found if len(mutants.labels) > 1 and mutants.switches]
-    if not whole:
+    mutants = [_mutants(name, points, unknown_before[name]) for name, points in cells.items()]
+    usable = [m for m in mutants if len(m.labels) > 1 and m.switches]
+    if not usable:
         raise UserError(
             f"study {folder.study['name']!r} has no two mutants of a cell with all their seeds; "
             "run its sweep again, or choose a study whose points differ in their cell"
         )
-    return whole
+    return usable
 
 
-def thrown(cell: Mapping[str, Any], wild: Mapping[str, Any]) -> frozenset[str]:
-    """The switches that tell a cell's config from the wild type's."""
-    found: set[str] = set()
+def switched_on(cell: Mapping[str, Any], wild: Mapping[str, Any]) -> frozenset[str]:
+    """Return the switches that are on in a cell: its differences from the wild type's config."""
+    switches: set[str] = set()
     for name, value in cell.items():
         base = wild.get(name)
         if isinstance(value, list):
-            found |= {str(member) for member in value if member not in (base or ())}
-            found |= {f"{name} without {member}" for member in base or () if member not in value}
+            switches |= {str(element) for element in value if element not in (base or ())}
+            removed = [element for element in base or () if element not in value]
+            switches |= {f"{name} without {element}" for element in removed}
         elif value != base:
-            found.add(name if value is True else f"{name}={value}")
-    return frozenset(found)
+            switches.add(name if value is True else f"{name}={value}")
+    return frozenset(switches)
 
 
-def _family(cell: str, points: Sequence[_Point], doubtful: Sequence[str]) -> Mutants:
-    """The points that are done, as mutants of the first.
+def _mutants(cell: str, points: Sequence[_Point], unknown: Sequence[str]) -> Mutants:
+    """Return the complete points of a cell as mutants of its first point.
 
     Args:
-        cell: its name.
-        points: all that have it, in the study's order.
-        doubtful: those before them of which nothing is known, so that one may be the wild type.
+        cell: name of the cell.
+        points: all points with this cell, in the study's order.
+        unknown: labels of earlier points whose cell is not known, one of which may be the wild
+            type.
     """
     wild = points[0]
     seeds = max(len(point.losses) for point in points)
-    done = [p for p in points if seeds and len(p.losses) == seeds and None not in p.losses]
-    if len(done) > 1 and (doubtful or wild not in done):
-        said = f"its wild type, point {wild.label!r}, is not confirmed yet with all {seeds} seeds"
-        if doubtful:
-            said = f"its wild type may be point {doubtful[0]!r}, which has no run yet"
-        raise UserError(f"{cell}: {said}; effects are changes from it, so run its sweep again")
-    patterns = [thrown(point.cell, wild.cell) for point in done]
-    for place, pattern in enumerate(patterns):
-        if pattern in patterns[:place]:
-            twin = done[patterns.index(pattern)].label
+    complete = [p for p in points if seeds and len(p.losses) == seeds and None not in p.losses]
+    if len(complete) > 1 and (unknown or wild not in complete):
+        reason = f"its wild type, point {wild.label!r}, is not confirmed yet with all {seeds} seeds"
+        if unknown:
+            reason = f"its wild type may be point {unknown[0]!r}, which has no run yet"
+        raise UserError(
+            f"{cell}: {reason}; effects are changes from the wild type, so run its sweep again"
+        )
+    patterns = [switched_on(point.cell, wild.cell) for point in complete]
+    for index, pattern in enumerate(patterns):
+        if pattern in patterns[:index]:
+            first, second = complete[patterns.index(pattern)].label, complete[index].label
             raise UserError(
-                f"points {twin!r} and {done[place].label!r} have the same cell: effects of "
-                "switches need points that differ in nothing but their cell"
+                f"points {first!r} and {second!r} have the same cell, but effects of switches need "
+                "points that differ only in their cell"
             )
-    known = list(dict.fromkeys(s for pattern in patterns for s in sorted(pattern)))
+    switches = list(dict.fromkeys(s for pattern in patterns for s in sorted(pattern)))
     return Mutants(
         cell,
-        tuple(known),
-        tuple(point.label for point in done),
-        np.array([[s in pattern for s in known] for pattern in patterns], bool),
-        np.array([point.losses for point in done], np.float64),
-        tuple(point.label for point in points if point not in done),
+        tuple(switches),
+        tuple(point.label for point in complete),
+        np.array([[s in pattern for s in switches] for pattern in patterns], bool),
+        np.array([point.losses for point in complete], np.float64),
+        tuple(point.label for point in points if point not in complete),
     )
 
 
-def _begun(folder: Folder) -> dict[str, str | None]:
-    """Point -> the name of its cell, None if it has none; of points that have any run."""
-    found: dict[str, str | None] = {}
+def _cells_of_points(folder: StudyFolder) -> dict[str, str | None]:
+    """Return point -> name of its cell (None for no cell), for points that have any run."""
+    cells: dict[str, str | None] = {}
     for point, model in folder.runs.select("point", "model").unique("point").collect().iter_rows():
         cell = json.loads(model).get("cell")
-        found[point] = cell["name"] if isinstance(cell, dict) else None
-    return found
+        cells[point] = cell["name"] if isinstance(cell, dict) else None
+    return cells
 
 
-def _losses(folder: Folder, metric: str) -> dict[str, float]:
-    """Run -> test loss at the study's budget, of the runs that did not diverge within it."""
+def _test_losses(folder: StudyFolder, metric: str) -> dict[str, float]:
+    """Return run -> test loss at the study's budget, for runs that did not diverge by then."""
     budget = folder.study["budget"]["epochs"]
     ends = folder.events.filter((pl.col("event") == "end") & (pl.col("epoch") <= budget))
     diverged = ends.filter(pl.col("status") == "diverged")
     tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == budget))
-    found = tests.join(diverged, on="run", how="anti").select("run", metric).drop_nulls()
-    return dict(found.collect().iter_rows())
+    losses = tests.join(diverged, on="run", how="anti").select("run", metric).drop_nulls()
+    return dict(losses.collect().iter_rows())

@@ -1,11 +1,11 @@
-"""A study's tune runs as an Optuna study in a file, for optuna-dashboard and Optuna's plots.
+"""Write a study's tune runs to a file of Optuna, for optuna-dashboard and Optuna's plots.
 
     FILE.db, FILE.sqlite3       SQLite
     FILE.journal, FILE.log      Optuna's journal
 
-One Optuna study holds the runs of all points, with `point` as one more parameter, so that
-one page shows them side by side. A run keeps its curve, its state (pruned is pruned, a
-diverged run has failed) and its folder's name.
+One Optuna study holds the runs of all points, with the additional parameter `point`, so one page
+shows all points. A trial has the run's validation losses as intermediate values, its state (a
+pruned run is pruned, a diverged run has failed) and the name of its folder.
 """
 
 from pathlib import Path
@@ -18,9 +18,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lmzoo.analysis.fanova import distribution
-from lmzoo.analysis.load import Folder
-from lmzoo.analysis.search_ranges import ranges
-from lmzoo.analysis.tuning import Tuning, curves, settings
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.search_ranges import search_ranges
+from lmzoo.analysis.tuning import TuneRuns, run_settings, validation_curves
 from lmzoo.errors import UserError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -33,14 +33,14 @@ STATES = {
 }
 
 
-def export(folder: Folder, tuning: Tuning, path: Path) -> int:
-    """Write the runs that have ended; how many.
+def export_to_optuna(folder: StudyFolder, tuning: TuneRuns, path: Path) -> int:
+    """Write the tune runs that have ended; return their number.
 
     Raises:
-        UserError: the file exists, or its suffix is unknown.
+        UserError: The file exists, or its suffix is unknown.
     """
     if path.exists():
-        raise UserError(f"{path} exists; remove it, or name another file")
+        raise UserError(f"{path} exists; remove it, or give another file")
     storage = _storage(path)
     study = optuna.create_study(study_name=folder.study["name"], storage=storage)
     study.set_user_attr("question", folder.study["question"])
@@ -49,15 +49,16 @@ def export(folder: Folder, tuning: Tuning, path: Path) -> int:
     return len(trials)
 
 
-def _trials(folder: Folder, tuning: Tuning) -> list[FrozenTrial]:
+def _trials(folder: StudyFolder, tuning: TuneRuns) -> list[FrozenTrial]:
     labels = CategoricalDistribution([p["label"] for p in folder.study["points"]])
-    search = ranges(folder.study, settings(tuning), set(tuning.runs["label"]))
-    seen = curves(folder)
+    settings = run_settings(tuning)
+    search = search_ranges(folder.study, settings, set(tuning.runs["label"]))
+    curves = validation_curves(folder)
     trials = []
-    for row, setting in zip(tuning.runs.to_dicts(), settings(tuning), strict=True):
-        if row["status"] is None:  # it has not ended
+    for row, setting in zip(tuning.runs.to_dicts(), settings, strict=True):
+        if row["status"] is None:
             continue
-        state, curve = STATES[row["status"]], seen.get(row["run"], {})
+        state, curve = STATES[row["status"]], curves.get(row["run"], {})
         trials.append(
             create_trial(
                 state=state,

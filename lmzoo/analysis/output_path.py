@@ -1,29 +1,26 @@
-"""Where a command leaves its files: in the study's folder, unless it is told where else.
-
-A study in a bucket has no folder here, so there the command must be told.
-"""
+"""The default place of a command's files: the study's folder."""
 
 from pathlib import Path
 
 from lmzoo.errors import UserError
-from lmzoo.store.open import BUCKET
+from lmzoo.store.open import S3_SCHEME
 
 
-def output(study: Path, out: Path | None, name: str) -> Path:
-    """Where to write: `out`, or `name` in the study's folder.
+def output_path(study: Path, out: Path | None, name: str) -> Path:
+    """Return `out` if it is given, else `name` in the study's folder.
 
     Raises:
-        UserError: that is in a bucket.
+        UserError: The path is in a bucket; pages and charts are written to local folders only.
     """
-    place = out or study / name
-    if BUCKET.match(str(place)):
+    path = out or study / name
+    if S3_SCHEME.match(str(path)):
         raise UserError(
-            f"{address(place)} is in a bucket, pages and pictures are written to folders only; "
-            "say with --out which"
+            f"{store_address(path)} is in a bucket, but pages and charts are written to local "
+            "folders only; give one with --out"
         )
-    return place
+    return path
 
 
-def address(path: Path) -> str:
-    """The path as one types it: `Path` takes a slash from a bucket's URL."""
-    return BUCKET.sub("s3://", str(path), count=1)
+def store_address(path: Path) -> str:
+    """Return the address of a store as the user types it; `Path` removes a slash of s3://."""
+    return S3_SCHEME.sub("s3://", str(path), count=1)

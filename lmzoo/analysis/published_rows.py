@@ -1,11 +1,11 @@
-"""S0's result tables, as printed, and which of our runs is each of their rows.
+"""The published result tables of source document S0, and which runs reproduce each row.
 
-A row names a model by number, the positions cut or switched, and sizes where it states them. A
-run is that row if its model's config holds all the fields that make the row (`SHAPES`,
-`MGRU_SWITCHES`, the named cuts) and no other row's. Sizes that a row does not state are free: a
-smaller run is still shown, and the reasons say that it is smaller.
+A published row names a model by its number, the mutated positions, and sizes where it states them.
+A run reproduces the row if its model's config has all fields of the row (`MODEL_AND_CELL`,
+`MGRU_VARIANTS`, the named cuts) and those of no other row. Sizes that the row does not state may
+differ: a smaller run is shown too, and the reasons say that it is smaller.
 
-zoo.md 1.10, 2.2, 2.3, 3.
+Source: S0 (result tables; DLM26 to DLM56).
 """
 
 import csv
@@ -15,63 +15,19 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "published_tables"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One printed row."""
-
-    model: str
-    mutated: frozenset[int]
-    sizes: Mapping[str, int]
-    """E, K, W, D where the row states them."""
-    e20: float | None
-    e30: float | None
-
-    @property
-    def label(self) -> str:
-        """As printed: the model, what was mutated, the sizes."""
-        mutated = "{" + ";".join(map(str, sorted(self.mutated))) + "}" if self.mutated else ""
-        sizes = " ".join(f"{name}={value}" for name, value in self.sizes.items())
-        return " ".join(filter(None, (self.model, mutated, sizes)))
-
-
-@dataclass(frozen=True)
-class Table:
-    """One printed table and the setting it was made in."""
-
-    name: str
-    title: str
-    corpora: tuple[str, ...]
-    length: int
-    unit: str
-    E: int
-    K: int
-    vocab: int | None
-
-    def rows(self) -> list[Row]:
-        """In the printed order."""
-        with (FOLDER / f"{self.name}.csv").open(encoding="utf-8") as file:
-            return [_row(record) for record in csv.DictReader(file)]
-
-
-WORDS = ("multi30k_en",), 20, "word", 128, 400, 38_783
-CHARACTERS = ("multi30k_en_char",), 100, "character", 128, 90, 82
-TABLES = (
-    Table("multi30k_word", "Multi30k, English words, T=20", *WORDS),
-    Table("multi30k_char_l100", "Multi30k, English characters, T=100", *CHARACTERS),
-    Table("cath_l20", "CATH S35 domains, T=20", ("cath",), 20, "residue", 128, 90, None),
-    Table("cath_l20_arch", "the same, by architecture", ("cath",), 20, "residue", 128, 90, None),
-    Table("cath_l100", "CATH S35 domains, T=100", ("cath",), 100, "residue", 128, 90, None),
-    Table("autoencoder_word_l20", "autoencoders, Multi30k words, T=20", *WORDS),
-    Table("autoencoder_char_l100", "autoencoders, Multi30k characters, T=100", *CHARACTERS),
-)
-
-CUTS = (
+CUT_NAMES = (
     *("input_to_gate", "state_to_gate", "gate_bias", "input_to_candidate"),
     *("state_to_candidate", "candidate_bias", "carry", "write"),
 )
-MGRU_SWITCHES = {
+"""Position -> name of the cut of DLM46."""
+MGRU_NAMES = (
+    *("state_to_gate", "input_to_candidate", "carry", "write", "squash=sigmoid", "keep=True"),
+    *("gate=output=centred", "gate=raw", "output=raw", "gate=logit"),
+    *("carry=prior", "carry=bilinear"),
+)
+"""Position -> name of the switch of DLM47."""
+MGRU_FIELDS = ("squash", "keep", "gate", "output", "carry")
+MGRU_VARIANTS: dict[frozenset[int], tuple[Any, ...]] = {
     frozenset(): ("tanh", False, "raw", "raw", "state"),
     frozenset({4}): ("sigmoid", False, "raw", "raw", "state"),
     frozenset({5}): ("tanh", True, "raw", "raw", "state"),
@@ -82,8 +38,74 @@ MGRU_SWITCHES = {
     frozenset({4, 6, 10}): ("sigmoid", False, "centred", "centred", "prior"),
     frozenset({4, 6, 11}): ("sigmoid", False, "centred", "centred", "bilinear"),
 }
-"""Positions -> squash, keep, gate, output, carry."""
-SHAPES: dict[str, tuple[str, str | None]] = {
+"""Positions of DLM47 -> values of `MGRU_FIELDS`."""
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One row of a published table."""
+
+    model: str
+    positions: frozenset[int]
+    """Mutated positions, as numbered in the source document."""
+    sizes: Mapping[str, int]
+    """E, K, W, D where the row states them."""
+    e20: float | None
+    e30: float | None
+
+    @property
+    def label(self) -> str:
+        """The row as published: the model, the mutated positions, the sizes."""
+        positions = "{" + ";".join(map(str, sorted(self.positions))) + "}" if self.positions else ""
+        return " ".join(filter(None, (self.model, positions, self._sizes)))
+
+    @property
+    def name(self) -> str:
+        """The row with its mutations by name, as "DLM46 cut state_to_candidate (4)"."""
+        names, kind = (MGRU_NAMES, "") if self.model == "DLM47" else (CUT_NAMES, "cut ")
+        mutations = ", ".join(f"{names[i]} ({i})" for i in sorted(self.positions))
+        return " ".join(filter(None, (self.model, mutations and kind + mutations, self._sizes)))
+
+    @property
+    def _sizes(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.sizes.items())
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """One published table, with its data and sizes."""
+
+    name: str
+    title: str
+    corpora: tuple[str, ...]
+    length: int
+    unit: str
+    E: int
+    K: int
+    vocab: int | None
+
+    def rows(self) -> list[PublishedRow]:
+        """Return the rows in the published order."""
+        with (FOLDER / f"{self.name}.csv").open(encoding="utf-8") as file:
+            return [_parse_row(record) for record in csv.DictReader(file)]
+
+
+WORDS = ("multi30k_en",), 20, "word", 128, 400, 38_783
+CHARACTERS = ("multi30k_en_char",), 100, "character", 128, 90, 82
+PROTEINS = ("cath",), 20, "residue", 128, 90, None
+TABLES = (
+    PublishedTable("multi30k_word", "Multi30k, English words, T=20", *WORDS),
+    PublishedTable("multi30k_char_l100", "Multi30k, English characters, T=100", *CHARACTERS),
+    PublishedTable("cath_l20", "CATH S35 domains, T=20", *PROTEINS),
+    PublishedTable("cath_l20_arch", "CATH S35 domains, T=20, by architecture", *PROTEINS),
+    PublishedTable("cath_l100", "CATH S35 domains, T=100", ("cath",), 100, *PROTEINS[2:]),
+    PublishedTable("autoencoder_word_l20", "autoencoders, Multi30k words, T=20", *WORDS),
+    PublishedTable(
+        "autoencoder_char_l100", "autoencoders, Multi30k characters, T=100", *CHARACTERS
+    ),
+)
+
+MODEL_AND_CELL: dict[str, tuple[str, str | None]] = {
     "DLM26": ("recurrent_lm", "lstm"),
     "DLM29": ("recurrent_lm", "rnn"),
     "DLM40": ("transformer_decoder", None),
@@ -96,22 +118,23 @@ SHAPES: dict[str, tuple[str, str | None]] = {
     "DLM55": ("linear_autoencoder", None),
     "DLM56": ("mlp_autoencoder", None),
 }
-"""Number -> model, cell."""
-ARCHITECTURES = {"MGRU": "4;6"}
-"""What the one table that names architectures leaves unsaid; its numbers are those of {4;6}."""
+"""Number of a published model -> registry names of its model and cell."""
+ARCHITECTURE_POSITIONS = {"MGRU": "4;6"}
+"""Mutated positions in the one table that names architectures instead of positions."""
 LEAKING = frozenset({"DLM26", "DLM29", "DLM46", "DLM47", "DLM50", "DLM51", "DLM53", "DLM54"})
-"""Rows whose published inputs were divided by their deviation over time."""
-KINDS = {
+"""Models whose published inputs were divided by their standard deviation over time."""
+SCORE_KINDS = {
     **dict.fromkeys(("DLM50", "DLM51"), "bound"),
     **dict.fromkeys(("DLM53", "DLM54", "DLM55", "DLM56"), "reconstruction"),
 }
+"""Kind of score of each model; the others have an exact score."""
 
 
-def is_row(model: Mapping[str, Any], row: Row, table: Table) -> bool:
-    """Whether a run's model config is this row's."""
-    name, cell = SHAPES[row.model]
+def matches_row(model: Mapping[str, Any], row: PublishedRow, table: PublishedTable) -> bool:
+    """Return whether a run's model config is that of a published row."""
+    name, cell = MODEL_AND_CELL[row.model]
     own = model.get("cell") or {}
-    if model["name"] != name or not _sized(model, row, table):
+    if model["name"] != name or not _has_sizes(model, row, table):
         return False
     if model.get("noise_std") or model.get("gaussian") or model.get("num_layers", 1) != 1:
         return False
@@ -121,33 +144,27 @@ def is_row(model: Mapping[str, Any], row: Row, table: Table) -> bool:
         if cell in ("rnn", "lstm"):
             return own["name"] == cell and own.get("activation", "tanh") == "tanh"
     if row.model == "DLM47":
-        return (
-            own["name"] == "mgru"
-            and not own["cuts"]
-            and _switches(own) == MGRU_SWITCHES[row.mutated]
-        )
-    if row.model == "DLM46" or row.mutated:
-        return own["name"] == "mgu" and set(own["cuts"]) == named_cuts(row.mutated)
+        variant = tuple(own.get(field) for field in MGRU_FIELDS)
+        is_mgru = own["name"] == "mgru" and not own["cuts"]
+        return is_mgru and variant == MGRU_VARIANTS[row.positions]
+    if row.model == "DLM46" or row.positions:
+        return own["name"] == "mgu" and set(own["cuts"]) == named_cuts(row.positions)
     return cell is None or own["name"] == cell
 
 
-def named_cuts(mutated: frozenset[int]) -> set[str]:
-    """The cuts by name, in the form that our configs take.
+def named_cuts(positions: frozenset[int]) -> set[str]:
+    """Return the names of cut positions, in the canonical form of a cell's config.
 
-    Without all three of its terms the candidate is 0, which is to say that nothing is written.
+    Without all three of its terms the candidate is 0, which is the same as a cut of `write`.
     """
     candidate = {3, 4, 5}
-    if candidate <= mutated:
-        mutated = (mutated | {7}) - candidate
-    return {CUTS[i] for i in mutated}
+    if candidate <= positions:
+        positions = (positions | {7}) - candidate
+    return {CUT_NAMES[i] for i in positions}
 
 
-def _switches(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(cell[name] for name in ("squash", "keep", "gate", "output", "carry"))
-
-
-def _sized(model: Mapping[str, Any], row: Row, table: Table) -> bool:
-    """Whether the sizes that tell the rows of this table apart are this row's."""
+def _has_sizes(model: Mapping[str, Any], row: PublishedRow, table: PublishedTable) -> bool:
+    """Return whether the model has the sizes that distinguish the rows of this table."""
     stated = {r.sizes["E"] for r in table.rows() if "E" in r.sizes and r.model == row.model}
     if "E" in row.sizes:
         if model["width"] != row.sizes["E"]:
@@ -160,15 +177,14 @@ def _sized(model: Mapping[str, Any], row: Row, table: Table) -> bool:
     return model.get("starts", 0) == row.sizes.get("W", 0)
 
 
-def _row(record: Mapping[str, str]) -> Row:
-    mutated = record.get(
-        "mutated_positions", ARCHITECTURES.get(record.get("architecture", ""), "-1")
-    )
-    positions = frozenset() if mutated == "-1" else frozenset(map(int, mutated.split(";")))
+def _parse_row(record: Mapping[str, str]) -> PublishedRow:
+    architecture = ARCHITECTURE_POSITIONS.get(record.get("architecture", ""), "-1")
+    text = record.get("mutated_positions", architecture)
+    positions = frozenset() if text == "-1" else frozenset(map(int, text.split(";")))
     sizes = {name: int(record[name]) for name in "EKWD" if record[name]}
     e30 = record["x"] if "x" in record else record["loss_e30"]
-    return Row(record["model"], positions, sizes, _number(record["loss_e20"]), _number(e30))
+    return PublishedRow(record["model"], positions, sizes, _loss(record["loss_e20"]), _loss(e30))
 
 
-def _number(text: str) -> float | None:
+def _loss(text: str) -> float | None:
     return float(text) if text else None

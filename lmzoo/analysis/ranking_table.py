@@ -1,41 +1,82 @@
-"""What a ranking says, in words: from the frame to the cells, the heading and the legend.
+"""The ranking of a study as text: heading, tables and legend.
 
-Two sheets per table: the results, and how each setting was found. A number that does
-not exist is "—", never 0; a column that would say nothing is left out.
+Each group of comparable points has two tables: the results, and how each setting was found. A
+missing number is "—", never 0. A column without any content is left out.
 """
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from lmzoo.analysis.baseline_comparison import seriousness
-from lmzoo.analysis.formatting import NONE, mean, number, p_value, perplexity, probability, title
-from lmzoo.analysis.load import Folder
-from lmzoo.analysis.ranking import TABLE, with_status
-from lmzoo.analysis.render import Report, Sheet
-from lmzoo.analysis.search_ranges import distinct
+from lmzoo.analysis.baseline_comparison import baseline_lines
+from lmzoo.analysis.formatting import (
+    MISSING,
+    format_interval,
+    format_mean,
+    format_number,
+    format_p,
+    format_perplexity,
+    format_probability,
+    format_value,
+    status_counts,
+    table_title,
+)
+from lmzoo.analysis.load import StudyFolder, load_study
+from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
+from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.search_ranges import distinct_ranges
 
-WORDS = frozenset({"point", "marks", "setting chosen"})
+TEXT_COLUMNS = frozenset({"point", "marks", "setting chosen"})
 MARKS = {
-    "edge": "the chosen value lies on the edge of its range, search wider",
-    "diverged": "that many confirm runs diverged; mean of the others, placed behind whole rows",
-    "missing": "that many confirm runs have no number here, run the sweep again",
-    "unconfirmed": "no setting is chosen yet, or every one diverged or failed",
-    "fixed": "every seed gives the same loss, so it has no interval, and the difference of two "
-    "such points is exact, so no p",
+    "edge": "the chosen value is at the edge of its search range; search a wider range",
+    "diverged": "number of diverged confirm runs; the mean is over the others, and the point ranks "
+    "below all points without a diverged run",
+    "missing": "number of confirm runs without a loss yet; run the sweep again",
+    "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
+    "fixed": "every seed gives the same loss, so it has no interval; the difference of two such "
+    "points is exact, so it has no p",
 }
 
 
-def standings(folder: Folder, frame: pl.DataFrame) -> Report:
-    """The report of a study's ranking."""
+def render_ranking(
+    path: Path,
+    format: str = "table",
+    *,
+    metric: str = "token",
+    at: int | None = None,
+    width: int = 100,
+    colour: bool = False,
+) -> str:
+    """Return the ranking of the study in folder `path` as text.
+
+    Args:
+        path: the study's folder.
+        format: table, md, csv, json or latex.
+        metric: token or sentence.
+        at: rank by the validation loss at this epoch instead of the test loss.
+        width: number of terminal columns, for `table`.
+        colour: use terminal colours, for `table`.
+
+    Raises:
+        UserError: Nothing can be ranked, or a name is unknown.
+    """
+    check_format(format)
+    folder = load_study(path)
+    frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
+    return render(ranking_report(folder, frame), format, width=width, colour=colour)
+
+
+def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
+    """Return the report of a study's ranking."""
     return Report(
         heading=_heading(folder, frame),
-        sheets=tuple(
-            sheet
-            for part in frame.partition_by(TABLE, maintain_order=True)
-            for sheet in (_results(part), _provenance(part))
+        tables=tuple(
+            table
+            for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
+            for table in (_results(part), _provenance(part))
         ),
         legend=_legend(folder, frame),
         frame=frame,
@@ -43,28 +84,28 @@ def standings(folder: Folder, frame: pl.DataFrame) -> Report:
     )
 
 
-def _results(part: pl.DataFrame) -> Sheet:
+def _results(part: pl.DataFrame) -> TextTable:
     digits, rows = _digits(part), part.to_dicts()
     columns = {
         "rank": [_rank(row) for row in rows],
         "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
-        "loss": [mean(row["loss"], row["high"], f".{digits}f") for row in rows],
+        "loss": [format_mean(row["loss"], row["high"], f".{digits}f") for row in rows],
         "difference": [_difference(row, digits) for row in rows],
-        "p": [p_value(row["p"]) for row in rows],
-        "better": [probability(row["better"]) for row in rows],
-        "ppl": [perplexity(row["perplexity"]) for row in rows],
-        "to floor": [number(row["gap"], f".{digits}f") for row in rows],
+        "p": [format_p(row["p"]) for row in rows],
+        "better": [format_probability(row["better"]) for row in rows],
+        "ppl": [format_perplexity(row["perplexity"]) for row in rows],
+        "above floor": [format_number(row["gap"], f".{digits}f") for row in rows],
         "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in rows],
     }
-    return _sheet(title(part.row(0, named=True)), columns, silent={NONE, ""})
+    return _non_empty(table_title(part.row(0, named=True)), columns, empty={MISSING, ""})
 
 
-def _provenance(part: pl.DataFrame) -> Sheet:
+def _provenance(part: pl.DataFrame) -> TextTable:
     rows = part.to_dicts()
     columns = {
-        "rank": [number(row["rank"], "d") for row in rows],
+        "rank": [format_number(row["rank"], "d") for row in rows],
         "point": [row["label"] for row in rows],
-        "parameters": [number(row["parameters"], ",d") for row in rows],
+        "parameters": [format_number(row["parameters"], ",d") for row in rows],
         "seeds": [_of(row["runs"], row["confirm"]) for row in rows],
         "tuned": [str(row["tune"]) for row in rows],
         "pruned": [str(row["pruned"]) for row in rows],
@@ -72,20 +113,22 @@ def _provenance(part: pl.DataFrame) -> Sheet:
         "failed": [str(row["failed"]) for row in rows],
         "setting chosen": [_setting(row) for row in rows],
     }
-    return _sheet("how each setting was found", columns, silent={NONE, "0"})
+    return _non_empty("how each setting was found", columns, empty={MISSING, "0"})
 
 
-def _sheet(title: str, columns: Mapping[str, list[str]], silent: set[str]) -> Sheet:
-    """A sheet of the columns that say anything but the `silent` words."""
-    kept = {name: cells for name, cells in columns.items() if not set(cells) <= silent}
-    return Sheet(title, tuple(kept), list(zip(*kept.values(), strict=True)), WORDS)
+def _non_empty(title: str, columns: Mapping[str, list[str]], empty: set[str]) -> TextTable:
+    """Return a table of the columns that have any cell other than the `empty` ones."""
+    kept = {name: cells for name, cells in columns.items() if not set(cells) <= empty}
+    rows = list(zip(*kept.values(), strict=True))
+    return TextTable(title, tuple(kept), rows, TEXT_COLUMNS)
 
 
-def _heading(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
+def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     study, row = folder.study, frame.row(0, named=True)
     budget = study["budget"]
-    searched = "; ".join(
-        f"{name} {' or '.join(map(_range, each))}" for name, each in distinct(study).items()
+    search_space = "; ".join(
+        f"{name} {' or '.join(map(_range, ranges))}"
+        for name, ranges in distinct_ranges(study).items()
     )
     labels = {point["id"]: point["label"] for point in study["points"]}
     reference = labels.get(study.get("reference"), "no point")
@@ -94,30 +137,32 @@ def _heading(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
         f"{study['name']}: {row['metric']} loss in nats per token, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
-        f"{budget['epochs']} epochs; searched: {searched or 'nothing'}",
-        f"difference: paired by seed with {reference!r}; p: t-test, after Holm; "
-        "better: probability that the point beats it",
-        _totals(folder),
+        f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
+        f"difference: to {reference!r}, paired by seed; p: paired t-test with Holm's correction; "
+        "better: probability that the point has the lower loss",
+        _run_counts(folder),
     )
 
 
-def _totals(folder: Folder) -> str:
-    status = with_status(folder.runs, folder.events).select("status").collect()["status"]
-    counts = [f"{(status == s).sum()} {s}" for s in ("finished", "pruned", "diverged", "failed")]
-    return f"runs: {len(status)}, of which {', '.join(counts)}, {status.null_count()} not ended"
+def _run_counts(folder: StudyFolder) -> str:
+    statuses = with_status(folder.runs, folder.events).select("status").collect()["status"]
+    return (
+        f"runs: {len(statuses)}, of which {status_counts(statuses)}, "
+        f"{statuses.null_count()} not ended"
+    )
 
 
-def _legend(folder: Folder, frame: pl.DataFrame) -> tuple[str, ...]:
+def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
-    lines += seriousness(frame)
+    lines += baseline_lines(frame)
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
         lines.append(f"leaks: not a language model's loss; {', '.join(labels)}: {reason}")
     for row in frame.filter(pl.col("aliases").list.len() > 0).to_dicts():
         lines.append("the same function: " + " ≡ ".join([row["label"], *row["aliases"]]))
-    begun = set(frame["point"])
-    absent = [p["label"] for p in folder.study["points"] if p["id"] not in begun]
+    with_runs = set(frame["point"])
+    absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
     if absent:
         lines.append(f"no run yet: {', '.join(absent)}")
     if folder.ignored:
@@ -134,14 +179,12 @@ def _mark(row: Mapping[str, Any], mark: str) -> str:
 
 def _rank(row: Mapping[str, Any]) -> str:
     if row["rank"] is None:
-        return NONE
-    low, high = row["rank_low"], row["rank_high"]
-    span = NONE if low is None else str(low) if low == high else f"{low}–{high}"
-    return f"{row['rank']} ({span})"
+        return MISSING
+    return f"{row['rank']} ({format_interval(row['rank_low'], row['rank_high'])})"
 
 
 def _digits(part: pl.DataFrame) -> int:
-    """Three decimals, or four where an interval is too short for three."""
+    """Return 3 decimals, or 4 if an interval is too narrow for three."""
     halves = [*(part["high"] - part["loss"]), *(part["difference_high"] - part["difference"])]
     return 4 if any(half is not None and 0 < half < 0.001 for half in halves) else 3
 
@@ -149,7 +192,7 @@ def _digits(part: pl.DataFrame) -> int:
 def _difference(row: Mapping[str, Any], digits: int) -> str:
     if row["reference"]:
         return "reference"
-    return mean(row["difference"], row["difference_high"], f"+.{digits}f")
+    return format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
 
 
 def _of(part: int, whole: int) -> str:
@@ -158,17 +201,15 @@ def _of(part: int, whole: int) -> str:
 
 def _setting(row: Mapping[str, Any]) -> str:
     setting = json.loads(row["setting"]) if row["setting"] else {}
-    edge = {name: " (edge)" for name in row["edge"]}
-    words = [f"{name}={_value(v)}{edge.get(name, '')}" for name, v in setting.items()]
-    return ", ".join(words) or NONE
+    parts = [
+        f"{name}={format_value(value)}{' (edge)' * (name in row['edge'])}"
+        for name, value in setting.items()
+    ]
+    return ", ".join(parts) or MISSING
 
 
-def _value(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _range(where: Mapping[str, Any]) -> str:
-    if "values" in where:
-        return " or ".join(map(_value, where["values"]))
-    scale = " log" if where.get("log") else ""
-    return f"{_value(where['low'])} to {_value(where['high'])}{scale}"
+def _range(search_range: Mapping[str, Any]) -> str:
+    if "values" in search_range:
+        return " or ".join(map(format_value, search_range["values"]))
+    scale = " log" if search_range.get("log") else ""
+    return f"{format_value(search_range['low'])} to {format_value(search_range['high'])}{scale}"

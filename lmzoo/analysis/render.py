@@ -1,13 +1,13 @@
-r"""A report is words above, sheets of cells, words below; here it becomes text.
+r"""Render a report as text. A report has a heading, tables of strings, and a legend.
 
-    table   for a terminal, in boxes drawn by rich
-    md      to paste into a page
-    latex   booktabs tables to \input
+    table   for a terminal, with boxes drawn by rich
+    md      Markdown
+    latex   booktabs tables for \input
     csv     one line per row of the frame, all columns
-    json    the frame and the words, as one value
+    json    the frame, the heading and the legend as one value
 
-A sheet's cells are already words: `standings.py` and its like decide what is said,
-this file only how it is laid out, so every analysis renders the same way.
+The cells of the tables are strings: modules such as `ranking_table.py` format the numbers, and this
+module only lays them out.
 """
 
 import io
@@ -26,51 +26,57 @@ from lmzoo.errors import UserError
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table of words."""
+class TextTable:
+    """A table of strings."""
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[Sequence[str]]
-    words: frozenset[str] = frozenset()
-    """The columns that hold words: set left and folded where space is short."""
+    text_columns: frozenset[str] = frozenset()
+    """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is said about one frame."""
+    """A frame and its presentation."""
 
     heading: tuple[str, ...]
-    sheets: tuple[Sheet, ...]
+    tables: tuple[TextTable, ...]
     legend: tuple[str, ...]
     frame: pl.DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
-    """Columns of the frame whose texts are JSON."""
+    """Columns of the frame whose strings are JSON."""
 
 
 def render(report: Report, format: str, *, width: int = 100, colour: bool = False) -> str:
-    """The report as text in the named format.
+    """Return the report as text.
+
+    Args:
+        report: the report.
+        format: table, md, csv, json or latex.
+        width: number of terminal columns, for `table`.
+        colour: use terminal colours, for `table`.
 
     Raises:
-        UserError: there is no such format.
+        UserError: The format is unknown.
     """
-    known_format(format)
+    check_format(format)
     if format == "table":
-        return _table(report, width=width, colour=colour)
+        return _terminal(report, width=width, colour=colour)
     return FORMATS[format](report)
 
 
-def known_format(format: str) -> None:
-    """Refuse a format that does not exist.
+def check_format(format: str) -> None:
+    """Check that a format is known.
 
     Raises:
-        UserError: there is no such format.
+        UserError: The format is unknown.
     """
     if format not in ("table", *FORMATS):
         raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
 
 
-def _table(report: Report, *, width: int, colour: bool) -> str:
+def _terminal(report: Report, *, width: int, colour: bool) -> str:
     console = Console(
         file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False
     )
@@ -78,44 +84,39 @@ def _table(report: Report, *, width: int, colour: bool) -> str:
         for line in report.heading:
             console.print(Text(line))
         console.print()
-        for sheet in report.sheets:
-            console.print(Text(sheet.title, style="bold"))
-            console.print(_boxed(sheet))
+        for table in report.tables:
+            console.print(Text(table.title, style="bold"))
+            console.print(_rich_table(table))
         for line in report.legend:
             console.print(Text(line))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
 
 
-def _boxed(sheet: Sheet) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1),
-        collapse_padding=True,
-    )
-    for name in sheet.header:
-        wordy = name in sheet.words
-        table.add_column(
-            name, justify="left" if wordy else "right", no_wrap=not wordy, overflow="fold"
+def _rich_table(table: TextTable) -> Table:
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for name in table.header:
+        text = name in table.text_columns
+        result.add_column(
+            name, justify="left" if text else "right", no_wrap=not text, overflow="fold"
         )
-    for row in sheet.rows:
-        table.add_row(*map(Text, row))
-    return table
+    for row in table.rows:
+        result.add_row(*map(Text, row))
+    return result
 
 
 def _markdown(report: Report) -> str:
-    blocks = ["  \n".join(map(_md, report.heading))]
-    for sheet in report.sheets:
-        rule = ["---" if name in sheet.words else "---:" for name in sheet.header]
-        rows = [sheet.header, *sheet.rows]
-        lines = ["| " + " | ".join(map(_md, row)) + " |" for row in rows]
+    blocks = ["  \n".join(map(_escape_markdown, report.heading))]
+    for table in report.tables:
+        rule = ["---" if name in table.text_columns else "---:" for name in table.header]
+        rows = [table.header, *table.rows]
+        lines = ["| " + " | ".join(map(_escape_markdown, row)) + " |" for row in rows]
         lines.insert(1, "| " + " | ".join(rule) + " |")
-        blocks += [f"**{_md(sheet.title)}**", "\n".join(lines)]
-    blocks.append("  \n".join(map(_md, report.legend)))
+        blocks += [f"**{_escape_markdown(table.title)}**", "\n".join(lines)]
+    blocks.append("  \n".join(map(_escape_markdown, report.legend)))
     return "\n\n".join(filter(None, blocks))
 
 
-def _md(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_<\[`])", r"\\\1", text.replace("\n", " "))
 
 
@@ -125,19 +126,22 @@ TEX = {
     "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "−": r"$-$", "≡": r"$\equiv$", "×": r"$\times$",
     "–": "--", "—": "---", "·": r"$\cdot$", "\n": " ",
 }  # fmt: skip
+"""Characters that LaTeX needs in another form."""
 
 
 def _latex(report: Report) -> str:
     lines = [f"% {line}".replace("\n", " ") for line in report.heading]
-    for sheet in report.sheets:
-        align = "".join("l" if name in sheet.words else "r" for name in sheet.header)
-        header, *body = (" & ".join(map(_tex, row)) + r" \\" for row in (sheet.header, *sheet.rows))
-        lines += ["", f"% {sheet.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule", header]
+    for table in report.tables:
+        align = "".join("l" if name in table.text_columns else "r" for name in table.header)
+        header, *body = (
+            " & ".join(map(_escape_latex, row)) + r" \\" for row in (table.header, *table.rows)
+        )
+        lines += ["", f"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule", header]
         lines += [r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*lines, "", *(f"% {line}" for line in report.legend)])
 
 
-def _tex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     return "".join(TEX.get(letter, letter) for letter in text)
 
 
@@ -161,4 +165,4 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "json": _json,
     "latex": _latex,
 }
-"""What can be written without knowing how wide the reader's window is."""
+"""Formats that do not depend on the width of the terminal."""

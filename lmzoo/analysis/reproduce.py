@@ -1,8 +1,8 @@
-"""The commands that make a study and its page again, from what its folder says of itself.
+"""The commands that run a study again and make its ranking and its page.
 
-`study.json` keeps what was asked: options and the file's own values alike, so that giving
-them all asks the same. What an older version wrote keeps less; the rest is told from its
-runs, as far as these show it, and what they do not show is said.
+`study.json` stores the options of the sweep, those of the command line and those of the script
+alike, so giving all of them runs the same study. A study of an older version stores fewer options.
+The others are inferred from its runs as far as possible, and a comment lists what is missing.
 """
 
 import json
@@ -14,64 +14,69 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.analysis.load import Folder
-from lmzoo.analysis.output_path import address
-from lmzoo.analysis.search_ranges import Range, ranges
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.output_path import store_address
+from lmzoo.analysis.search_ranges import Range, search_ranges
 from lmzoo.store.records import CONFIG, read_json
 
-OLD = (
-    "# an older version wrote this study: its --seed, --parameters and options that set model or",
-    "# recipe fields are not noted; each run's config.json holds what came of them",
+OLD_STUDY_NOTE = (
+    "# An older version wrote this study: --seed, --parameters and options that set model or",
+    "# recipe fields are not stored; each run's config.json has the resulting values.",
 )
 
 
-def reproduce(path: Path, folder: Folder) -> str:
-    """Shell lines: the sweep with all that was asked, then the table and this page."""
+def reproduce_commands(path: Path, folder: StudyFolder) -> str:
+    """Return shell lines: the sweep with all its options, then the ranking and the page.
+
+    Args:
+        path: the study's folder, or its address in a bucket.
+        folder: its content, as `load_study` reads it.
+    """
     study = folder.study
     configs = [
         config
         for run in folder.runs.select("run").collect()["run"]
         if (config := read_json(folder.path / run / CONFIG))
     ]
-    words = ["python", f"sweeps/{study['name']}.py", "--storage", address(path.parent)]
+    sweep = ["python", f"sweeps/{study['name']}.py", "--storage", store_address(path.parent)]
     for name in ("epochs", "samples", "seeds"):
-        words += [f"--{name}", str(study["budget"][name])]
-    asked = study.get("asked")
-    words += _guessed(folder, configs) if asked is None else _asked(asked)
+        sweep += [f"--{name}", str(study["budget"][name])]
+    options = study.get("asked")
+    sweep += _inferred_options(folder, configs) if options is None else _options(options)
     chosen = [point["label"] for point in study["points"] if point["id"] in study["chosen"]]
     if len(chosen) < len(study["points"]) or study.get("left_out"):
-        words += ["--points", ",".join(chosen)]
-    place = address(path)
-    out = ["--out", "report.html"] if place.startswith("s3:") else []  # a bucket takes no page
-    lines = [words, ["python", "lmzoo/cli/rank.py", place]]
-    lines.append(["python", "lmzoo/cli/report.py", place, *out])
-    made = next((config.get("environment") for config in configs), None) or {}
-    versions = ", ".join(f"{name} {value}" for name, value in sorted(made.items()))
+        sweep += ["--points", ",".join(chosen)]
+    address = store_address(path)
+    out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
+    lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
+    environment = next((config.get("environment") for config in configs), None) or {}
+    versions = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()))
     note = [f"# made with {versions}"] if versions else []
-    return "\n".join([*map(shlex.join, lines), *note, *(OLD if asked is None else ())])
+    old = OLD_STUDY_NOTE if options is None else ()
+    return "\n".join([*map(shlex.join, lines), *note, *old])
 
 
-def _asked(asked: Mapping[str, Any]) -> Iterator[str]:
-    """All options that decide a study, but for its budget."""
+def _options(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all options that decide a study, except its budget."""
     for name in ("corpus", "recipe", "seed", "parameters"):
-        yield from (f"--{name}", str(asked[name]))
-    for field, value in asked["fields"].items():
-        yield from ("--set", f"{field}={_text(value)}")
-    for field, where in asked["search"].items():
-        if where is not None:  # it is not the range beside the field's default
-            yield from ("--search-space", f"{field}={_space(where)}")
-    for field in asked["off"]:
+        yield from (f"--{name}", str(options[name]))
+    for field, value in options["fields"].items():
+        yield from ("--set", f"{field}={_value(value)}")
+    for field, search_range in options["search"].items():
+        if search_range is not None:  # None is the default range of the field
+            yield from ("--search-space", f"{field}={_range(search_range)}")
+    for field in options["off"]:
         yield from ("--search-space", f"{field}=off")
 
 
-def _guessed(folder: Folder, configs: list[dict[str, Any]]) -> Iterator[str]:
-    """What the runs of an older study show of its options."""
+def _inferred_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the options of an older study that its runs show."""
     corpora = [config["corpus"] for config in configs]
     if corpora and all(corpus == corpora[0] for corpus in corpora):
         yield from ("--corpus", corpora[0]["name"])
         for name, value in corpora[0].items():
             if name != "name" and value is not None:
-                yield from ("--set", f"corpus.{name}={_text(value)}")
+                yield from ("--set", f"corpus.{name}={_value(value)}")
     if configs and all(config["recipe"].get("accumulate") == "epoch" for config in configs):
         yield from ("--recipe", "published")
     settings = (
@@ -79,13 +84,13 @@ def _guessed(folder: Folder, configs: list[dict[str, Any]]) -> Iterator[str]:
     )
     tuned = [json.loads(setting) for _, setting in settings.collect().iter_rows()]
     points = Counter(field for setting in tuned for field in setting)
-    for field, where in ranges(folder.study).items():
-        if 2 * points[field] > len(tuned):  # what few points search is their own
-            yield from ("--search-space", f"{field}={_space(where)}")
+    for field, search_range in search_ranges(folder.study).items():
+        if 2 * points[field] > len(tuned):  # a field of few points belongs to these points only
+            yield from ("--search-space", f"{field}={_range(search_range)}")
 
 
-def _text(value: Any) -> str:
-    """A value as `--set` reads it: JSON, or a text that could not be JSON."""
+def _value(value: Any) -> str:
+    """Return a value as `--set` reads it: JSON, or a string that is not JSON."""
     if isinstance(value, str) and value.lower() != "none":
         try:
             json.loads(value)
@@ -94,7 +99,8 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _space(where: Range) -> str:
-    if "values" in where:
-        return ",".join(map(str, where["values"]))
-    return f"{where['low']!r}:{where['high']!r}" + (":log" if where.get("log") else "")
+def _range(search_range: Range) -> str:
+    if "values" in search_range:
+        return ",".join(map(str, search_range["values"]))
+    scale = ":log" if search_range.get("log") else ""
+    return f"{search_range['low']!r}:{search_range['high']!r}{scale}"

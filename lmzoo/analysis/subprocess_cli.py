@@ -1,69 +1,64 @@
-"""What only the library can tell of a run, asked of `python -m lmzoo` in a process of its own.
+"""Run `python -m lmzoo` in a process of its own, for samples and audits.
 
-Analysis loads neither torch nor the models. An answer that does not come is itself an answer: its
-last line stands where the sentences or the audit would.
+`lmzoo.analysis` imports neither torch nor the models. If a command fails, the last line of its
+error is its result.
 """
 
 import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 300
-"""How long an answer may take."""
+TIMEOUT = 300
+"""Seconds after which a command is stopped."""
 
 
-class Answer(NamedTuple):
-    """What a command said."""
+class CommandResult(NamedTuple):
+    """The output of a command."""
 
     command: str
     text: str
-    """Its standard output, or its last complaint."""
+    """Standard output, or the last line of standard error."""
     ok: bool
 
 
-def samples(run: Path, *, count: int = 8, data_dir: Path | None = None) -> Answer:
-    """Sentences drawn from a run's best weights."""
-    where = ["--data-dir", str(data_dir)] if data_dir else []
-    return ask(["sample", str(run), "--count", str(count), *where])
+def draw_samples(run: Path, *, count: int = 8, data_dir: Path | None = None) -> CommandResult:
+    """Draw sentences from a run's best weights."""
+    data = ["--data-dir", str(data_dir)] if data_dir else []
+    return run_lmzoo(["sample", str(run), "--count", str(count), *data])
 
 
-def audit(config: Mapping[str, Any]) -> tuple[Answer, dict[str, Any] | None]:
-    """The audit of a run's model, and what it found; None if there was no answer."""
+def audit_model(config: Mapping[str, Any]) -> tuple[CommandResult, dict[str, Any] | None]:
+    """Audit the model of a run's config; the second value is the audit, None if it failed."""
     fields = {k: v for k, v in config["model"].items() if k != "name"}
     sets = [f"--set=model.{name}={json.dumps(value)}" for name, value in fields.items()]
-    answer = ask(["audit", config["model"]["name"], *sets, "--json"])
+    result = run_lmzoo(["audit", config["model"]["name"], *sets, "--json"])
     try:
-        return answer, json.loads(answer.text)[0]
+        return result, json.loads(result.text)[0]
     except (ValueError, IndexError):
-        return answer, None
+        return result, None
 
 
-def ask(arguments: Sequence[str]) -> Answer:
+def run_lmzoo(arguments: Sequence[str]) -> CommandResult:
     """Run `python -m lmzoo` with these arguments."""
-    command = ["-m", "lmzoo", *arguments]
-    said = "python " + " ".join(_quoted(command))
-    # The reader's study may lie anywhere, the library beside this file; paths stay the reader's.
+    arguments = ["-m", "lmzoo", *arguments]
+    command = f"python {shlex.join(arguments)}"
+    # The current folder stays, so relative paths work; the package may not be installed.
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"}
     try:
         done = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True, text=True, encoding="utf-8", timeout=SECONDS, env=environment,
+            [sys.executable, *arguments],
+            capture_output=True, text=True, encoding="utf-8", timeout=TIMEOUT, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Answer(said, f"no answer after {SECONDS} seconds", ok=False)
+        return CommandResult(command, f"no result after {TIMEOUT} seconds", ok=False)
     if done.stdout.strip():
-        return Answer(said, done.stdout.rstrip(), ok=done.returncode == 0)
-    lines = done.stderr.strip().splitlines() or [f"no answer, exit code {done.returncode}"]
-    return Answer(said, lines[-1], ok=False)
-
-
-def _quoted(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        plain = all(letter.isalnum() or letter in "-_./=:" for letter in word)
-        yield word if plain else "'" + word.replace("'", "'\\''") + "'"
+        return CommandResult(command, done.stdout.rstrip(), ok=done.returncode == 0)
+    lines = done.stderr.strip().splitlines() or [f"no output, exit code {done.returncode}"]
+    return CommandResult(command, lines[-1], ok=False)

@@ -24,13 +24,13 @@ COMMANDS = {
         "lmzoo.cli.leak_budget:show_budget",
         "Show what a leak of the bag of tokens is worth.",
     ),
-    "rank": ("lmzoo.cli.rank:main", "Rank the points of a study."),
-    "compare": ("lmzoo.cli.compare:main", "Compare points over seeds and test sequences."),
-    "curves": ("lmzoo.cli.curves:main", "Plot the runs of a study."),
-    "epistasis": ("lmzoo.cli.epistasis:main", "Estimate effects and interactions of cuts."),
-    "importance": ("lmzoo.cli.importance:main", "Estimate the importance of tuned fields."),
-    "published": ("lmzoo.cli.published:main", "Compare studies with published results."),
-    "report": ("lmzoo.cli.report:main", "Write a study as one web page."),
+    "rank": ("lmzoo.cli.tables:rank", "Rank the points of a study."),
+    "compare": ("lmzoo.cli.tables:compare", "Compare points over seeds and test sequences."),
+    "curves": ("lmzoo.cli.tables:curves", "Plot the runs of a study."),
+    "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
+    "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
+    "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
+    "report": ("lmzoo.cli.tables:report", "Write a study as one web page."),
 }
 """Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 

@@ -1,10 +1,10 @@
-"""An empty study's folder to every test that asks for one."""
+"""A fixture for tests of tables: an empty study's folder."""
 
 import pytest
 
-from tests.analysis.synthetic import Made
+from tests.analysis.toy_study import ToyStudy
 
 
 @pytest.fixture
-def made(tmp_path):
-    return Made(tmp_path / "toy")
+def toy(tmp_path):
+    return ToyStudy(tmp_path / "toy")

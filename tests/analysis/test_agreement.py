@@ -1,4 +1,4 @@
-"""Kendall's tau and win rates against scipy and against chance."""
+"""Kendall's tau and win rates: equal to scipy's, with intervals of the right coverage."""
 
 import numpy as np
 import pytest
@@ -10,34 +10,34 @@ RNG = np.random.default_rng
 NAN, INF = float("nan"), float("inf")
 
 
-def test_tau_is_scipys_over_the_rows_both_have():
+def test_tau_equals_scipys_over_the_common_rows():
     x = np.array([1.0, 2.0, NAN, 3.0, 3.0, 5.0, 6.0])
     y = np.array([1.0, 3.0, 9.0, 2.0, 4.0, NAN, 8.0])
-    both = ~np.isnan(x) & ~np.isnan(y)
-    theirs = stats.kendalltau(x[both], y[both])
-    ours = kendall(x, y)
-    assert (ours.tau, ours.p, ours.rows) == (theirs.statistic, theirs.pvalue, 5)
+    paired = ~np.isnan(x) & ~np.isnan(y)
+    expected = stats.kendalltau(x[paired], y[paired])
+    result = kendall(x, y)
+    assert (result.tau, result.p, result.rows) == (expected.statistic, expected.pvalue, 5)
 
 
-def test_a_worked_example():
-    # of 10 pairs one is out of order: (9 - 1) / 10
+def test_tau_of_a_worked_example():
+    # One of 10 pairs is out of order: (9 - 1) / 10.
     assert np.isclose(kendall([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]).tau, 0.8)
     assert np.isclose(kendall([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).tau, -1)
 
 
 @pytest.mark.parametrize(("rows", "correlation"), [(8, 0.0), (12, 0.6)])
-def test_the_interval_holds_the_truth_nineteen_times_in_twenty(rows, correlation):
-    """Of normal variables, whose tau is known: 2 arcsin(ρ) / π."""
+def test_the_interval_covers_the_true_tau_in_95_percent(rows, correlation):
+    """The τ of normal variables is 2 arcsin(ρ) / π."""
     random, truth = RNG(0), 2 / np.pi * np.arcsin(correlation)
-    held = []
+    covered = []
     for _ in range(600):
         x, noise = random.normal(size=(2, rows))
-        found = kendall(x, correlation * x + np.sqrt(1 - correlation**2) * noise)
-        held.append(found.low <= truth <= found.high)
-    assert 0.93 < np.mean(held) < 0.97
+        result = kendall(x, correlation * x + np.sqrt(1 - correlation**2) * noise)
+        covered.append(result.low <= truth <= result.high)
+    assert 0.93 < np.mean(covered) < 0.97
 
 
-def test_full_agreement_of_few_is_not_certainty():
+def test_full_agreement_of_few_rows_has_a_wide_interval():
     same = kendall(range(5), range(5))
     assert same.tau == pytest.approx(1)
     assert same.high == 1
@@ -50,21 +50,21 @@ def test_full_agreement_of_few_is_not_certainty():
 
 
 @pytest.mark.parametrize("table", [[], [1.0], [NAN, 2.0], [2.0, 2.0, 2.0]])
-def test_nothing_to_order_is_no_number(table):
-    found = kendall(table, range(len(table)))
-    assert np.isnan(found.tau)
-    assert np.isnan(found.low)
+def test_too_few_different_values_have_no_tau(table):
+    result = kendall(table, range(len(table)))
+    assert np.isnan(result.tau)
+    assert np.isnan(result.low)
 
 
-def test_wilsons_interval_is_scipys():
+def test_the_win_rates_interval_equals_scipys_wilson_interval():
     x, y = RNG(1).normal(size=(2, 12))
-    ours = win_rate(x, y)
-    theirs = stats.binomtest(int((x < y).sum()), 12).proportion_ci(0.95, method="wilson")
-    assert np.allclose([ours.low, ours.high], [theirs.low, theirs.high])
-    assert ours.rate == (x < y).mean()
+    result = win_rate(x, y)
+    expected = stats.binomtest(int((x < y).sum()), 12).proportion_ci(0.95, method="wilson")
+    assert np.allclose([result.low, result.high], [expected.low, expected.high])
+    assert result.rate == (x < y).mean()
 
 
 def test_a_diverged_run_loses_and_is_counted():
-    found = win_rate([INF, 1.0, 1.0, INF, 1.0], [2.0, 2.0, INF, INF, NAN])
-    assert (found.rate, found.seeds) == ((0 + 1 + 1 + 0.5) / 4, 4)
+    result = win_rate([INF, 1.0, 1.0, INF, 1.0], [2.0, 2.0, INF, INF, NAN])
+    assert (result.rate, result.seeds) == ((0 + 1 + 1 + 0.5) / 4, 4)
     assert np.isnan(win_rate([NAN], [1.0]).rate)

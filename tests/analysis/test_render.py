@@ -1,4 +1,4 @@
-"""What is read: every format parses back, nothing is cut off, absence is never 0."""
+"""Rankings as text: every format parses back, nothing is cut off, missing is never 0."""
 
 import csv
 import io
@@ -7,32 +7,32 @@ import re
 
 import pytest
 
-from lmzoo.cli.rank import render_study
+from lmzoo.analysis.ranking_table import render_ranking
 from lmzoo.errors import UserError
-from tests.analysis.synthetic import Made
+from tests.analysis.toy_study import ToyStudy
 
 LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
 
 
 @pytest.fixture
-def made(tmp_path):
-    made = Made(tmp_path / "toy")
+def toy(tmp_path):
+    toy = ToyStudy(tmp_path / "toy")
     floor = {"token": 2.5, "sentence": 1.0}
-    made.point("full", [3.01, 3.02, 3.03], floor=floor, aliases=("cut nothing", "no cut"))
-    made.point("pipe|d [bold] & 100%_$", [3.5, 3.4, 3.7], floor=floor, edge=("lr",))
-    made.point("once", [3.9], floor=floor)
-    made.point("wild", [4.0, None, 4.1], floor=floor, leaks="reads ahead")
-    made.point("vae", [2.0, 2.1, 2.2], score="bound")
-    made.run("full", 100, 3.3, status="pruned")
-    return made
+    toy.add_point("full", [3.01, 3.02, 3.03], floor=floor, aliases=("cut nothing", "no cut"))
+    toy.add_point("pipe|d [bold] & 100%_$", [3.5, 3.4, 3.7], floor=floor, edge=("lr",))
+    toy.add_point("once", [3.9], floor=floor)
+    toy.add_point("wild", [4.0, None, 4.1], floor=floor, leaks="reads ahead")
+    toy.add_point("vae", [2.0, 2.1, 2.2], score="bound")
+    toy.add_run("full", 100, 3.3, status="pruned")
+    return toy
 
 
 def cells(line):
     return [cell.strip().replace("\\", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-def test_markdown_parses_back(made):
-    text = render_study(made.path, "md")
+def test_markdown_parses_back(toy):
+    text = render_ranking(toy.path, "md")
     block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
     header, rule, *rows = map(cells, block)
     assert {len(row) for row in (header, rule, *rows)} == {len(header)}
@@ -45,19 +45,19 @@ def test_markdown_parses_back(made):
     named = [dict(zip(header, row, strict=True)) for row in rows]
     assert named[0] == {
         "rank": "1 (1)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
-        "p": "—", "better": "—", "ppl": "20.49", "to floor": "0.520", "marks": "",
+        "p": "—", "better": "—", "ppl": "20.49", "above floor": "0.520", "marks": "",
     }  # fmt: skip
     assert named[1]["marks"] == "edge"
     assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")
     assert named[3]["marks"] == "leaks, diverged 1/3"
 
 
-def test_what_is_exact_is_shown_without_interval_and_p(tmp_path):
-    made = Made(tmp_path / "counts")
-    made.point("full", [3.1, 3.1, 3.1])
-    made.point("counts", [3.25, 3.25, 3.25])
-    made.point("net", [3.3, 3.4, 3.6])
-    text = render_study(made.path, "md")
+def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
+    toy = ToyStudy(tmp_path / "counts")
+    toy.add_point("full", [3.1, 3.1, 3.1])
+    toy.add_point("counts", [3.25, 3.25, 3.25])
+    toy.add_point("net", [3.3, 3.4, 3.6])
+    text = render_ranking(toy.path, "md")
     block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
     header, _, *rows = map(cells, block)
     full, counts, net = (dict(zip(header, row, strict=True)) for row in rows)
@@ -69,8 +69,8 @@ def test_what_is_exact_is_shown_without_interval_and_p(tmp_path):
     assert "fixed: every seed gives the same loss" in text
 
 
-def test_csv_parses_back(made):
-    rows = list(csv.DictReader(io.StringIO(render_study(made.path, "csv"))))
+def test_csv_parses_back(toy):
+    rows = list(csv.DictReader(io.StringIO(render_ranking(toy.path, "csv"))))
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
     assert [row["score"] for row in rows] == ["exact"] * 4 + ["bound"]
     assert rows[0]["aliases"] == "cut nothing; no cut"
@@ -79,18 +79,18 @@ def test_csv_parses_back(made):
     assert json.loads(rows[0]["setting"]) == {"lr": 0.003, "model.width": 32}
 
 
-def test_json_parses_back(made):
-    value = json.loads(render_study(made.path, "json"))
+def test_json_parses_back(toy):
+    value = json.loads(render_ranking(toy.path, "json"))
     first, _, once, wild, _ = value["rows"]
     assert first["setting"] == {"lr": 0.003, "model.width": 32}
     assert first["aliases"] == ["cut nothing", "no cut"]
     assert (once["low"], once["p"], once["rank_low"]) == (None, None, None)
     assert wild["marks"] == ["leaks", "diverged"]
-    assert value["heading"][0] == made.study["question"]
+    assert value["heading"][0] == toy.study_json["question"]
 
 
-def test_latex_has_equal_rows_and_no_bare_specials(made):
-    text = render_study(made.path, "latex")
+def test_latex_rows_are_equally_long_and_escaped(toy):
+    text = render_ranking(toy.path, "latex")
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     tabulars = "\n".join(lines).split(r"\begin{tabular}")[1:]
     assert len(tabulars) == 4
@@ -104,47 +104,47 @@ def test_latex_has_equal_rows_and_no_bare_specials(made):
 
 
 @pytest.mark.parametrize("width", [100, 140])
-def test_table_fits_and_loses_nothing(made, width):
-    text = render_study(made.path, width=width)
+def test_the_table_fits_the_width_and_is_complete(toy, width):
+    text = render_ranking(toy.path, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    everything = (*LABELS.values(), "3.020 ±0.025", "leaks, diverged 1/3", "model.width=32")
-    assert set(" ".join(everything).split()) <= set(text.split())
+    parts = (*LABELS.values(), "3.020 ±0.025", "leaks, diverged 1/3", "model.width=32")
+    assert set(" ".join(parts).split()) <= set(text.split())
     assert "\x1b" not in text
-    assert "\x1b[1m" in render_study(made.path, width=width, colour=True)
+    assert "\x1b[1m" in render_ranking(toy.path, width=width, colour=True)
 
 
-def test_heading_and_legend_say_what_was_done(made):
-    (made.path / "stray").mkdir()
-    made.study["points"].append({"id": "never", "label": "cut never", "aliases": []})
-    made.write()
-    text = render_study(made.path, width=400)
-    for words in (
+def test_heading_and_legend_describe_the_study(toy):
+    (toy.path / "stray").mkdir()
+    toy.study_json["points"].append({"id": "never", "label": "cut never", "aliases": []})
+    toy.write()
+    text = render_ranking(toy.path, width=400)
+    for part in (
         "Which path can be cut?",
         "toy: token loss in nats per token, test at epoch 3",
-        "2 settings, 3 seeds, 3 epochs; searched: lr 0.0001 to 0.1 log; model.width 8 to 256; "
+        "2 settings, 3 seeds, 3 epochs; search space: lr 0.0001 to 0.1 log; model.width 8 to 256; "
         "recipe.clip 1 or None",
         "runs: 14, of which 12 finished, 1 pruned, 1 diverged, 0 failed, 0 not ended",
         "exact log-likelihood; ptb (lines=100), vocabulary 30, length 20; floor 2.5000",
         "bound (at least the true loss, in expectation)",
-        "edge: the chosen value lies on the edge of its range",
+        "edge: the chosen value is at the edge of its search range",
         "lr=0.003 (edge), model.width=32",
-        "diverged: that many confirm runs",
+        "diverged: number of diverged confirm runs",
         "leaks: not a language model's loss; cut wild: reads ahead",
         "the same function: cut full ≡ cut nothing ≡ no cut",
         "no run yet: cut never",
         "folders without a config: 1",
     ):
-        assert words in text
-    assert "missing" not in text  # a mark nobody has needs no legend
+        assert part in text
+    assert "missing" not in text  # marks without points have no legend
 
 
 def test_short_intervals_get_a_fourth_decimal(tmp_path):
-    made = Made(tmp_path / "toy")
-    made.point("full", [3.0, 3.0001, 3.0002])
-    assert "3.0001 ±0.0002" in render_study(made.path)
+    toy = ToyStudy(tmp_path / "toy")
+    toy.add_point("full", [3.0, 3.0001, 3.0002])
+    assert "3.0001 ±0.0002" in render_ranking(toy.path)
 
 
 def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(UserError, match="no format 'html'; known: table, md, csv, json, latex"):
-        render_study(tmp_path / "nowhere", "html")
+        render_ranking(tmp_path / "nowhere", "html")

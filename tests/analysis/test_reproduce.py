@@ -1,12 +1,12 @@
-"""The page's commands ask for the same study, whichever version wrote it."""
+"""The commands of the page run the same study, whichever version wrote it."""
 
 import shlex
 import sys
 
 import pytest
 
-from lmzoo.analysis.load import load
-from lmzoo.analysis.reproduce import reproduce
+from lmzoo.analysis.load import load_study
+from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.data.open import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.sweep import Point, Study, main
@@ -45,20 +45,20 @@ OWN = Study(
 )
 
 
-def asked(study, options, monkeypatch):
-    """The study that a script asks for with these options."""
-    found = []
+def study_of(study, options, monkeypatch):
+    """Return the study that a script runs with these options."""
+    studies = []
     module = sys.modules[command.__module__]
-    monkeypatch.setattr(module, "_sweep", lambda study, *rest, **more: found.append(study))
+    monkeypatch.setattr(module, "_sweep", lambda study, *args, **options: studies.append(study))
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:
         main(study)
     assert ended.value.code == 0
-    return found[0]
+    return studies[0]
 
 
-def written(study, path):
-    """The folder in which a sweep of the study has just begun."""
+def begin(study, path):
+    """Return the folder of a study whose sweep has just begun."""
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields)
     store = StudyStore(path / "toy")
@@ -84,68 +84,69 @@ MODEL = [
 
 @pytest.mark.parametrize(
     ("study", "options"),
-    [(study, one) for study in (PLAIN, OWN) for one in OPTIONS] + [(PLAIN, one) for one in MODEL],
+    [(study, options) for study in (PLAIN, OWN) for options in OPTIONS]
+    + [(PLAIN, options) for options in MODEL],
 )
-def test_the_command_asks_for_the_same_study(study, options, tmp_path, monkeypatch):
-    first = asked(study, [*options, *SMALL], monkeypatch)
-    path = written(first, tmp_path)
-    words = shlex.split(reproduce(path, load(path)).splitlines()[0])
+def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
+    first = study_of(study, [*options, *SMALL], monkeypatch)
+    path = begin(first, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
     assert words[:2] == ["python", "sweeps/toy.py"]
     assert words[words.index("--storage") + 1] == str(tmp_path)
-    assert asked(study, words[2:], monkeypatch) == first
+    assert study_of(study, words[2:], monkeypatch) == first
 
 
-def test_points_that_are_not_done_are_not_asked_for(made):
-    made.point("full", [2.0])
-    made.point("a,b", [2.0])
-    made.study["points"].append({"id": "late", "label": "late", "aliases": []})
-    made.write()
-    words = shlex.split(reproduce(made.path, load(made.path)).splitlines()[0])
+def test_points_without_a_chosen_setting_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.add_point("a,b", [2.0])
+    toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
     assert words[words.index("--points") + 1] == "cut full,cut a,b"
 
 
-def test_points_that_were_left_out_are_not_asked_for(made):
-    made.point("full", [2.0])
-    made.study["left_out"] = ["minGPT"]
-    made.write()
-    words = shlex.split(reproduce(made.path, load(made.path)).splitlines()[0])
+def test_points_that_the_sweep_left_out_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.study_json["left_out"] = ["minGPT"]
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
     assert words[words.index("--points") + 1] == "cut full"
 
 
 @pytest.fixture
-def old(made):
+def old(toy):
     """A study as an older version wrote it."""
-    made.point("full", [2.0, 2.1, 2.3])
-    made.point("part", [2.5, None, 2.7])
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, None, 2.7])
     setting = {"lr": 0.001, "model.width": 32, "recipe.clip": None}
     for point in ("full", "part"):
-        made.run(point, 10, 3.0, setting=setting)
-    return made
+        toy.add_run(point, 10, 3.0, setting=setting)
+    return toy
 
 
-def test_an_older_studys_command_is_told_from_its_runs(old):
-    lines = reproduce(old.path, load(old.path)).splitlines()
+def test_the_command_of_an_older_study_is_inferred_from_its_runs(old):
+    lines = reproduce_commands(old.path, load_study(old.path)).splitlines()
     assert lines[0].startswith(f"python sweeps/toy.py --storage {old.path.parent} --epochs 3")
     assert "--samples 2 --seeds 3 --corpus ptb --set corpus.lines=100" in lines[0]
     assert "lr=0.0001:0.1:log" in lines[0]
     assert "model.width=8:256 " in lines[0]
     assert "recipe.clip=1.0,None" in lines[0]
-    assert lines[1:3] == [f"python analysis/{name}.py {old.path}" for name in ("rank", "report")]
-    assert "an older version wrote this study" in lines[4]
+    assert lines[1:3] == [f"lmzoo {name} {old.path}" for name in ("rank", "report")]
+    assert "An older version wrote this study" in lines[4]
 
 
-def test_what_few_points_of_an_older_study_searched_is_not_asked_of_all(old):
-    old.point("count", [3.0])
-    old.run("count", 10, 3.0, setting={"model.alpha": 0.5})
-    old.study["search"]["model.alpha"] = {"low": 0.01, "high": 1.0, "log": True}
+def test_a_field_that_few_points_of_an_older_study_searched_is_left_out(old):
+    old.add_point("count", [3.0])
+    old.add_run("count", 10, 3.0, setting={"model.alpha": 0.5})
+    old.study_json["search"]["model.alpha"] = {"low": 0.01, "high": 1.0, "log": True}
     old.write()
-    line = reproduce(old.path, load(old.path)).splitlines()[0]
+    line = reproduce_commands(old.path, load_study(old.path)).splitlines()[0]
     assert "alpha" not in line
     assert "--search-space lr=" in line
 
 
-def test_the_cell_of_a_point_is_noted_before_anything_is_done(tmp_path):
-    """What tells a wild type that is not confirmed from a model that has no cell."""
-    told = load(written(OWN, tmp_path)).study
-    cells = {point["label"]: point["cell"] for point in told["points"]}
+def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
+    """It distinguishes an unconfirmed wild type from a model without a cell."""
+    study = load_study(begin(OWN, tmp_path)).study
+    cells = {point["label"]: point["cell"] for point in study["points"]}
     assert cells == {"count": None, "cut 4,5": "mgu", "MGU": "mgu", "LSTM": "lstm"}

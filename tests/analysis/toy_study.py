@@ -1,4 +1,4 @@
-"""A study's folder as a sweep would leave it, with losses that a test chooses."""
+"""Write a study's folder as a sweep does, with losses that a test chooses."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,22 +9,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from lmzoo.analysis.load import load
-from lmzoo.analysis.ranking import ranking
+from lmzoo.analysis.load import load_study
+from lmzoo.analysis.ranking import rank_points
 from lmzoo.store.records import CONFIG, RECORDS, STUDY, RunFolder, write_json
 
 
 @dataclass
-class Made:
-    """A study's folder under construction."""
+class ToyStudy:
+    """A study's folder to which a test adds points and runs."""
 
     path: Path
     epochs: int = 3
-    study: dict[str, Any] = field(init=False)
+    study_json: dict[str, Any] = field(init=False)
+    """The content of `study.json`."""
 
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
-        self.study = {
+        self.study_json = {
             "schema": 1,
             "name": "toy",
             "question": "Which path can be cut?",
@@ -40,11 +41,11 @@ class Made:
         }
 
     def write(self) -> Path:
-        """Write `study.json` as it stands."""
-        write_json(self.path / STUDY, self.study)
+        """Write `study.json` and return the study's folder."""
+        write_json(self.path / STUDY, self.study_json)
         return self.path
 
-    def point(
+    def add_point(
         self,
         name: str,
         losses: list[float | None],
@@ -53,24 +54,27 @@ class Made:
         edge: tuple[str, ...] = (),
         **config: Any,
     ) -> list[str]:
-        """A point whose confirm runs (seeds 1, 2, ...) have these test losses; None diverged.
+        """Add a point whose confirm runs (seeds 1, 2, ...) have these test losses.
 
-        The sentence loss is half the token loss, the validation loss at epoch e is
-        loss + (epochs − e) / 10, unless `config` says otherwise.
+        None is a diverged run. The sentence loss is half the token loss, and the validation loss at
+        epoch e is loss + (epochs − e) / 10. `config` has further fields of the runs' config.
+
+        Returns:
+            The identities of the runs.
         """
         runs = [
-            self.run(name, seed, loss, stage="confirm", **config)
+            self.add_run(name, seed, loss, stage="confirm", **config)
             for seed, loss in enumerate(losses, start=1)
         ]
         label = f"cut {name}"
-        self.study["points"].append({"id": name, "label": label, "aliases": list(aliases)})
+        self.study_json["points"].append({"id": name, "label": label, "aliases": list(aliases)})
         setting = {"lr": 0.003, "model.width": 32}
         chosen = {"setting": setting, "runs": runs, "edge": list(edge)}
-        self.study["chosen"][name] = chosen
+        self.study_json["chosen"][name] = chosen
         self.write()
         return runs
 
-    def run(
+    def add_run(
         self,
         point: str,
         seed: int,
@@ -82,7 +86,7 @@ class Made:
         test: bool | None = None,
         **config: Any,
     ) -> str:
-        """One run's folder; its identity."""
+        """Write one run's folder and return the run's identity."""
         run = f"{point}-{stage}-{seed}"
         folder = RunFolder(self.path / run)
         folder.create(
@@ -116,26 +120,26 @@ class Made:
         (folder.path / RECORDS).write_text(text)
         return run
 
-    def keep(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
-        """The test losses of each sequence, as a run keeps them."""
-        path = RunFolder(self.path / run).losses(self.epochs)
+    def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
+        """Write the test losses of each sequence."""
+        path = RunFolder(self.path / run).losses_path(self.epochs)
         np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
-    def records(self, run: str) -> Path:
-        """The file of a run's records."""
+    def records_path(self, run: str) -> Path:
+        """Return the file of a run's records."""
         return self.path / run / RECORDS
 
-    def config(self, run: str) -> Path:
-        """The file of a run's config."""
+    def config_path(self, run: str) -> Path:
+        """Return the file of a run's config."""
         return self.path / run / CONFIG
 
 
-def rank(made: Made, **options: Any) -> pl.DataFrame:
-    """The ranking of a study under construction, as it is now."""
-    folder = load(made.write())
-    return ranking(folder.runs, folder.events, folder.study, **options)
+def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
+    """Write `study.json` and return the ranking of the study."""
+    folder = load_study(toy.write())
+    return rank_points(folder.runs, folder.events, folder.study, **options)
 
 
 def row(frame: pl.DataFrame, point: str) -> dict[str, Any]:
-    """The row of a point."""
+    """Return the row of a point."""
     return frame.filter(pl.col("point") == point).row(0, named=True)

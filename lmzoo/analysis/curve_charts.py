@@ -1,40 +1,94 @@
-"""The curves as charts: from the frames of curve_data.py to altair.
+"""Draw the curves of a study with altair, from the frames of `curve_data.py`.
 
-One colour per point, in the order of the ranking, so that pictures can be read side by side.
+Every chart has one colour per point, in the order of the ranking, so charts can be compared.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import polars as pl
 
+from lmzoo.analysis.curve_data import (
+    is_log_scale,
+    learning_curves,
+    numeric_fields,
+    point_costs,
+    survival,
+    tuned_settings,
+)
+from lmzoo.analysis.load import StudyFolder
+
 WIDTH, HEIGHT = 520, 300
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
+SAVE_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"scale_factor": 2},
+    "svg": {},
+    "html": {"inline": True},
+}
+"""Format of a chart's file -> options of altair's `save`."""
+
+
+def curve_charts(
+    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
+) -> dict[str, Any]:
+    """Return file stem -> chart, for every curve that the study has data for.
+
+    Args:
+        folder: the study, as `load_study` reads it.
+        ranked: its ranking, for the order of the colours and the losses of the cost charts.
+        metric: `token` or `sentence`.
+    """
+    order = [label for label in ranked["label"] if label is not None]
+    charts: dict[str, Any] = {}
+    learning = learning_curves(folder, metric)
+    if learning.height:
+        charts["learning"] = learning_chart(learning, order, metric)
+    for name in numeric_fields(folder):
+        settings = tuned_settings(folder, name, metric)
+        if settings.height:
+            log = is_log_scale(folder, name)
+            charts[f"setting-{name}"] = setting_chart(settings, order, name, log=log)
+    costs = point_costs(folder, ranked)
+    if costs.height:
+        charts["parameters"] = cost_chart(costs, order, "parameters", "parameters")
+        charts["time"] = cost_chart(costs, order, "seconds", "seconds of training, one run")
+    surviving = survival(folder)
+    if surviving.height:
+        charts["survival"] = survival_chart(surviving, order)
+    return charts
+
+
+def save_chart(chart: Any, folder: Path, stem: str, format: str) -> Path:
+    """Write a chart as FOLDER/STEM.FORMAT and return the path; HTML needs no network."""
+    path = folder / f"{stem}.{format}"
+    chart.save(str(path), format=format, **SAVE_OPTIONS[format])
+    return path
 
 
 def learning_chart(frame: pl.DataFrame, order: Sequence[str], metric: str) -> Any:
-    """Mean validation loss by epoch, its interval as a band."""
+    """Return the mean validation loss by epoch, with its interval as a band."""
     epochs = sorted(set(frame["epoch"]))
     axis = alt.Axis(values=epochs) if len(epochs) <= 20 else alt.Axis(tickMinStep=1, format="d")
     base = _chart(frame).encode(x=alt.X("epoch:Q", title="epoch", axis=axis), color=_colour(order))
     title = f"validation loss, nats per token ({metric})"
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(y=_loss("loss:Q", title))
     band = base.mark_area(opacity=0.13).encode(y=_loss("low:Q", title), y2="high:Q")
-    return _named(alt.layer(band, line), "learning curves", "mean of seeds, 95 % interval")
+    return _titled(alt.layer(band, line), "learning curves", "mean over seeds, 95 % interval")
 
 
 def setting_chart(frame: pl.DataFrame, order: Sequence[str], name: str, *, log: bool) -> Any:
-    """Last validation loss of each tuned setting; those without one stand at the top."""
+    """Return the last validation loss of each tuned setting; at the top, settings without one."""
     rows = frame.with_columns(pl.col("status").fill_null("not ended"))
-    measured, lost = (
+    measured, without_loss = (
         rows.filter(pl.col("loss").is_not_null()),
         rows.filter(pl.col("loss").is_null()),
     )
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     x = alt.X("value:Q", title=name, scale=scale).axis(format="~g", labelOverlap=True)
-    shape = alt.Shape("status:N", title="ended").scale(domain=list(STATUSES), range=list(SHAPES))
+    shape = alt.Shape("status:N", title="status").scale(domain=list(STATUSES), range=list(SHAPES))
     shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
     title = "last validation loss"
     line = (
@@ -48,51 +102,53 @@ def setting_chart(frame: pl.DataFrame, order: Sequence[str], name: str, *, log: 
         .encode(x=x, y=_loss("loss:Q", title), color=_colour(order), shape=shape)
     )
     layers = [line, marks]
-    if lost.height:
+    if without_loss.height:
         layers.append(
-            _chart(lost)
+            _chart(without_loss)
             .mark_point(filled=True, size=60)
             .encode(x=x, y=alt.value(4), color=_colour(order), shape=shape)
         )
-    note = f"; at the top {lost.height} without a loss" if lost.height else ""
-    return _named(
+    note = f"; at the top: {without_loss.height} without a loss" if without_loss.height else ""
+    return _titled(
         alt.layer(*layers),
-        f"{name} of every setting tried",
-        f"lines join those that finished, pruned ones as they were left{note}",
+        f"{name} of every setting",
+        f"lines join finished runs; pruned runs have their last loss{note}",
     )
 
 
 def cost_chart(frame: pl.DataFrame, order: Sequence[str], cost: str, title: str) -> Any:
-    """Test loss against a cost, with its interval."""
+    """Return the test loss over a cost, with its interval."""
     base = _chart(frame.drop_nulls(cost)).encode(
         x=alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True)).axis(format="~s"),
         color=_colour(order),
     )
     rule = base.mark_rule().encode(y=_loss("low:Q", "test loss"), y2="high:Q")
     mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
-    return _named(
-        alt.layer(rule, mark), f"loss against {title}", "test, mean of seeds, 95 % interval"
+    return _titled(
+        alt.layer(rule, mark), f"loss over {title}", "test, mean over seeds, 95 % interval"
     )
 
 
 def survival_chart(frame: pl.DataFrame, order: Sequence[str]) -> Any:
-    """How many of a point's tuned settings trained each epoch."""
+    """Return how many of a point's tuned settings trained each epoch."""
     base = _chart(frame).encode(
         x=alt.X("epoch:O", title="epoch").axis(labelAngle=0),
         y=alt.Y("label:N", sort=list(order), title=None).axis(labelLimit=260),
     )
-    colour = alt.Color("share:Q", title="still in training").scale(domain=[0, 1], scheme="blues")
+    colour = alt.Color("share:Q", title="share in training").scale(domain=[0, 1], scheme="blues")
     cells = (
-        base.transform_calculate(share="datum.left / datum.tuned")
+        base.transform_calculate(share="datum.trained / datum.tuned")
         .mark_rect()
         .encode(color=colour.legend(format=".0%"))
     )
-    dark = alt.condition("datum.left / datum.tuned > 0.6", alt.value("white"), alt.value("black"))
-    text = base.mark_text(fontSize=10).encode(text="left:Q", color=dark)
+    dark = alt.condition(
+        "datum.trained / datum.tuned > 0.6", alt.value("white"), alt.value("black")
+    )
+    text = base.mark_text(fontSize=10).encode(text="trained:Q", color=dark)
     chart = alt.layer(cells, text).properties(width={"step": 30}, height={"step": 20})
     return chart.properties(
         title=_title(
-            "settings in training at each epoch", "of those tuned; early stopping ended the others"
+            "settings in training at each epoch", "of all tuned; early stopping ended the others"
         )
     )
 
@@ -115,7 +171,7 @@ def _loss(field: str, title: str) -> Any:
     return alt.Y(field, title=title, scale=alt.Scale(zero=False))
 
 
-def _named(chart: Any, title: str, subtitle: str) -> Any:
+def _titled(chart: Any, title: str, subtitle: str) -> Any:
     return chart.properties(width=WIDTH, height=HEIGHT, title=_title(title, subtitle))
 
 

@@ -1,0 +1,92 @@
+"""The comparison of a study's points with one reference as text: heading, table and legend."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.analysis.comparison import compare_points
+from lmzoo.analysis.formatting import (
+    MISSING,
+    format_interval,
+    format_mean,
+    format_number,
+    format_p,
+    format_probability,
+    table_title,
+)
+from lmzoo.analysis.load import StudyFolder, load_study
+from lmzoo.analysis.render import Report, TextTable, check_format, render
+
+
+def render_comparison(
+    path: Path,
+    format: str = "table",
+    *,
+    metric: str = "token",
+    reference: str | None = None,
+    width: int = 100,
+    colour: bool = False,
+) -> str:
+    """Return the comparison of the study in folder `path` with a reference as text.
+
+    Args:
+        path: the study's folder.
+        format: table, md, csv, json or latex.
+        metric: token or sentence.
+        reference: label of the reference point; None is the study's reference.
+        width: number of terminal columns, for `table`.
+        colour: use terminal colours, for `table`.
+
+    Raises:
+        UserError: Nothing can be compared, or a name is unknown.
+    """
+    check_format(format)
+    folder = load_study(path)
+    frame = compare_points(folder, metric=metric, reference=reference)
+    return render(comparison_report(folder, frame), format, width=width, colour=colour)
+
+
+def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
+    """Return the report of a comparison."""
+    rows = frame.to_dicts()
+    reference = next(row["label"] for row in rows if row["reference"])
+    columns = {
+        "rank": [format_interval(row["rank_low"], row["rank_high"]) for row in rows],
+        "point": [row["label"] for row in rows],
+        "difference": [
+            "reference" if row["reference"]
+            else format_mean(row["difference"], row["difference_high"], "+.4f") for row in rows
+        ],
+        "p": [format_p(row["p"]) for row in rows],
+        "better": [format_probability(row["better"]) for row in rows],
+        "wins": [MISSING if row["reference"] else _wins(row) for row in rows],
+        "from seeds": [format_number(row["from_seeds"], ".0%") for row in rows],
+    }  # fmt: skip
+    cells = list(zip(*columns.values(), strict=True))
+    first = rows[0]
+    return Report(
+        heading=(
+            folder.study["question"],
+            f"{folder.study['name']}: {first['metric']} loss in nats per token, test at epoch "
+            f"{first['epoch']}; difference: to {reference!r}, paired over seeds and test "
+            "sequences, 95 % intervals; p: with Holm's correction",
+        ),
+        tables=(TextTable(table_title(first), tuple(columns), cells, frozenset({"point"})),),
+        legend=(
+            "rank: 95 % interval when seeds and test sequences are resampled",
+            "better: probability that the point has the lower loss; wins: seeds for which it has "
+            "the lower loss",
+            "from seeds: share of the variance that more seeds would reduce; more test sequences "
+            "would reduce the rest",
+        ),
+        frame=frame,
+        json_columns=frozenset({"corpus"}),
+    )
+
+
+def _wins(row: Mapping[str, Any]) -> str:
+    if not row["paired"]:
+        return MISSING
+    return f"{row['win_rate'] * row['paired']:g} of {row['paired']}"

@@ -1,0 +1,133 @@
+"""The audit and samples of the best model of each table, as sections of a study's page.
+
+The best model is the first row of a table that neither leaks nor is a count model. A leaking model
+has no next token to sample, and count models are baselines.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from lmzoo.analysis.baseline_comparison import FIVE_GRAM
+from lmzoo.analysis.formatting import MISSING, table_title
+from lmzoo.analysis.html import code_block, html_table, paragraphs
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.ranking import TABLE_KEYS
+from lmzoo.analysis.render import TextTable
+from lmzoo.analysis.subprocess_cli import audit_model, draw_samples
+from lmzoo.store.records import CONFIG, read_json
+
+AUDIT_TESTS = {
+    "future": "every later token replaced: largest change of a score",
+    "itself": "scored token replaced: distance of the sum of all tokens' probabilities from one",
+    "total": "probabilities of all sequences summed: distance from one",
+    "pads": "padding replaced or lengthened: largest change of a score",
+    "mates": "other sequences in the batch: largest change of a score",
+}
+"""Key of a deviation in the output of `lmzoo audit --json` -> its test."""
+
+
+class Best(NamedTuple):
+    """The best model of a table."""
+
+    row: dict[str, Any] | None
+    reason: str
+    """Why it is not the first row, or why there is none; empty for the first row."""
+
+
+def best_rows(folder: StudyFolder, ranked: pl.DataFrame) -> Iterator[Best]:
+    """Yield the best model of each table."""
+    counts = _count_models(folder)
+    for part in ranked.drop_nulls("rank").partition_by(TABLE_KEYS, maintain_order=True):
+        before: list[str] = []
+        for row in part.to_dicts():
+            if not row["leaks"] and row["point"] not in counts:
+                behind = f" (rank {row['rank']}, behind {', '.join(before)})" if before else ""
+                yield Best(row, behind)
+                break
+            before.append(f"{row['label']} ({'leaks' if row['leaks'] else 'a count model'})")
+        else:
+            title = table_title(part.row(0, named=True))
+            reason = "no model to audit or sample: every ranked point leaks or is a count model"
+            yield Best(None, f"{title}: {reason}")
+
+
+def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> str:
+    """Return the audit results of all points, from their training, as HTML.
+
+    Args:
+        folder: the study.
+        ranked: its ranking.
+        run: audit the best model of each table again and show the deviations.
+    """
+    leaking = ranked.filter(pl.col("leaks") != "")
+    lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
+    audited = ranked.filter(pl.col("score").is_not_null()).height
+    passed = f"{audited - len(lines)} of {audited} points passed the audit when they were trained"
+    body = paragraphs([passed, *lines], "text")
+    for row, reason in best_rows(folder, ranked) if run else ():
+        if row is None:
+            body += paragraphs([reason], "text")
+            continue
+        config = read_json(folder.path / _tested_run(folder, row["point"]) / CONFIG)
+        result, audit = audit_model(config)
+        body += paragraphs([f"best model, {row['label']}{reason}, audited again:"], "text")
+        body += html_table(audit_table(audit)) if audit else paragraphs([result.text])
+        body += code_block(result.command)
+    return body
+
+
+def samples_section(
+    path: Path, folder: StudyFolder, ranked: pl.DataFrame, data_dir: Path | None
+) -> str:
+    """Return samples of the best model of each table as HTML.
+
+    Args:
+        path: the study's folder, or its address in a bucket.
+        folder: the study.
+        ranked: its ranking.
+        data_dir: folder of the corpus's files.
+    """
+    body = ""
+    for row, reason in best_rows(folder, ranked):
+        if row is None:
+            body += paragraphs([reason], "text")
+            continue
+        result = draw_samples(path / _tested_run(folder, row["point"]), data_dir=data_dir)
+        loss = f"{row['metric']} loss {row['loss']:.4f}"
+        body += paragraphs([f"{row['label']}{reason}, {loss}:"], "text")
+        body += code_block(result.text) + code_block(result.command)
+    return body
+
+
+def audit_table(audit: Mapping[str, Any]) -> TextTable:
+    """Return the deviations of one model in `lmzoo audit --json`."""
+    rows = [(text, _deviation(audit.get(key))) for key, text in AUDIT_TESTS.items()]
+    result = "; ".join(audit["faults"]) or "passes"
+    title = f"{audit['name']}, {audit['score']}: {result}"
+    return TextTable(title, ("test", "deviation"), rows, frozenset({"test"}))
+
+
+def _deviation(value: float | None) -> str:
+    """Format a deviation; it is missing if the test does not apply to the model."""
+    return MISSING if value is None else f"{value:.1e}" if value else "0"
+
+
+def _count_models(folder: StudyFolder) -> set[str]:
+    """Return the points whose model is a table of counts."""
+    models = folder.runs.select("point", "model").unique().collect()
+    return {
+        point
+        for point, text in models.iter_rows()
+        if json.loads(text).get("name") == FIVE_GRAM["name"]
+    }
+
+
+def _tested_run(folder: StudyFolder, point: str) -> str:
+    """Return the first confirm run of a point that has a test result."""
+    events = folder.events.filter(pl.col("event") == "test").select("run").collect()
+    tested = set(events["run"])
+    return next(run for run in folder.study["chosen"][point]["runs"] if run in tested)

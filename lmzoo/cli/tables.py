@@ -1,0 +1,186 @@
+"""The subcommands that read a study's records: tables, charts and the page.
+
+Each function imports what it needs, so a table is not delayed by the chart libraries.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lmzoo.errors import UserError
+
+Study = Annotated[Path, typer.Argument(help="Folder of a study, as runs/NAME.")]
+Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
+Metric = Annotated[str, typer.Option(help="token or sentence.")]
+
+
+def rank(
+    study: Study,
+    format: Format = "table",
+    metric: Metric = "token",
+    at: Annotated[
+        int | None,
+        typer.Option(help="Rank by the validation loss at this epoch instead of the test loss."),
+    ] = None,
+) -> None:
+    """Rank the points of a study: means, intervals, paired differences."""
+    from lmzoo.analysis.ranking_table import render_ranking
+
+    typer.echo(render_ranking(study, format, metric=metric, at=at, **_terminal()))
+
+
+def compare(
+    study: Study,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Label of the reference point. Default: the study's reference."),
+    ] = None,
+    format: Format = "table",
+    metric: Metric = "token",
+) -> None:
+    """Compare every point with one reference, over seeds and test sequences.
+
+    `rank` considers other seeds on the same test split; this table considers other test splits too.
+    """
+    from lmzoo.analysis.comparison_table import render_comparison
+
+    typer.echo(render_comparison(study, format, metric=metric, reference=reference, **_terminal()))
+
+
+def curves(
+    study: Study,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the charts. Default: STUDY/.curves.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="png, svg or html.")] = "png",
+    metric: Metric = "token",
+) -> None:
+    """Draw the curves of a study, one file each.
+
+    They show learning curves, tuned settings, costs, and how many settings trained each epoch.
+    """
+    from lmzoo.analysis.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
+    from lmzoo.analysis.load import load_study
+    from lmzoo.analysis.output_path import output_path
+    from lmzoo.analysis.ranking import rank_points
+
+    if format not in SAVE_OPTIONS:
+        raise UserError(f"no format {format!r}; known: {', '.join(SAVE_OPTIONS)}")
+    target = output_path(study, out, ".curves")
+    folder = load_study(study)
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
+    target.mkdir(parents=True, exist_ok=True)
+    for stem, chart in curve_charts(folder, ranked, metric).items():
+        typer.echo(save_chart(chart, target, stem, format))
+
+
+def epistasis(
+    study: Study,
+    format: Format = "table",
+    metric: Metric = "token",
+    figure: Annotated[
+        Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")
+    ] = None,
+) -> None:
+    """Estimate the effect of each switch of a cell, and the interaction of each pair."""
+    from lmzoo.analysis.effect_table import render_effects
+
+    typer.echo(render_effects(study, format, metric=metric, figure=figure, **_terminal()))
+
+
+def importance(
+    study: Study,
+    format: Format = "table",
+    point: Annotated[str | None, typer.Option(help="Label of the only point to include.")] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            help="Compare losses up to this epoch. Default: the last that every run has reached."
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Also write an Optuna study to this file: .db or .journal.")
+    ] = None,
+) -> None:
+    """Estimate the importance of the searched fields by fANOVA over the tune runs.
+
+    `optuna-dashboard sqlite:///FILE.db` opens an exported study.
+    """
+    from lmzoo.analysis.importance_table import render_importance
+
+    text = render_importance(study, format, point=point, at=at, export=export, **_terminal())
+    typer.echo(text)
+
+
+def published(
+    studies: Annotated[list[Path] | None, typer.Argument(help="Folders of studies.")] = None,
+    format: Format = "table",
+    table: Annotated[
+        str | None, typer.Option(help="Name of the only table to show, as multi30k_word.")
+    ] = None,
+    any_corpus: Annotated[
+        bool,
+        typer.Option(
+            "--any-corpus", help="Include runs on other data; only the order of rows is comparable."
+        ),
+    ] = False,
+) -> None:
+    """Show the published tables of source document S0 next to our runs of their rows.
+
+    The config of a run decides to which row it belongs. Folders without a study are left out.
+    """
+    from lmzoo.analysis.published_table import render_published
+
+    terminal = _terminal(default=120, least=100)
+    paths = list(_study_folders(studies or []))
+    typer.echo(render_published(paths, format, table=table, any_corpus=any_corpus, **terminal))
+
+
+def report(
+    study: Study,
+    out: Annotated[
+        Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")
+    ] = None,
+    metric: Metric = "token",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the corpus's files.")] = None,
+    ask: Annotated[bool, typer.Option(help="Sample from the best models and audit them.")] = True,
+) -> None:
+    """Write a study on one HTML page that needs no network and no other file.
+
+    Samples and audits of the best models take about 15 seconds each; --no-ask leaves them out.
+
+    A file `epistasis.svg` or `epistasis.png` in the study's folder replaces the page's heat map.
+    """
+    from lmzoo.analysis.output_path import output_path
+    from lmzoo.analysis.report import render_report
+
+    target = output_path(study, out, "report.html")
+    text = render_report(study, metric=metric, use_models=ask, data_dir=data_dir)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    typer.echo(target)
+
+
+def _terminal(default: int = 100, least: int = 0) -> dict[str, Any]:
+    """Return the width and colour options of `render` for this terminal."""
+    width = shutil.get_terminal_size((default, 40)).columns
+    return {"width": max(width, least), "colour": sys.stdout.isatty()}
+
+
+def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders of studies, so that `runs/*` may match other files too.
+
+    If no path is a study, all are returned, and reading the first raises an error.
+    """
+    from lmzoo.store.records import STUDY
+
+    others = [path for path in paths if path.exists() and not (path / STUDY).exists()]
+    for path in paths:
+        if path in others and len(others) < len(paths):
+            typer.echo(f"left out, no {STUDY}: {path}", err=True)
+        else:
+            yield path
