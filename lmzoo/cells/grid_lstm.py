@@ -1,7 +1,7 @@
 r"""The grid LSTM: blocks with one LSTM along time and one along depth.
 
     H        = [h_time, h_depth]
-    u, f, o  = σ( W H + b ),  ĉ = tanh( same )         W of its own per dimension
+    u, f, o  = σ( W H + b ),  ĉ = tanh( W H + b )      own rows; own W, b per dimension
     m'       = f ⊙ m + u ⊙ ĉ
     h'       = tanh( o ⊙ m' )                          squash=inside, as published
              | o ⊙ tanh( m' )                          squash=outside, as an LSTM

@@ -1,7 +1,7 @@
 r"""Long short-term memory (LSTM), with three kinds of forget gate.
 
     i, f, o = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
-    g       = tanh( same )
+    g       = tanh( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
     c_t     = f ⊙ c_{t-1} + i ⊙ g
     h_t     = o ⊙ tanh(c_t)
 

@@ -68,11 +68,6 @@ def canonical(cuts: Cuts) -> Cuts:
     return cuts
 
 
-def input_blind(cuts: Cuts) -> bool:
-    """Return True if the cuts leave no path from the token to the state (a control)."""
-    return Cut.INPUT_TO_GATE in cuts and bool(cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
-
-
 @CELLS("mgu")
 class MGU(Cell):
     """A recurrence with one gate that both updates and resets; each of eight terms can be cut."""
@@ -100,7 +95,10 @@ class MGU(Cell):
             return canonical(parse_cuts(Cut, cuts))
 
         def uncut(self) -> Any:
-            """Return the config without those cuts that zero weights can express."""
+            """Return the config without the cuts that zero weights can express: all but carry (6).
+
+            They also express write (7), because c = tanh(0) = 0.
+            """
             return MGU.Config(cuts=self.cuts & {Cut.CARRY})
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -118,7 +116,8 @@ class MGU(Cell):
 
     @property
     def input_blind(self) -> bool:
-        return input_blind(self.cuts)
+        no_candidate = bool(self.cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
+        return Cut.INPUT_TO_GATE in self.cuts and no_candidate
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
