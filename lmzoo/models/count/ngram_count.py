@@ -94,7 +94,7 @@ class NgramCount(LanguageModel):
     def _lookup(
         self, tokens: Int[Tensor, "B T"]
     ) -> list[tuple[Level, Float[Tensor, "B T"], Int[Tensor, "B T"]]]:
-        """Return, by order: the level, f of the n-gram at each position, its context's index."""
+        """Return for each order the level, f of each position's n-gram, and its context index."""
         vocab, number, found = self.task.vocab, torch.zeros_like(tokens), []
         for k, level in enumerate(self.levels):
             assert isinstance(level, Level)

@@ -64,7 +64,7 @@ class FlatConfig(EmbeddingConfig):
 
 
 class FlatAutoencoder(LanguageModel):
-    """Base class: a subclass passes the encoder, (T−1)·E to E, and the decoder, its reverse."""
+    """Base class: a subclass passes an encoder from (T−1)·E numbers to E, and a decoder back."""
 
     score: ClassVar[Score] = Score.RECONSTRUCTION
     causal: ClassVar[bool] = False

@@ -85,7 +85,7 @@ class TwoParentAggregateMarkov(LatentModel):
     def _classes(
         self, parents: Tensor, log_prior: Float[Tensor, "i j t"]
     ) -> Float[Tensor, "B j t K"]:
-        """Return P(j, z | t), summed over the first parent."""
+        """Return P(j, z | t), the sum of P(i, j, z | t) over the first parent i."""
         x = self.embedding(parents)
         logits = self.first(x)[:, :, None] + self.second(x)[:, None]  # B i j K
         classes = torch.softmax(logits, dim=-1)

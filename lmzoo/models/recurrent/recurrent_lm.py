@@ -40,7 +40,7 @@ from lmzoo.functional.normalise import (
     normalise_sequence,
     normalise_vectors,
 )
-from lmzoo.kernels.scan.tokens import TokenInputs
+from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
