@@ -15,6 +15,7 @@ Source: S3 (`copy`, `reverse`).
 """
 
 import dataclasses
+from abc import abstractmethod
 from math import log
 from typing import ClassVar
 
@@ -30,9 +31,8 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.seeding import derive_seed
 
 
-@CORPORA("iid")
-class UniformTokens(CorpusSource):
-    """Independent uniform symbols."""
+class RandomSymbols(CorpusSource):
+    """Base class of the corpora."""
 
     stream: ClassVar[str] = "iid"
     """Name of the random streams."""
@@ -49,9 +49,6 @@ class UniformTokens(CorpusSource):
         test: int = Field(1000, ge=1)
         seed: int = Field(0, ge=0)
 
-    def load(self) -> Corpus:
-        return self.corpus(floor=log(self.config.symbols))
-
     def corpus(self, floor: float) -> Corpus:
         """Return the corpus with this entropy floor."""
         return Corpus(
@@ -65,11 +62,9 @@ class UniformTokens(CorpusSource):
             floor=EntropyFloor(token=floor, sentence=floor),
         )
 
+    @abstractmethod
     def draw(self, split: str) -> Sequences:
         """Draw the sequences of a split."""
-        tokens = self.draw_symbols(split)
-        tokens[:, 0] = START
-        return Sequences(tokens, torch.full((len(tokens),), self.config.length))
 
     def draw_symbols(self, split: str) -> Int[Tensor, "N length"]:
         """Draw symbols from the random stream of (seed, split)."""
@@ -79,15 +74,28 @@ class UniformTokens(CorpusSource):
         return torch.randint(first, end, size, generator=torch.Generator().manual_seed(seed))
 
 
+@CORPORA("iid")
+class UniformTokens(RandomSymbols):
+    """Independent uniform symbols."""
+
+    def load(self) -> Corpus:
+        return self.corpus(floor=log(self.config.symbols))
+
+    def draw(self, split: str) -> Sequences:
+        tokens = self.draw_symbols(split)
+        tokens[:, 0] = START
+        return Sequences(tokens, torch.full((len(tokens),), self.config.length))
+
+
 @CORPORA("copy")
-class CopyTask(UniformTokens):
+class CopyTask(RandomSymbols):
     """The target is the source."""
 
     stream = "echo"  # also that of `reverse`, so both have the same sources
     reverse = False
 
     @config
-    class Config(UniformTokens.Config):
+    class Config(RandomSymbols.Config):
         """Number of symbols, symbols per sequence, sequences per split, and the random seed."""
 
         length: int = Field(10, ge=1)
