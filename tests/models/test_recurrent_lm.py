@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
-from lmzoo.kernels.scan.tokens import TokenInputs
+from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent import recurrent_lm
 from lmzoo.models.recurrent.recurrent_lm import RecurrentState
 from tests.laws.support import assert_close

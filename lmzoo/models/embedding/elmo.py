@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
@@ -35,7 +36,6 @@ from lmzoo.contract import DecodingState, LanguageModel, Task, mask_unscored, mo
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_positions
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 

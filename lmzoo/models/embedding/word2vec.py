@@ -24,11 +24,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 

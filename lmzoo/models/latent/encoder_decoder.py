@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.encoder import read_reversed
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
@@ -23,7 +24,6 @@ from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.types import Lengths, Prefix
 
 

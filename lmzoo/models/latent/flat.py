@@ -26,6 +26,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
@@ -33,7 +34,6 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.latent.gaussian_code import GaussianCode
 from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Tokens

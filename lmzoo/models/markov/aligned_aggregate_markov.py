@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel
 from lmzoo.catalogue import preset
@@ -23,7 +24,6 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import ComponentConfig
 
 
 @model(

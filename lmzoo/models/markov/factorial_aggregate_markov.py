@@ -26,6 +26,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
@@ -33,7 +34,6 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 from lmzoo.types import Tokens
 

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.catalogue import preset
@@ -27,7 +28,6 @@ from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.models.config import ComponentConfig
 from lmzoo.search_space import IntRange
 
 

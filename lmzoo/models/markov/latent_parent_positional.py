@@ -11,11 +11,11 @@ Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S
 import torch
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.models.config import EmbeddingConfig
 
 
 @model(

@@ -19,12 +19,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import uniform
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 

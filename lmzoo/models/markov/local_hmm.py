@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights
@@ -24,7 +25,6 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import ComponentConfig
 
 
 @model(

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
@@ -26,7 +27,6 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
@@ -30,7 +31,6 @@ from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 

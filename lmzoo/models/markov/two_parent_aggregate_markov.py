@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import check_length, earlier_mask
@@ -27,7 +28,6 @@ from lmzoo.emissions.components import Components
 from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import ComponentConfig
 
 
 @model(

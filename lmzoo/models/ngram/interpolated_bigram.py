@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
@@ -23,7 +24,6 @@ from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.models.config import EmbeddingConfig
 
 
 class Unigram(StrEnum):

@@ -18,14 +18,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.models.config import EmbeddingConfig
-from lmzoo.models.feature_model import FeatureModel
 from lmzoo.search_space import IntRange
 from lmzoo.types import Embeddings
 

@@ -19,12 +19,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.sequence import previous_vectors
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.models.ngram.vector_mixture import VectorMixture
 from lmzoo.search_space import IntRange
 

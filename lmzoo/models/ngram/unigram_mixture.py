@@ -11,6 +11,7 @@ Source: S0 (DLM9).
 
 from torch import Tensor
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
@@ -18,7 +19,6 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import ComponentConfig
 
 
 @model("unigram_mixture", aliases=("DLM9",), family="ngram", document="S0", source="S0")

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.catalogue import preset
@@ -35,7 +36,6 @@ from lmzoo.config import config
 from lmzoo.contract import DecodingState, LanguageModel, Task, mask_unscored, model, scored_mask
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.noise_contrastive import contrastive_objective
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import Choice, IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 

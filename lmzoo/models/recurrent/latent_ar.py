@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
@@ -21,8 +23,6 @@ from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import EmbeddingConfig
-from lmzoo.models.feature_model import FeatureModel
 
 
 @model("latent_ar", family="recurrent", document="S4", source="S4")

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
@@ -41,7 +42,6 @@ from lmzoo.functional.normalise import (
     normalise_vectors,
 )
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.models.config import EmbeddingConfig
 from lmzoo.search_space import IntRange
 
 

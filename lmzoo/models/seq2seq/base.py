@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
@@ -26,8 +28,6 @@ from lmzoo.contract import DecodingState, Score, Task, needs_source_message
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.config import EmbeddingConfig
-from lmzoo.models.feature_model import FeatureModel
 from lmzoo.types import Lengths
 
 Source = Int[Tensor, "B S"]

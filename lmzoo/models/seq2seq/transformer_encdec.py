@@ -16,6 +16,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding
 from lmzoo.config import config
@@ -23,7 +24,6 @@ from lmzoo.contract import DecodingState, Score, Task, model, needs_source_messa
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.models.feature_model import FeatureModel
 from lmzoo.models.seq2seq.base import Source
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
 from lmzoo.types import Lengths

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
+from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
@@ -27,7 +28,6 @@ from lmzoo.emissions.components import Components
 from lmzoo.errors import UserError
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
-from lmzoo.models.config import ComponentConfig
 from lmzoo.search_space import IntRange
 
 
