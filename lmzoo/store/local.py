@@ -51,7 +51,7 @@ class Store:
         return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> None:
-        """Read the files `name` of all subfolders ahead of time; does nothing for a folder."""
+        """Read the file `name` of every subfolder in advance; a local store does nothing."""
 
     def write(self, name: str, data: bytes, backup: str = "") -> None:
         """Replace a file atomically; `backup` is a name under which the old file is kept."""
@@ -98,10 +98,10 @@ class Store:
                 return file
 
     def publish(self, pattern: str) -> None:
-        """Copy files written directly to `path` into the store; a folder has them already."""
+        """Copy the matching files of `path` into the store; a local store has them already."""
 
-    def local_copy(self, names: Iterable[str]) -> Path:
-        """Return a folder with the files at any depth whose names match one of the patterns."""
+    def local_copy(self, patterns: Iterable[str]) -> Path:
+        """Return a local folder with all files, also in subfolders, whose name matches a pattern."""
         return self.path
 
     def _check_lock(self) -> None:

@@ -54,7 +54,7 @@ class S3Store(Store):
         return super().read(name) if data is None else data
 
     def prefetch(self, name: str) -> None:
-        """Read the objects `name` of all subfolders now, many at a time."""
+        """Read the object `name` of every subfolder now, several at the same time."""
         objects = {self._key(key): data for key, data in self._read_matching((name,))}
         self._prefetched.update(objects)
 
@@ -74,16 +74,16 @@ class S3Store(Store):
             except (OSError, UserError) as error:
                 LOG.warning("%s/%s was not uploaded: %s", self, file.name, error)
 
-    def local_copy(self, names: Iterable[str]) -> Path:
-        """Download the objects below whose last path segment matches one of the patterns."""
+    def local_copy(self, patterns: Iterable[str]) -> Path:
+        """Download the objects whose last path segment matches a pattern."""
         folder = _temporary_folder("lmzoo-fetched-")
-        for key, data in self._read_matching(tuple(names)):
+        for key, data in self._read_matching(tuple(patterns)):
             (folder / key).parent.mkdir(parents=True, exist_ok=True)
             (folder / key).write_bytes(data)
         return folder
 
     def names(self) -> list[str]:
-        """Return the names of all objects below, relative to this store."""
+        """Return the names of all objects in this store, subfolders included."""
         start = self._key("")
         keys = retry(lambda: list(self.bucket.keys(start)), str(self))
         return [key.removeprefix(start) for key in keys]

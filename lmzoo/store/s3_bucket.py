@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from lmzoo.errors import UserError
 
 CONNECTIONS = 32
-"""Requests at the same time."""
+"""Maximum number of connections to S3."""
 
 
 class StoredObject(NamedTuple):
