@@ -101,7 +101,7 @@ class Store:
         """Copy the matching files of `path` into the store; a local store has them already."""
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
-        """Return a local folder with all files, also in subfolders, whose name matches a pattern."""
+        """Return a local folder with the files, at any depth, whose names match a pattern."""
         return self.path
 
     def _check_lock(self) -> None:
