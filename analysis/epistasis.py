@@ -5,12 +5,8 @@
 The same as `lmzoo epistasis`; `--help` lists the options.
 """
 
-import typer
-
 from lmzoo.cli.tables import epistasis
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(epistasis)
-    run_app(app)
+    run_command(epistasis)

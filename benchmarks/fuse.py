@@ -20,7 +20,7 @@ from measure import Ratio, faster, in_turn, save, table
 
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.train.packed.trainer import train_packed_epoch
@@ -135,6 +135,4 @@ def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

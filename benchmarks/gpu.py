@@ -31,7 +31,7 @@ from word_table import Table, random_captions, train_all
 from word_table import members as table_members
 
 from lmzoo.cells.base import CELLS
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
@@ -131,7 +131,7 @@ def scans(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
 def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[Ratio]:
     torch.manual_seed(0)
     batch, width = sizes.batch, sizes.width
-    cell = CELLS.build(CELLS.read("mgu"), width, length).to(device)
+    cell = CELLS.build(CELLS.parse("mgu"), width, length).to(device)
     library = nn.GRU(width, width).to(device)
     x, upstream = torch.randn(2, batch, length, width, device=device).unbind()
     start = torch.ones(batch, width, device=device)
@@ -170,10 +170,10 @@ def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[
 
 
 def _replayed(work: Work, device: torch.device) -> Work:
-    recorder = stepper.recorder(device)
+    recorder = stepper.device_recorder(device)
     if recorder is None:
         return work
-    for _ in range(recorder.warm):
+    for _ in range(recorder.warmup_steps):
         if waits := recorder.run(work):
             raise RuntimeError(waits)
     return recorder.record(work)
@@ -242,6 +242,4 @@ def word_table(sizes: Sizes, device: torch.device, data_dir: Path | None) -> lis
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

@@ -19,7 +19,7 @@ from fuse import Shape, members, random_corpus
 from measure import Ratio, in_turn, save, slower, table
 
 from lmzoo import zoo
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.contract import Task
 from lmzoo.train.packed.trainer import PackedTrainer
 
@@ -88,11 +88,11 @@ def together(count: int) -> Callable[[], object]:
     shape = Shape(count, 200, 32, 32, 100, 20)
     corpus = random_corpus(shape, steps=1)
     trainings = members(shape, corpus)
-    company = PackedTrainer.of(trainings)
+    company = PackedTrainer.for_trainings(trainings)
 
     def one() -> list[float]:
         assert trainings, "a company does not keep its members"
-        return company.train(corpus.train)
+        return company.train_epoch(corpus.train)
 
     return one
 
@@ -111,6 +111,4 @@ def draw(points: list[dict[str, object]]) -> alt.LayerChart | alt.FacetChart:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

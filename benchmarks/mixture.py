@@ -18,8 +18,8 @@ from measure import Ratio, faster, in_turn, save, table
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.command_line import run_app
-from lmzoo.functional.word_mixture import log_prob_of_words, plain
+from lmzoo.command_line import run_command
+from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 
 Formula = Callable[..., Tensor]
 
@@ -59,7 +59,10 @@ def main(
 
 def compare(shape: Shape, rounds: int) -> Ratio:
     """The row of one shape; both formulas must agree on it."""
-    works = {"compiled": passes(log_prob_of_words, shape), "operations": passes(plain, shape)}
+    works = {
+        "compiled": passes(mixture_log_prob, shape),
+        "operations": passes(naive_mixture_log_prob, shape),
+    }
     found, expected = (work() for work in works.values())
     assert torch.allclose(found, expected, atol=1e-4)
     calls = {name: lambda work=work: [work() for _ in range(CALLS)] for name, work in works.items()}
@@ -86,6 +89,4 @@ def passes(formula: Formula, shape: Shape) -> Callable[[], Tensor]:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

@@ -22,7 +22,7 @@ from ray import tune
 
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
@@ -60,11 +60,11 @@ def main(
 
 def trial(given: dict[str, Any], corpus: Corpus) -> None:
     """One run, reported epoch by epoch."""
-    processor.TYPES.clear()  # no type of numbers is for compiled loops
+    processor.DTYPES.clear()  # no type of numbers is for compiled loops
     Cell.scan = Cell.naive_scan
     config = given["configs"][given["at"]]
     recipe = from_dict(Recipe, config["recipe"])
-    model = zoo.build(MODELS.read(config["model"]), corpus.task, config["seed"], recipe.init)
+    model = zoo.build(MODELS.parse(config["model"]), corpus.task, config["seed"], recipe.init)
     first, seconds = None, 0.0
     for record in fit(Training(model, recipe, config["seed"]), corpus, config["epochs"]):
         loss, seconds = record["valid_token"], seconds + record["seconds"]
@@ -73,6 +73,4 @@ def trial(given: dict[str, Any], corpus: Corpus) -> None:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

@@ -1,6 +1,6 @@
-"""The measured rows into docs/performance.md, between the markers of their section.
+"""The measured rows into docs/benchmarks.md, between the markers of their section.
 
-    python benchmarks/publish.py [--folder runs/bench] [--page docs/performance.md]
+    python benchmarks/publish.py [--folder runs/bench] [--page docs/benchmarks.md]
 
 A section stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; only what lies
 between is replaced, and a section whose JSON is not there stays as it is. A section's
@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from measure import table
 
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
@@ -25,7 +25,7 @@ SECTIONS = ("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "g
 
 def main(
     folder: Annotated[Path, typer.Option()] = Path("runs/bench"),
-    page: Annotated[Path, typer.Option()] = Path("docs/performance.md"),
+    page: Annotated[Path, typer.Option()] = Path("docs/benchmarks.md"),
 ) -> None:
     """Rewrite the sections that were measured."""
     text = page.read_text()
@@ -53,6 +53,4 @@ def section(text: str, name: str, body: str) -> str:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

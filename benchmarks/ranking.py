@@ -21,7 +21,7 @@ from ray.tune import ExperimentAnalysis, PlacementGroupFactory
 from ray.tune.experiment import Trial
 
 from lmzoo.analysis.ranking_table import render_ranking
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
 POINTS, SEEDS, EPOCHS, LIMIT = 100, 20, 30, 2.0
@@ -153,6 +153,4 @@ def ray_line(line: dict[str, Any], trial: Trial) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

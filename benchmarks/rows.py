@@ -19,7 +19,7 @@ import torch
 import typer
 
 from lmzoo import zoo
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus
@@ -83,6 +83,4 @@ def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: in
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

@@ -29,8 +29,8 @@ from measure import Ratio, faster, in_turn, save, slower, table
 from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.command_line import run_app
-from lmzoo.kernels.scan.tokens import Words
+from lmzoo.command_line import run_command
+from lmzoo.kernels.tokens import TokenInputs
 
 BATCH, WIDTH = 280, 128
 GOALS = {20: None, 100: 5.0}
@@ -91,7 +91,7 @@ def of_words(length: int, rounds: int) -> list[Ratio]:
 
     seconds = in_turn(
         {
-            "fast": trained(lambda: cell.scan(Words(words, table), start)),
+            "fast": trained(lambda: cell.scan(TokenInputs(words, table), start)),
             "torch.nn.GRU": trained(
                 lambda: library(looked_up(first), start[None])[0],
                 upstream.transpose(0, 1).contiguous(),
@@ -110,7 +110,7 @@ def of_words(length: int, rounds: int) -> list[Ratio]:
 def recurrences(length: int) -> tuple[Cell, nn.GRU, Tensor]:
     """Ours, the library's, and the state that both start from."""
     torch.manual_seed(0)
-    cell = CELLS.build(CELLS.read("mgu"), WIDTH, length)
+    cell = CELLS.build(CELLS.parse("mgu"), WIDTH, length)
     return cell, nn.GRU(WIDTH, WIDTH), torch.ones(BATCH, WIDTH)
 
 
@@ -170,6 +170,4 @@ def published(cell: Cell, x: Tensor, h: Tensor, steps: Callable[[Tensor], list[T
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

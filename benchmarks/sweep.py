@@ -35,7 +35,7 @@ import typer
 from measure import Ratio, faster, save, slower, table
 from watch import Family
 
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.store.records import RECORDS, RunFolder, epoch_records
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,7 @@ def beside_plain(ours: Spent, cores: int, at: str, *reuse: str) -> list[Ratio]:
         wall, _ = clocked(*script, *reuse)
         theirs = json.loads(out.read_text())
     pairs = zip(ours.runs, theirs, strict=True)
-    apart = max(abs(run_app["loss"] - their["first"]) for run_app, their in pairs)
+    apart = max(abs(run["loss"] - their["first"]) for run, their in pairs)
     assert apart < SAME, f"losses after an epoch are up to {apart} apart"
     what, rival = "sweep, --fuse auto", "torch and Tune alone" + ", processes kept" * bool(reuse)
     bounds = ours.training / cores, sum(their["seconds"] for their in theirs) / cores
@@ -170,6 +170,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

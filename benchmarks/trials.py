@@ -29,7 +29,7 @@ import typer
 from measure import Ratio, save, shrunk, slower, table
 from watch import Clock, Marks, each
 
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -228,6 +228,4 @@ def opened(fields: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

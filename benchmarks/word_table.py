@@ -13,7 +13,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.train.packed.shapes import reason_not_packable, shape
+from lmzoo.train.packed.compatibility import pack_key, reason_not_packable
 from lmzoo.train.packed.trainer import fit_packed
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
@@ -80,7 +80,7 @@ def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int
     """Train every member; how many programs it took."""
     groups: dict[str, list[Training]] = {}
     for training in trainings:
-        groups.setdefault(shape(training.model.config, training.recipe), []).append(training)
+        groups.setdefault(pack_key(training.model.config, training.recipe), []).append(training)
     programs = 0
     for group in groups.values():
         if reason_not_packable(group[0].model):

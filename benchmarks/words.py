@@ -31,7 +31,7 @@ from scan import published, sliced
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.command_line import run_app
+from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.open import open_corpus
@@ -121,13 +121,13 @@ def as_published(model: LanguageModel, *, gathered: bool) -> None:
     cell.scan = lambda x, start: published(cell, x, start, sliced)
 
     def at_targets(targets: Tensor, words: Tensor) -> Tensor:
-        whole = emission.word_table(words)
+        whole = emission.log_prob_table(words)
         if not gathered:
             return whole.T[targets]
         where = targets[:, None].expand(-1, len(whole), -1)
         return whole.expand(len(targets), -1, -1).gather(2, where).mT
 
-    emission.word_scores = at_targets
+    emission.token_log_probs = at_targets
 
 
 def _data(corpus: str | None, data_dir: Path | None) -> tuple[Any, Any, Task, str]:
@@ -142,6 +142,4 @@ def _data(corpus: str | None, data_dir: Path | None) -> tuple[Any, Any, Task, st
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    run_app(app)
+    run_command(main)

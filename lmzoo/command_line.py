@@ -59,6 +59,15 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
+def run_command(function: Callable[..., Any]) -> NoReturn:
+    """Run a typer function as the command line of a script and exit."""
+    import typer
+
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(function)
+    run_app(app)
+
+
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Parse `["model.width=64", "model.norm=l2"]` into a mapping from field path to value.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console as RichConsole
 
-from lmzoo.command_line import gc_disabled, parse_settings, run_app
+from lmzoo.command_line import gc_disabled, parse_settings, run_command
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
@@ -74,9 +74,7 @@ def main(study: Study) -> None:
         )  # fmt: skip
 
     command.__doc__ = study.question
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command)
-    run_app(app)
+    run_command(command)
 
 
 def _sweep(
