@@ -41,8 +41,8 @@ TOLERANCE = 1e-6
 
 FAULT_MESSAGES = {
     "future": "a score changes by {:.2g} nats when a later token changes",
-    "itself": "the probabilities of all tokens at one position differ from 1 in sum by {:.2g}",
-    "total": "the probabilities of all sequences differ from 1 in sum by {:.2g}",
+    "itself": "the sum of the probabilities of all tokens at one position differs from 1 by {:.2g}",
+    "total": "the sum of the probabilities of all sequences differs from 1 by {:.2g}",
     "pads": "a score changes by {:.2g} nats when the padding changes",
     "mates": "a score changes by {:.2g} nats when the other sequences of the batch change",
 }

@@ -12,7 +12,7 @@ from rich.progress import track
 
 from lmzoo import zoo
 from lmzoo.audit.causality import TASK, Audit, audit, with_published_norm
-from lmzoo.cli.common import AsJson, ModelSettings, new_table
+from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.errors import UserError
 from lmzoo.experiments.iid_floor import IidFloor, iid_floor
@@ -44,10 +44,8 @@ class Result:
     @property
     def faults(self) -> list[str]:
         """All faults of the audit and of the training on i.i.d. tokens."""
-        return [
-            *self.audit.faults,
-            *([self.floor.fault] if self.floor and self.floor.fault else []),
-        ]
+        floor_fault = self.floor.fault if self.floor else ""
+        return [*self.audit.faults, *filter(None, [floor_fault])]
 
     @property
     def unexpected(self) -> bool:
@@ -64,8 +62,7 @@ def audit_rows(
 ) -> int:  # fmt: skip
     """Test whether scores depend on later tokens, their own token, padding or the rest of the batch.
 
-    The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking
-    input normalisation of S0; these faults are expected and do not change the exit code.
+    The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
     cases = list(_cases(names or [], parse_settings(fields or []), every=every))
     results = [
@@ -85,9 +82,10 @@ def _cases(names: list[str], settings: dict[str, Any], *, every: bool) -> Iterat
     if every:
         names = [name for name in zoo.names() if zoo.row(name).model is not None]
     model_fields = nest_settings(settings, "model")
-    variant = " ".join(f"{path}={value}" for path, value in settings.items())
+    texts = [f"{path}={value}" for path, value in settings.items() if path != "model.cell.cuts"]
     for name in names:
         config = zoo.config(name, **model_fields)
+        variant = " ".join([*texts, *filter(None, [describe_cuts(config)])]) if settings else ""
         yield Case(zoo.row(name).name, variant, config)
         leaking = with_published_norm(config) if every else None
         if leaking is not None:
@@ -127,25 +125,25 @@ def _as_json(result: Result) -> dict[str, Any]:
 
 
 def _print(results: list[Result], *, iid: bool) -> None:
-    table = new_table()
-    table.add_column(
-        "row", no_wrap=True, min_width=max(len(result.case.name) for result in results)
-    )
-    for heading in ("variant", "score"):
-        table.add_column(heading, overflow="fold")
-    for heading in (*HEADINGS.values(), *(["iid − log V"] if iid else [])):
-        table.add_column(heading, justify="right", min_width=6)
-    table.add_column("verdict", overflow="fold")
+    columns = (*HEADINGS.values(), *(["iid − log V"] if iid else []))
+    table = new_table("row", "score", right=columns)
+    table.columns[0].no_wrap = True
+    table.add_column("verdict")
+    console, faults = Console(highlight=False), []
     for result in results:
+        case, floor = result.case, result.floor
         cells = [_format(getattr(result.audit, check)) for check in HEADINGS]
         if iid:
-            floor = result.floor
             cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
-        verdict = f"[red]{'; '.join(result.faults)}[/]" if result.faults else "passes"
-        case = result.case
-        table.add_row(case.name, case.variant, zoo.row(case.name).score, *cells, verdict)
-    console = Console()
+        verdict = "[red]fails[/]" if result.faults else "passes"
+        label = f"{case.name}, {case.variant}" if case.variant == "published" else case.name
+        table.add_row(label, zoo.row(case.name).score, *cells, verdict)
+        faults += [f"{label}: {fault}" for fault in result.faults]
+    if variants := {result.case.variant for result in results} - {"", "published"}:
+        console.print(f"with {'; '.join(sorted(variants))}", markup=False)
     console.print(table)
+    for line in faults:
+        console.print(line, markup=False)
     unexpected = sum(result.unexpected for result in results)
     console.print(
         f"{len(results)} configurations, {unexpected} with unexpected faults; columns show the "

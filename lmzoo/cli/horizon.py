@@ -34,7 +34,7 @@ DEFAULT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def show_horizon(
-    names: Annotated[list[str] | None, typer.Argument(help="Rows, ids such as DLM46, or folders of trained runs; default: a comparison of RNN, LSTM and GRU.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Rows, ids such as DLM46, or folders of trained runs. Default: a comparison of RNN, LSTM and GRU.")] = None,
     corpus: Annotated[str, typer.Option(help="Corpus for rows that are not trained.")] = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,

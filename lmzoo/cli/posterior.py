@@ -45,7 +45,7 @@ def write_posterior(
     sentences: Annotated[int, typer.Option(min=1, help="Number of test sentences.")] = 4,
     text: Annotated[str | None, typer.Option(help="Use this sentence instead of test sentences.")] = None,
     source: Annotated[str | None, typer.Option(help="Source of the sentence in --text, for rows that read one.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder.  [default: RUN/posterior]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder. Default: RUN/posterior.")] = None,
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
     """Write the posterior and prior of the latent, the attention maps, and the segment boundaries."""

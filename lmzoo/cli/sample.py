@@ -22,12 +22,12 @@ COUNT = 10
 
 def sample(
     run: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help="Folder of a trained run, as `train` prints it, or a row, whose latest run is used.")],
-    temperature: Annotated[float | None, typer.Option(min=0.01, help="Sample with this temperature: below 1 closer to the most likely tokens, above 1 more random. [default: 1]")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.01, help="Sample with this temperature: below 1 closer to the most likely tokens, above 1 more random. Default: 1.")] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Search with this number of beams and print log-probabilities in nats.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token at every step.")] = False,
     top: Annotated[int | None, typer.Option(min=1, help="Sample from this number of most likely tokens.")] = None,
-    alpha: Annotated[float | None, typer.Option(min=0.0, help="Rank beams by log-probability / length^alpha. [default: 0]")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Number of sentences. [default: 10; all beams]")] = None,
+    alpha: Annotated[float | None, typer.Option(min=0.0, help="Rank beams by log-probability / length^alpha. Default: 0.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Number of sentences. Default: 10, or all beams.")] = None,
     prefix: Annotated[str, typer.Option(help="Text with which the sentences begin.")] = "",
     source: Annotated[str | None, typer.Option(help="Source text, for rows that read one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,

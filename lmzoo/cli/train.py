@@ -2,7 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from lmzoo import zoo
-from lmzoo.cells.cuts import numbered
-from lmzoo.cli.common import DataDir
+from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
@@ -60,20 +59,15 @@ def train(
     folder = RunFolder(out / config["run"])
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
-    console = Console(highlight=False)
+    console, cuts = Console(highlight=False), describe_cuts(model)
     console.print(
-        f"[bold]{zoo.row(name).name}[/]{_describe_cuts(model)} on {data.name}: "
+        f"[bold]{zoo.row(name).name}[/]{cuts and f', {cuts},'} on {data.name}: "
         f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "
         f"V={len(data.vocabulary)}  ({folder.path})"
     )
     with contextlib.closing(run):
         _train(run, epochs, console, data, gates=gates)
         _finish(run, epochs, console, data)
-
-
-def _describe_cuts(config: Any) -> str:
-    cuts = getattr(getattr(config, "cell", None), "cuts", ())
-    return f" with cut {numbered(cuts)}" if cuts else ""
 
 
 def _train(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:

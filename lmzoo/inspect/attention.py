@@ -8,7 +8,7 @@ r"""Statistics of attention: entropy, norms of queries and keys, and number of e
                        layers, layers × heads × T² for a Transformer
     visible            edges that the mask allows
 
-If a model can change its attention by the norms of queries and keys, training uses this (S1).
+A model that can change its attention through the norms of queries and keys learns to do so (S1).
 
 Source: S1.
 """

@@ -23,7 +23,7 @@ from lmzoo.inspect.latent_values import number_tokens
 
 @runtime_checkable
 class HasAttentionMaps(Protocol):
-    """The two members that a model class needs so that its attention maps can be shown."""
+    """The two members that a model class needs for attention maps."""
 
     attention_memory: Literal["prefix", "source"]
 
@@ -67,10 +67,8 @@ def attention_maps(
     model.eval()
     if model.attention_memory == "source":
         axes = "predicted token", "source token"
-        looking, looked_at = (
-            number_tokens(tokens[1:], start=1),
-            number_tokens(source_tokens, start=1),
-        )
+        looking = number_tokens(tokens[1:], start=1)
+        looked_at = number_tokens(source_tokens, start=1)
         weight = model.attention_maps(prefix, *sources)[:, 0]
     else:
         axes = "token that looks", "token looked at"

@@ -46,9 +46,9 @@ def summarise_activity(model: LanguageModel, part: Sequences, name: str) -> Summ
     """Summarise the activity of the model while it scores these sequences.
 
     Args:
-        model: The model; `name` is used in the error message.
+        model: The model; its mode and random state are restored.
         part: Sequences without padding; see `equal_length_sequences`.
-        name: Name of the row.
+        name: Name of the row, for the error message.
 
     Raises:
         UserError: The model has neither a recurrent cell nor attention.

@@ -63,7 +63,7 @@ def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
     code, out, _ = lmzoo(*options)
     assert code == 0
     assert "test " in out
-    assert "with cut input_to_gate (0), gate_bias (2)" in " ".join(out.split())
+    assert ", cut input_to_gate (0), gate_bias (2), on text" in " ".join(out.split())
     (folder,) = (tmp_path / "runs").iterdir()
     before = (folder / "records.ndjson").read_text()
     assert lmzoo(*options)[0] == 0
