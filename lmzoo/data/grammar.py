@@ -1,7 +1,7 @@
 """A finite weighted grammar: sampling, and the exact distribution of lengths and entropy.
 
     P(derivation) = Π P(rule used)        = P(string) where no string has two derivations
-    p_A[n] = P(A derives something of length n)
+    p_A[n] = P(A derives a string of length n)
     h_A[n] = E[ −log P(derivation of A);  its length is n ]
     A → B C            p = p_B ∗ p_C,     h = h_B ∗ p_C + p_B ∗ h_C     (∗ convolves over n)
     A → w₁ α₁ | ...    p_A = Σ_i w_i p_i, h_A = Σ_i w_i (h_i − log w_i · p_i)
