@@ -5,6 +5,7 @@ SWEEP := .venv/.sweep
 ALL := .venv/.all
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
+export NO_MKDOCS_2_WARNING = 1
 
 .PHONY: sweep test check docs lock drill drill-faults format clean bench bench-gpu
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 STYLE = """<style>
-text{font:13px system-ui,sans-serif;fill:#1d2731} .s{font-size:11px;fill:#4a5865}
+text{font:17px system-ui,sans-serif;fill:#1d2731} .s{font-size:14px;fill:#4a5865}
 line{stroke:#5b6b7a;stroke-width:1.6} .z{stroke:#9aa7b3;stroke-dasharray:4 3;stroke-width:1}
 circle{fill:#5b6b7a} .worse{stroke:#b3541e} circle.worse{fill:#b3541e} .better{stroke:#1f6fb2} circle.better{fill:#1f6fb2}
 @media (prefers-color-scheme: dark){text{fill:#e8edf2} .s{fill:#b4c0cb} line{stroke:#a9b6c2} circle{fill:#a9b6c2}
 .worse{stroke:#f0a06a} circle.worse{fill:#f0a06a} .better{stroke:#7fb8ee} circle.better{fill:#7fb8ee}}
 </style>"""
-LEFT, WIDTH, ROW = 210, 760, 24
+LEFT, WIDTH, ROW = 270, 760, 30
 
 
 class Point(NamedTuple):
@@ -53,7 +53,7 @@ def draw(points: list[Point]) -> str:
     high = max(0.0, *(p.difference + p.half for p in points))
     pad = 0.04 * (high - low)
     low, high = low - pad, high + pad
-    height = ROW * len(points) + 46
+    height = ROW * len(points) + 54
 
     def x(value: float) -> float:
         return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - 20), 1)
@@ -61,21 +61,21 @@ def draw(points: list[Point]) -> str:
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         "<title>Differences to the reference with 95 % intervals</title>", STYLE,
-        f'<line class="z" x1="{x(0)}" x2="{x(0)}" y1="6" y2="{height - 36}"/>',
+        f'<line class="z" x1="{x(0)}" x2="{x(0)}" y1="6" y2="{height - 42}"/>',
     ]  # fmt: skip
     for i, point in enumerate(points):
         y = 18 + ROW * i
         ends = point.difference - point.half, point.difference + point.half
         kind = "worse" if ends[0] > 0 else "better" if ends[1] < 0 else ""
         out.append(
-            f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{html.escape(point.label)}</text>'
+            f'<text x="{LEFT - 12}" y="{y + 6}" text-anchor="end">{html.escape(point.label)}</text>'
         )
         out.append(f'<line class="{kind}" x1="{x(ends[0])}" x2="{x(ends[1])}" y1="{y}" y2="{y}"/>')
-        out.append(f'<circle class="{kind}" cx="{x(point.difference)}" cy="{y}" r="4"/>')
+        out.append(f'<circle class="{kind}" cx="{x(point.difference)}" cy="{y}" r="5"/>')
     for value in (low + pad, 0.0, high - pad):
         if value == 0.0 or abs(x(value) - x(0)) > 60:
             out.append(
-                f'<text class="s" x="{x(value)}" y="{height - 20}" text-anchor="middle">{value:+.2f}</text>'
+                f'<text class="s" x="{x(value)}" y="{height - 24}" text-anchor="middle">{value:+.2f}</text>'
             )
     middle = (LEFT + WIDTH - 20) / 2
     out.append(

@@ -16,10 +16,12 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import lmzoo
 
 AUDITS = ("future", "itself", "total", "pads", "mates")
+SEARCH_SHIM = "https://unpkg.com/iframe-worker/shim"
 MEANINGS = {
     "exact": "normalised causal log-likelihood",
     "bound": "lower bound of the log-likelihood",
@@ -34,6 +36,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in [*_catalogue(), *_api(), ("reference/cli.md", _cli())]:
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Load the script that the search needs from the site, not from the network."""
+    root = "../" * page.url.count("/")
+    return output.replace(SEARCH_SHIM, f"{root}assets/iframe-worker.js")
 
 
 def _run(*arguments: str) -> str:
