@@ -1,31 +1,31 @@
-"""The least that a sweep of two places takes: Ray, Tune and torch start, train nothing, and end.
+"""A sweep of Ray Tune that trains nothing: Ray, Tune and torch start, run two trials, and end.
 
     python benchmarks/bare_tune.py
 
-Two trials of one step, in two processes that import torch, with whatever makes our own sweeps
-start sooner. These are put beside it by `sweep.py`.
+Two trials of one step, in two processes that import torch, with the settings that make our own
+sweeps start faster. `sweep.py` compares its overhead with this.
 """
 
 import gc
 import os
 import tempfile
 
-PLACES = 2
+WORKERS = 2
 
 
 def main() -> None:
     """Start, train nothing, end."""
-    gc.disable()  # it would look through all that is imported, again and again
+    gc.disable()  # collections during imports only cost time
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
     import ray
     import torch
     from ray import tune
     from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 
-    DEFAULT_ENV_VARS.clear()  # for these Ray would start more processes, and leave its own idle
+    DEFAULT_ENV_VARS.clear()  # with these Ray would start additional processes
 
     class Nothing(tune.Trainable):
-        """Holds one number of torch's, and is done."""
+        """Return one number of torch, and end."""
 
         def setup(self, config: dict) -> None:
             self.number = torch.zeros(1)
@@ -34,14 +34,14 @@ def main() -> None:
             return {"loss": float(self.number), "done": True}
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
-            """Nothing."""
+            """Save nothing."""
 
         def load_checkpoint(self, checkpoint: dict | None) -> None:
-            """Nothing."""
+            """Load nothing."""
 
     ray.init(
         address="local",
-        num_cpus=PLACES,
+        num_cpus=WORKERS,
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tune.run(
             Nothing,
-            num_samples=PLACES,
+            num_samples=WORKERS,
             resources_per_trial={"cpu": 1},
             storage_path=folder,
             verbose=0,

@@ -1,22 +1,21 @@
-"""P members as one program, beside the same P one after another.
+"""A pack of P runs trained as one program, and the same P runs trained one after another.
 
     python benchmarks/fuse.py --out runs/bench/fuse.json
 
-Both sides train the same members on the same random sequences by the library's own code:
-an epoch of `fit` for each, an epoch of `train_together` for all, one thread. The members
-are of DLM46; the rival is as fast as the library is, its sweeps by hand included, and so
-is a second one that runs the cells' loops over `step`.
+Both sides train the same runs on the same random sequences with the library's own code and one
+thread: `train_packed_epoch` for the pack, an epoch of `fit` for each run. The runs are of DLM46.
+There are two rivals: the library with its compiled recurrences, and with loops over `step`.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from measure import Ratio, faster, in_turn, save, table
+from measure import Ratio, Work, interleave, save, speedup
 
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
@@ -28,12 +27,13 @@ from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
 STEPS = 20
-"""Steps of an epoch, in which members are stacked and taken apart once; corpora have 40 or more."""
+"""Steps of an epoch. Parameters are stacked once an epoch; real corpora have 40 steps or more."""
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Members, vocabulary, width, components, batch and length; steps of an epoch."""
+    """Pack members, vocabulary, width, components, batch and length; steps of an epoch."""
 
     P: int
     V: int
@@ -56,47 +56,45 @@ GOALS = {
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/bench/fuse.json"),
+    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/fuse.json"),
 ) -> None:
     """Measure every shape."""
     torch.set_num_threads(1)
-    rows = [row for shape, goal in GOALS.items() for row in compare(shape, goal, rounds)]
-    save(rows, out)
-    typer.echo(table([vars(row) for row in rows]))
+    save([row for shape, goal in GOALS.items() for row in compare(shape, goal, rounds)], out)
 
 
 def compare(shape: Shape, goal: float | None, rounds: int) -> list[Ratio]:
-    """Both rivals' rows at one shape."""
+    """Return the rows of both rivals at one shape."""
     corpus = random_corpus(shape, shape.steps)
-    seconds = in_turn(
+    seconds = interleave(
         {
-            "fused": together(shape, corpus),
-            "one after another": one_by_one(shape, corpus),
-            "one after another, loops over steps": with_loops(one_by_one(shape, corpus)),
+            "packed": packed_epoch(pack_members(shape, corpus), corpus),
+            "one after another": sequential_epochs(pack_members(shape, corpus), corpus),
+            "one after another, loops over steps": with_naive_scan(
+                sequential_epochs(pack_members(shape, corpus), corpus)
+            ),
         },
         rounds,
     )
-    ours = seconds.pop("fused")
+    ours = seconds.pop("packed")
     return [
-        faster("fused members", str(shape), rival, ours, theirs, goal if i == 0 else None)
+        speedup("pack members", str(shape), rival, ours, theirs, goal if i == 0 else None)
         for i, (rival, theirs) in enumerate(seconds.items())
     ]
 
 
-def together(shape: Shape, corpus: Corpus) -> Callable[[], object]:
-    """An epoch of all members as one program."""
-    trainings = members(shape, corpus)
+def packed_epoch(trainings: list[Training], corpus: Corpus) -> Work:
+    """Return the training of all members for one epoch as one program."""
     return lambda: train_packed_epoch(trainings, corpus)
 
 
-def one_by_one(shape: Shape, corpus: Corpus) -> Callable[[], object]:
-    """An epoch of each member."""
-    trainings = members(shape, corpus)
-    return lambda: [next(fit(one, corpus, one.epoch + 1)) for one in trainings]
+def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:
+    """Return the training of each member for one epoch, one after another."""
+    return lambda: [next(fit(training, corpus, training.epoch + 1)) for training in trainings]
 
 
-def with_loops(work: Callable[[], object]) -> Callable[[], object]:
-    """The same with every cell's reference loop in place of its sweep by hand."""
+def with_naive_scan(work: Work) -> Work:
+    """Return the work with every cell's reference loop instead of its compiled recurrence."""
 
     @contextlib.contextmanager
     def naive() -> Iterator[None]:
@@ -106,22 +104,23 @@ def with_loops(work: Callable[[], object]) -> Callable[[], object]:
         finally:
             Cell.scan = fast
 
-    def once() -> None:
+    def run() -> None:
         with naive():
             work()
 
-    return once
+    return run
 
 
-def members(shape: Shape, corpus: Corpus) -> list[Training]:
-    """Members that differ in their seed."""
+def pack_members(shape: Shape, corpus: Corpus, device: torch.device = CPU) -> list[Training]:
+    """Return P runs of DLM46 that differ in their random seed."""
     config = zoo.config("DLM46", width=shape.E, emission={"components": shape.K})
     recipe = Recipe(batch=shape.B, lr=1e-3)
-    return [Training(zoo.build(config, corpus.task, i), recipe, i) for i in range(shape.P)]
+    models = [zoo.build(config, corpus.task, seed).to(device) for seed in range(shape.P)]
+    return [Training(model, recipe, seed) for seed, model in enumerate(models)]
 
 
 def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
-    """Random sequences of full length for so many steps, and next to nothing to evaluate."""
+    """Return random sequences of full length for so many steps, and one to evaluate."""
     generator = torch.Generator().manual_seed(0)
     words = tuple(str(i) for i in range(len(SPECIALS), shape.V))
 

@@ -1,52 +1,49 @@
-"""What a GPU makes of the recurrences, of fused members and of S0's word table.
+"""Recurrences, packs and the published word table on a GPU.
 
     python benchmarks/gpu.py [--parts scan,fused,growth,table] [--data-dir DIR]
-    python benchmarks/gpu.py --device cpu --tiny          the same at sizes that say nothing
+    python benchmarks/gpu.py --device cpu --tiny          a test of the script at tiny sizes
 
-    scan     the minimal gated unit's sweeps, forward and backward, replayed from a CUDA graph,
-             beside cuDNN's torch.nn.GRU and the loop as published
-    fused    64 members as one program, beside the same 64 one after another in one process,
-             and in 8 processes that share the device
-    growth   1 to 256 members as one program, beside the floors of floors.py
-    table    the whole of word_table.py, beside ten minutes
+    scan     the minimal gated unit, forward and backward, replayed from a CUDA graph; the rivals
+             are cuDNN's torch.nn.GRU and the published loop
+    fused    64 pack members as one program; the rivals train them one after another, in one
+             process and in 8 processes that share the device
+    growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
+    table    the published word table (word_table.py), against ten minutes
 
-Needs this package, torch and a GPU. Each part is written to its own JSON as soon as it is done.
+Needs this package, torch and a GPU. Each part writes its own JSON when it is done.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from device_clock import in_turn, seconds_of
-from floors import bandwidth_floor, matrix_floor, rates_of
-from fuse import Shape, random_corpus
-from measure import Ratio, faster, save, slower, table
-from scan import published, sliced
-from sharing import members, one_by_one, shared
+from device_clock import device_seconds
+from fuse import Shape, pack_members, packed_epoch, random_corpus, sequential_epochs
+from measure import Ratio, interleave, save, speedup, time_ratio
+from roofline import compute_bound, measure_rates, memory_bound
+from scan import published, sliced, training_step
+from sharing import shared_device_seconds
 from torch import Tensor, nn
-from word_table import Table, random_captions, train_all
-from word_table import members as table_members
+from word_table import Table, random_captions, table_runs, train_all
 
 from lmzoo.cells.base import CELLS
 from lmzoo.command_line import run_command
-from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
-from lmzoo.train.packed.trainer import train_packed_epoch
 from lmzoo.train.recipe import RECIPES
-from lmzoo.train.trainer import Training
 
 FUSED, WORDS = Shape(64, 200, 32, 32, 100, 20), Table()
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large everything is; the goals are for these."""
+    """All sizes; the goals apply to the default ones."""
 
     batch: int = 280
     width: int = 128
@@ -56,23 +53,22 @@ class Sizes:
     growth: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     steps: int = 16
     """Steps of an epoch."""
-    times: int = 20
-    """Sweeps timed at once."""
+    repeats: int = 20
+    """Consecutive passes in one measurement of a recurrence."""
     side: int = 8192
-    """Of the matrices that tell how fast the device is."""
+    """Side of the matrices that measure the rates of the device."""
     table: Table = WORDS
-    judged: bool = True
-    """Whether the goals apply."""
+    has_goals: bool = True
 
     def goal(self, value: float) -> float | None:
-        """The goal, if there are goals at these sizes."""
-        return value if self.judged else None
+        """Return the goal, or None if there are no goals at these sizes."""
+        return value if self.has_goals else None
 
 
 TINY = Sizes(
-    judged=False,
+    has_goals=False,
     batch=4, width=8, lengths=(5,), fused=Shape(4, 20, 8, 4, 4, 6), processes=2, growth=(1, 2),
-    steps=4, times=1, side=64,
+    steps=4, repeats=1, side=64,
     table=Table(
         width=8, components=4, seeds=1, epochs=1, vocab=30, train=12, valid=4, length=9,
         recipe=dataclasses.replace(RECIPES["published"], batch=6),
@@ -81,32 +77,35 @@ TINY = Sizes(
 
 
 def main(
-    parts: Annotated[str, typer.Option(help="Which, in this order.")] = "scan,fused,growth,table",
+    parts: Annotated[
+        str, typer.Option(help="Parts to run, in this order.")
+    ] = "scan,fused,growth,table",
     device: Annotated[str, typer.Option()] = "cuda",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
-    data_dir: Annotated[Path | None, typer.Option(help="Multi30k; else random words.")] = None,
-    tiny: Annotated[bool, typer.Option("--tiny", help="To try the script out.")] = False,  # noqa: FBT002
-    out: Annotated[Path, typer.Option(help="Folder of the JSON.")] = Path("runs/bench"),
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of Multi30k; default: random tokens.")
+    ] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
+    out: Annotated[Path, typer.Option(help="Folder of the JSON files.")] = Path("runs/bench"),
 ) -> None:
     """Measure on one device."""
-    place, sizes = _device(device), TINY if tiny else Sizes()
+    target, sizes = _find_device(device), TINY if tiny else Sizes()
     known = {
-        "scan": lambda: scans(sizes, place, rounds),
-        "fused": lambda: fused(sizes, place, rounds),
-        "growth": lambda: growth(sizes, place, rounds),
-        "table": lambda: word_table(sizes, place, data_dir),
+        "scan": lambda: scans(sizes, target, rounds),
+        "fused": lambda: packs(sizes, target, rounds),
+        "growth": lambda: growth(sizes, target, rounds),
+        "table": lambda: word_table(sizes, target, data_dir),
     }
     chosen = parts.split(",")
     if unknown := [part for part in chosen if part not in known]:
-        raise UserError(f"no part {unknown[0]!r}; there are {', '.join(known)}")
-    typer.echo(f"{_named(place)}, torch {torch.__version__}")
+        raise UserError(f"no part {unknown[0]!r}; known: {', '.join(known)}")
+    name = torch.cuda.get_device_name(target) if target.type == "cuda" else "CPU"
+    typer.echo(f"{name}, torch {torch.__version__}")
     for part in chosen:
-        rows = known[part]()
-        save(rows, out / f"gpu-{part}.json")
-        typer.echo(table([vars(row) for row in rows]))
+        save(known[part](), out / f"gpu-{part}.json")
 
 
-def _device(name: str) -> torch.device:
+def _find_device(name: str) -> torch.device:
     if name == "cpu":
         torch.set_num_threads(1)
         return torch.device(name)
@@ -114,17 +113,13 @@ def _device(name: str) -> torch.device:
         raise UserError(f"--device {name!r} is neither cuda nor cpu")
     if not torch.cuda.is_available():
         raise UserError(
-            "--device cuda: torch sees no GPU; --device cpu --tiny tries the script out"
+            "--device cuda: torch finds no GPU; test the script with --device cpu --tiny"
         )
     return torch.device("cuda", 0)
 
 
-def _named(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
 def scans(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
-    """Rows at each length; without a GPU nothing is replayed and the first two sides are one."""
+    """Return the rows at each length; on a CPU nothing is replayed, so two sides are equal."""
     return [row for length in sizes.lengths for row in _scan(sizes, length, device, rounds)]
 
 
@@ -135,110 +130,107 @@ def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[
     library = nn.GRU(width, width).to(device)
     x, upstream = torch.randn(2, batch, length, width, device=device).unbind()
     start = torch.ones(batch, width, device=device)
-    first, first_upstream = (one.transpose(0, 1).contiguous() for one in (x, upstream))
+    x_time, upstream_time = (t.transpose(0, 1).contiguous() for t in (x, upstream))
     parameters = [*cell.parameters(), *library.parameters()]
 
-    def trained(forward: Callable[[Tensor], Tensor], given: Tensor, back: Tensor) -> Work:
-        def once() -> None:
-            for parameter in parameters:
-                parameter.grad = None
-            forward(given.detach().requires_grad_()).backward(back)
+    def step(forward: Callable[[Tensor], Tensor], inputs: Tensor, upstream: Tensor) -> Work:
+        return training_step(
+            lambda: forward(inputs.detach().requires_grad_()), upstream, parameters
+        )
 
-        return once
-
-    ours = trained(lambda x: cell.scan(x, start), x, upstream)
-    seconds = in_turn(
+    ours = step(lambda x: cell.scan(x, start), x, upstream)
+    seconds = interleave(
         {
             "replayed": _replayed(ours, device),
-            "as it is": ours,
-            "torch.nn.GRU": trained(lambda x: library(x, start[None])[0], first, first_upstream),
-            "published loop": trained(lambda x: published(cell, x, start, sliced), x, upstream),
+            "not replayed": ours,
+            "torch.nn.GRU": step(lambda x: library(x, start[None])[0], x_time, upstream_time),
+            "published loop": step(lambda x: published(cell, x, start, sliced), x, upstream),
         },
         rounds,
-        device,
-        times=sizes.times,
+        warmup=2,
+        timer=partial(device_seconds, device=device, repeats=sizes.repeats),
     )
     replayed, plain, theirs, loop = seconds.values()
     what, at = "MGU forward + backward", f"B={batch}, H={width}, T={length}"
-    near, far = (sizes.goal(1.5), sizes.goal(30.0)) if length == 100 else (None, None)
+    gru_goal, loop_goal = (sizes.goal(1.5), sizes.goal(30.0)) if length == 100 else (None, None)
     return [
-        slower(f"{what}, replayed", at, "torch.nn.GRU", replayed, theirs, near),
-        faster(f"{what}, replayed", at, "published loop", replayed, loop, far),
-        slower(f"{what}, as it is", at, "torch.nn.GRU", plain, theirs),
-        faster(f"{what}, as it is", at, "published loop", plain, loop),
+        time_ratio(f"{what}, replayed", at, "torch.nn.GRU", replayed, theirs, gru_goal),
+        speedup(f"{what}, replayed", at, "published loop", replayed, loop, loop_goal),
+        time_ratio(f"{what}, not replayed", at, "torch.nn.GRU", plain, theirs),
+        speedup(f"{what}, not replayed", at, "published loop", plain, loop),
     ]
 
 
 def _replayed(work: Work, device: torch.device) -> Work:
+    """Return the work as a recording that is replayed, if the device has a recorder."""
     recorder = stepper.device_recorder(device)
     if recorder is None:
         return work
     for _ in range(recorder.warmup_steps):
-        if waits := recorder.run(work):
-            raise RuntimeError(waits)
+        if reason := recorder.run(work):
+            raise RuntimeError(reason)
     return recorder.record(work)
 
 
-def fused(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
-    """All members at once, beside one after another and beside processes that share."""
-    shape, steps, count = sizes.fused, sizes.steps, sizes.processes
+def packs(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
+    """Return the rows of a pack; the rivals train its members one after another."""
+    shape, steps, processes = sizes.fused, sizes.steps, sizes.processes
     corpus = random_corpus(shape, steps)
-    together, alone = members(shape, corpus, device), members(shape, corpus, device)
-    seconds = in_turn(
+    seconds = interleave(
         {
-            "fused": at_once(together, corpus),
-            "alone": one_by_one(alone, corpus),
+            "packed": packed_epoch(pack_members(shape, corpus, device), corpus),
+            "sequential": sequential_epochs(pack_members(shape, corpus, device), corpus),
         },
         rounds,
-        device,
+        warmup=2,
+        timer=partial(device_seconds, device=device),
     )
-    in_processes = shared(shape, steps, device, count, rounds)
-    what, at, ours = "fused members", str(shape), seconds["fused"]
+    in_processes = shared_device_seconds(shape, steps, device, processes, rounds)
+    what, at, ours = "pack members", str(shape), seconds["packed"]
+    rival = f"{processes} processes sharing the device"
     return [
-        faster(what, at, "one after another", ours, seconds["alone"], sizes.goal(25.0)),
-        faster(what, at, f"{count} processes sharing the device", ours, in_processes),
+        speedup(what, at, "one after another", ours, seconds["sequential"], sizes.goal(25.0)),
+        speedup(what, at, rival, ours, in_processes),
     ]
 
 
-def at_once(trainings: list[Training], corpus: Corpus) -> Callable[[], object]:
-    """An epoch of all members as one program."""
-    return lambda: train_packed_epoch(trainings, corpus)
-
-
 def growth(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
-    """A step of more and more members: what one costs, and what the device could do at best."""
-    rates, rows, single = rates_of(device, side=sizes.side), [], []
+    """Return the time of a step for more and more pack members, and its lower bounds."""
+    rates, rows, single = measure_rates(device, side=sizes.side), [], []
+    timer = partial(device_seconds, device=device)
     for count in sizes.growth:
         shape = dataclasses.replace(sizes.fused, P=count)
         corpus = random_corpus(shape, sizes.steps)
-        some = members(shape, corpus, device)
-        epoch = in_turn({"all": at_once(some, corpus)}, rounds, device)["all"]
-        step = [one / sizes.steps for one in epoch]
+        epoch = packed_epoch(pack_members(shape, corpus, device), corpus)
+        seconds = interleave({"epoch": epoch}, rounds, warmup=2, timer=timer)["epoch"]
+        step = [second / sizes.steps for second in seconds]
         single = single or step
-        at, each = str(shape), [one / count for one in step]
-        floors = {
-            "the floor of its products": matrix_floor(shape, rates),
-            "the floor of its memory": bandwidth_floor(shape, rates),
+        at, per_member = str(shape), [second / count for second in step]
+        bounds = {
+            "compute bound": compute_bound(shape, rates),
+            "memory bound": memory_bound(shape, rates),
         }
-        rows.append(faster("a member's share of a step", at, "the only member's", each, single))
+        what = "a pack member's share of a step"
+        rows.append(speedup(what, at, "a pack of one", per_member, single))
         rows += [
-            slower("fused step", at, name, step, [floor] * len(step))
-            for name, floor in floors.items()
+            time_ratio("packed step", at, name, step, [bound] * len(step))
+            for name, bound in bounds.items()
         ]
     return rows
 
 
 def word_table(sizes: Sizes, device: torch.device, data_dir: Path | None) -> list[Ratio]:
-    """Every row of S0's word table with every seed, once."""
+    """Return the row of the published word table: every row with every seed, once."""
     size = sizes.table
     corpus = random_captions(size)
     if data_dir is not None:
         corpus = open_corpus({"name": "multi30k_en", "split": "seed"}, data_dir)
-    all_of_it = table_members(size, corpus, device)
+    runs = table_runs(size, corpus, device)
     programs: list[int] = []
-    took = seconds_of(lambda: programs.append(train_all(all_of_it, corpus, size.epochs)), device)
+    seconds = device_seconds(lambda: programs.append(train_all(runs, corpus, size.epochs)), device)
     at = f"{size}, {corpus.name}, V={len(corpus.vocabulary):,}, {programs[0]} programs"
-    return [slower("S0's word table", at, "10 minutes", [took], [600.0], sizes.goal(1.0))]
+    goal = sizes.goal(1.0)
+    return [time_ratio("published word table", at, "10 minutes", [seconds], [600.0], goal)]
 
 
 if __name__ == "__main__":

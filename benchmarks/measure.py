@@ -1,9 +1,8 @@
-"""Timing in turn: contenders run one after another, round after round, in one process.
+"""Interleaved A/B runs: contenders run one after another, round after round, in one process.
 
-A ratio is taken within a round, so that it holds where the machine's speed drifts; what
-is reported is its median and its range over the rounds. Seconds are the CPU time of the
-process, which other processes on the machine touch least; with one thread it is what a
-clock would show on a machine left alone.
+A ratio is computed within a round, so slow changes of the machine's speed cancel. The table has its
+median and its range over the rounds. Seconds are the CPU time of the process, which other processes
+affect least; with one thread it equals wall time on an idle machine.
 """
 
 import json
@@ -13,40 +12,55 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import typer
+
+Work = Callable[[], object]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """One row of a table: a contender beside its rival."""
+    """One row of a table: a contender and its rival."""
 
     what: str
     at: str
+    """Sizes, and other conditions."""
     rival: str
     unit: str
-    """What ratio is of what."""
+    """The two quantities of the ratio."""
     median: float
     low: float
     high: float
     goal: str
     holds: bool | None
-    """Whether the median reaches the goal; None where there is none."""
+    """Whether the median reaches the goal; None without a goal."""
     absolute: str
 
 
-def in_turn(
-    contenders: Mapping[str, Callable[[], object]], rounds: int, warm: int = 1
+def cpu_seconds(work: Work) -> float:
+    """Return the CPU time of one call."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+def interleave(
+    contenders: Mapping[str, Work],
+    rounds: int,
+    *,
+    warmup: int = 1,
+    timer: Callable[[Work], float] = cpu_seconds,
 ) -> dict[str, list[float]]:
-    """CPU seconds of every contender in every round, the first `warm` rounds left out."""
+    """Return the seconds of every contender in every round after the warm-up rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for i in range(rounds + warm):
+    for i in range(rounds + warmup):
         for name, work in contenders.items():
-            begin = time.process_time()
-            work()
-            if i >= warm:
-                seconds[name].append(time.process_time() - begin)
+            duration = timer(work)
+            if i >= warmup:
+                seconds[name].append(duration)
     return seconds
 
 
-def slower(
+def time_ratio(
     what: str,
     at: str,
     rival: str,
@@ -54,19 +68,19 @@ def slower(
     theirs: list[float],
     goal: float | None = None,
 ) -> Ratio:
-    """Our seconds over the rival's; at most `goal`, if there is one."""
-    return _over(what, at, rival, "time, ours / rival", ours, theirs, goal, absolute=_in_ms)
+    """Return our seconds over the rival's; `goal` is the largest ratio that holds."""
+    return _ours_over_rival(what, at, rival, "time, ours / rival", ours, theirs, goal, _in_ms)
 
 
-def shrunk(
+def memory_ratio(
     what: str, at: str, rival: str, ours: list[float], theirs: list[float], goal: float | None
 ) -> Ratio:
-    """Our megabytes over the rival's; at most `goal`, if there is one."""
+    """Return our megabytes over the rival's; `goal` is the largest ratio that holds."""
     unit = "peak memory, ours / rival"
-    return _over(what, at, rival, unit, ours, theirs, goal, absolute=_in_mb)
+    return _ours_over_rival(what, at, rival, unit, ours, theirs, goal, _in_mb)
 
 
-def faster(
+def speedup(
     what: str,
     at: str,
     rival: str,
@@ -74,7 +88,7 @@ def faster(
     theirs: list[float],
     goal: float | None = None,
 ) -> Ratio:
-    """The rival's seconds over ours; at least `goal`, if there is one."""
+    """Return the rival's seconds over ours; `goal` is the smallest ratio that holds."""
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     median = statistics.median(ratios)
     return Ratio(
@@ -86,7 +100,7 @@ def faster(
     )  # fmt: skip
 
 
-def _over(
+def _ours_over_rival(
     what: str, at: str, rival: str, unit: str, ours: list[float], theirs: list[float],
     goal: float | None, absolute: Callable[[list[float], list[float]], str],
 ) -> Ratio:  # fmt: skip
@@ -112,13 +126,15 @@ def _in_mb(ours: list[float], theirs: list[float]) -> str:
 
 
 def save(rows: list[Ratio], path: Path) -> None:
-    """Write the rows as JSON."""
+    """Write the rows as JSON, and print them as a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False) + "\n")
+    values = [asdict(row) for row in rows]
+    path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    typer.echo(table(values))
 
 
 def table(rows: list[dict]) -> str:
-    """Rows as `save` wrote them, as a markdown table."""
+    """Return rows, as in the JSON of `save`, as a Markdown table."""
     head = "| what | at | rival | ratio | median | range | goal | holds | ours / rival |\n"
     rule = "|---|---|---|---|---:|---|---|---|---|\n"
     marks = {True: "yes", False: "**no**", None: ""}

@@ -1,10 +1,10 @@
-"""The compiled mixture of words beside the same formula in operations of torch.
+"""The compiled token mixture and the same formula in torch operations.
 
     python benchmarks/mixture.py --out runs/bench/mixture.json
 
-Forward and backward, from contexts to log-probabilities, all but the words asking for
-gradients, one thread: one member, and
-members mapped together as `lmzoo/fuse` maps them. What compiling took is in no round.
+Forward and backward, from contexts to log-probabilities, with gradients of all inputs except the
+tokens, one thread; for a single run, and for pack members with vmap, as packs do. Compilation takes
+place in the warm-up.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import torch
 import typer
-from measure import Ratio, faster, in_turn, save, table
+from measure import Ratio, interleave, save, speedup
 from torch import Tensor
 from torch.func import vmap
 
@@ -26,7 +26,7 @@ Formula = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Shape:
-    """Members, positions of each, components and vocabulary; contexts are of E = 32 numbers."""
+    """Pack members, positions of each, components and vocabulary; contexts have width 32."""
 
     P: int
     N: int
@@ -38,54 +38,50 @@ class Shape:
 
 
 WIDTH = 32
-SHAPES = [Shape(P, *one) for one in ((1660, 64, 251), (1900, 32, 200)) for P in (1, 16)]
+SHAPES = [Shape(P, *sizes) for sizes in ((1660, 64, 251), (1900, 32, 200)) for P in (1, 16)]
 """A batch of the main sweep, and of the second shape of `fuse.py`."""
 CALLS = 20
-"""Of one round: a call takes a millisecond."""
+"""Calls of one round: a call takes about a millisecond."""
 
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 7,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path(
-        "runs/bench/mixture.json"
-    ),
+    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/mixture.json"),
 ) -> None:
     """Measure every shape."""
     torch.set_num_threads(1)
-    rows = [compare(shape, rounds) for shape in SHAPES]
-    save(rows, out)
-    typer.echo(table([vars(row) for row in rows]))
+    save([compare(shape, rounds) for shape in SHAPES], out)
 
 
 def compare(shape: Shape, rounds: int) -> Ratio:
-    """The row of one shape; both formulas must agree on it."""
-    works = {
-        "compiled": passes(mixture_log_prob, shape),
-        "operations": passes(naive_mixture_log_prob, shape),
+    """Return the row of one shape, after a check that both formulas agree."""
+    passes = {
+        "compiled": make_pass(mixture_log_prob, shape),
+        "operations": make_pass(naive_mixture_log_prob, shape),
     }
-    found, expected = (work() for work in works.values())
-    assert torch.allclose(found, expected, atol=1e-4)
-    calls = {name: lambda work=work: [work() for _ in range(CALLS)] for name, work in works.items()}
-    seconds = in_turn(calls, rounds)
-    what, rival = f"mixture of words, {CALLS} times", "operations of torch"
-    return faster(what, str(shape), rival, seconds["compiled"], seconds["operations"])
+    compiled, expected = (run() for run in passes.values())
+    assert torch.allclose(compiled, expected, atol=1e-4)
+    calls = {name: lambda run=run: [run() for _ in range(CALLS)] for name, run in passes.items()}
+    seconds = interleave(calls, rounds)
+    what, rival = f"mixture of tokens, {CALLS} times", "operations of torch"
+    return speedup(what, str(shape), rival, seconds["compiled"], seconds["operations"])
 
 
-def passes(formula: Formula, shape: Shape) -> Callable[[], Tensor]:
-    """A forward and a backward pass; its log-probabilities."""
+def make_pass(formula: Formula, shape: Shape) -> Callable[[], Tensor]:
+    """Return a forward and backward pass on random inputs; it returns the log-probabilities."""
     members, generator = (shape.P,) * (shape.P > 1), torch.Generator().manual_seed(0)
     shapes = (shape.N, WIDTH), (shape.K, WIDTH), (shape.K,), (shape.V, shape.K)
-    y, weight, bias, s = (torch.randn(*members, *one, generator=generator) for one in shapes)
-    given = [one.requires_grad_() for one in (y, weight, bias, s.log_softmax(-2))]
-    words = torch.randint(shape.V, (*members, shape.N), generator=generator)
-    whole = vmap(formula) if members else formula
+    y, weight, bias, s = (torch.randn(*members, *size, generator=generator) for size in shapes)
+    inputs = [tensor.requires_grad_() for tensor in (y, weight, bias, s.log_softmax(-2))]
+    tokens = torch.randint(shape.V, (*members, shape.N), generator=generator)
+    function = vmap(formula) if members else formula
 
-    def once() -> Tensor:
-        out = whole(*given, words)
-        torch.autograd.grad(out.sum(), given)
+    def run() -> Tensor:
+        out = function(*inputs, tokens)
+        torch.autograd.grad(out.sum(), inputs)
         return out.detach()
 
-    return once
+    return run
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Runs of a sweep as torch and Tune train them by themselves: each a trial in plain operations.
+"""Train the runs of a sweep with torch and Tune alone: one trial per run, in torch operations.
 
     python benchmarks/plain_tune.py RUNS.json OUT.json
 
-RUNS lists configs, each with the epochs that its run was trained; OUT is given of each, in that
-order, its validation loss after the first epoch and the seconds of training. A trial is a
-function, as Tune's manual has it: it gets the corpus through the object store and reports every
-epoch. Recurrences are loops over steps with inputs projected beforehand, everything else is
-operations of torch, one member at a time, without any compiled loop of ours; weights, batches,
-recipe and validation are the same, and so must the losses be. No checkpoint is written and
-nothing of a run is kept but Tune's own logs, which is less than a sweep does.
+RUNS is a list of run configs, each with the number of `epochs` that the run trained. OUT is a list
+in the same order: the validation loss after the first epoch and the seconds of training. A trial is
+a function, as in Tune's manual: it gets the corpus from the object store and reports every epoch.
+Recurrences are loops over steps with inputs projected before the loop, and no kernel of ours runs.
+Weights, batches, recipe and validation are the same, so the losses must be the same. Unlike a
+sweep, it writes no checkpoint and no records, only Tune's own logs.
 """
 
 import json
@@ -27,19 +26,19 @@ from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
-from lmzoo.kernels import dispatch as processor
+from lmzoo.kernels import dispatch
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
 
 def main(
     runs: Annotated[Path, typer.Argument(help="A list of configs, each with `epochs`.")],
-    out: Annotated[Path, typer.Argument(help="Where losses and seconds go.")],
-    cores: Annotated[int, typer.Option(min=1, help="Trials at a time, a core each.")] = 2,
+    out: Annotated[Path, typer.Argument(help="The file of losses and seconds.")],
+    cores: Annotated[int, typer.Option(min=1, help="Concurrent trials, one core each.")] = 2,
     *,
-    reuse: Annotated[bool, typer.Option(help="A process for trial after trial.")] = False,
+    reuse: Annotated[bool, typer.Option(help="Reuse a process for several trials.")] = False,
 ) -> None:
-    """Train them all."""
+    """Train all runs."""
     configs = json.loads(runs.read_text())
     corpus = open_corpus(configs[0]["corpus"])
     ray.init(num_cpus=cores, log_to_driver=False)
@@ -53,23 +52,23 @@ def main(
         results = tuner.fit()
     if results.errors:
         raise results.errors[0]
-    found = {metrics["at"]: metrics for one in results if (metrics := one.metrics)}
-    asked = [{key: found[i][key] for key in ("first", "seconds")} for i in range(len(configs))]
-    out.write_text(json.dumps(asked))
+    by_index = {metrics["at"]: metrics for result in results if (metrics := result.metrics)}
+    rows = [{key: by_index[i][key] for key in ("first", "seconds")} for i in range(len(configs))]
+    out.write_text(json.dumps(rows))
 
 
-def trial(given: dict[str, Any], corpus: Corpus) -> None:
-    """One run, reported epoch by epoch."""
-    processor.DTYPES.clear()  # no type of numbers is for compiled loops
+def trial(config: dict[str, Any], corpus: Corpus) -> None:
+    """Train one run and report every epoch."""
+    dispatch.DTYPES.clear()  # kernels accept no tensor
     Cell.scan = Cell.naive_scan
-    config = given["configs"][given["at"]]
-    recipe = from_dict(Recipe, config["recipe"])
-    model = zoo.build(MODELS.parse(config["model"]), corpus.task, config["seed"], recipe.init)
+    run = config["configs"][config["at"]]
+    recipe = from_dict(Recipe, run["recipe"])
+    model = zoo.build(MODELS.parse(run["model"]), corpus.task, run["seed"], recipe.init)
     first, seconds = None, 0.0
-    for record in fit(Training(model, recipe, config["seed"]), corpus, config["epochs"]):
+    for record in fit(Training(model, recipe, run["seed"]), corpus, run["epochs"]):
         loss, seconds = record["valid_token"], seconds + record["seconds"]
         first = first or loss
-        tune.report({"at": given["at"], "first": first, "loss": loss, "seconds": seconds})
+        tune.report({"at": config["at"], "first": first, "loss": loss, "seconds": seconds})
 
 
 if __name__ == "__main__":

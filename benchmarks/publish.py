@@ -1,10 +1,10 @@
-"""The measured rows into docs/benchmarks.md, between the markers of their section.
+"""Write the measured rows into docs/benchmarks.md, between the markers of their section.
 
     python benchmarks/publish.py [--folder runs/bench] [--page docs/benchmarks.md]
 
-A section stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; only what lies
-between is replaced, and a section whose JSON is not there stays as it is. A section's
-picture goes beside the page.
+A section is between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; nothing else of the page
+changes. A benchmark without a JSON file, or without a section in the page, is skipped. The chart of
+a benchmark is copied next to the page.
 """
 
 import json
@@ -27,29 +27,29 @@ def main(
     folder: Annotated[Path, typer.Option()] = Path("runs/bench"),
     page: Annotated[Path, typer.Option()] = Path("docs/benchmarks.md"),
 ) -> None:
-    """Rewrite the sections that were measured."""
+    """Replace the sections that were measured."""
     text = page.read_text()
     for name in SECTIONS:
         file = folder / f"{name}.json"
         if file.is_file():
-            text = section(text, name, table(json.loads(file.read_text())))
-        picture = file.with_suffix(".svg")
-        if picture.is_file():
-            shutil.copyfile(picture, page.with_name(picture.name))
+            text = replace_section(text, name, table(json.loads(file.read_text())))
+        chart = file.with_suffix(".svg")
+        if chart.is_file():
+            shutil.copyfile(chart, page.with_name(chart.name))
     page.write_text(text)
 
 
-def section(text: str, name: str, body: str) -> str:
-    """The page with one section's body replaced.
+def replace_section(text: str, name: str, body: str) -> str:
+    """Return the page with the body of one section replaced; unchanged without this section.
 
     Raises:
-        UserError: the page has no such section, or several.
+        UserError: The page has the section more than once.
     """
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-    found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if len(found.findall(text)) != 1:
-        raise UserError(f"the page has not exactly one section {begin} ... {end}; put one there")
-    return found.sub(lambda _: f"{begin}\n{body}{end}", text)
+    section = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(section.findall(text)) > 1:
+        raise UserError(f"the page has several sections {begin} ... {end}; keep one")
+    return section.sub(lambda _: f"{begin}\n{body}{end}", text)
 
 
 if __name__ == "__main__":

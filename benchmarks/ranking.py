@@ -1,11 +1,11 @@
-"""Loading and ranking 2,000 runs of 30 epochs, beside Ray loading the same numbers.
+"""Load and rank 2,000 runs of 30 epochs, and load the same numbers with Ray.
 
     python benchmarks/ranking.py --out runs/bench/ranking.json
 
-Ours is what `analysis/rank.py` does: folders to a rendered table, with bootstrap and
-tests. The rival is `ray.tune.ExperimentAnalysis` over an experiment folder whose trials
-hold the same metrics in the lines that Ray's JSON logger writes, and the one frame of
-their best epochs; it ranks nothing. Both start from the disk, in one process, in turn.
+Ours is `lmzoo rank`: from folders to a rendered table, with bootstrap and tests. The rival is
+`ray.tune.ExperimentAnalysis` over an experiment folder whose trials have the same metrics in the
+lines of Ray's JSON logger, and its frame of best epochs; it ranks nothing. Both read from the disk,
+in one process, interleaved.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from measure import Ratio, faster, in_turn, save, slower, table
+from measure import Ratio, interleave, save, speedup, time_ratio
 from ray.air.constants import EXPR_PARAM_FILE, EXPR_RESULT_FILE
 from ray.train._internal.storage import StorageContext
 from ray.tune import ExperimentAnalysis, PlacementGroupFactory
@@ -24,64 +24,64 @@ from lmzoo.analysis.ranking_table import render_ranking
 from lmzoo.command_line import run_command
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
-POINTS, SEEDS, EPOCHS, LIMIT = 100, 20, 30, 2.0
+POINTS, SEEDS, EPOCHS = 100, 20, 30
+LIMIT = 2.0
+"""Seconds that a ranking may take."""
 
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 3,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path(
-        "runs/bench/ranking.json"
-    ),
+    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/ranking.json"),
 ) -> None:
-    """Write both folders, then load each in turn."""
+    """Write both folders, then measure."""
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder, "study"), Path(folder, "ray", "study")
-        write_ours(ours)
-        write_rays(theirs)
+        write_study(ours)
+        write_experiment(theirs)
         rows = compare(ours, theirs, rounds)
     save(rows, out)
-    typer.echo(table([vars(row) for row in rows]))
 
 
 def compare(ours: Path, theirs: Path, rounds: int) -> list[Ratio]:
-    """The rows; both sides must have seen every run."""
+    """Return the rows, after a check that both sides read every run."""
     frame = ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
     assert len(frame) == POINTS * SEEDS
     assert render_ranking(ours, "csv").count("\n") >= POINTS
 
-    def rays() -> object:
+    def load_with_ray() -> object:
         return ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
 
-    seconds = in_turn({"ours": lambda: render_ranking(ours, "md"), "ray": rays}, rounds)
+    contenders = {"ours": lambda: render_ranking(ours, "md"), "ray": load_with_ray}
+    seconds = interleave(contenders, rounds)
     what, at = "ranking", f"{POINTS * SEEDS:,} runs x {EPOCHS} epochs"
     mine, rival = seconds["ours"], "ray.tune.ExperimentAnalysis"
     limit = [LIMIT] * len(mine)
     return [
-        faster(what, at, rival, mine, seconds["ray"], goal=10),
-        slower(what, at, f"{LIMIT:g} s", mine, limit, goal=1.0),
+        speedup(what, at, rival, mine, seconds["ray"], goal=10),
+        time_ratio(what, at, f"{LIMIT:g} s", mine, limit, goal=1.0),
     ]
 
 
-def valid(point: int, seed: int, epoch: int) -> float:
-    """A validation loss that falls with the epochs."""
+def valid_loss(point: int, seed: int, epoch: int) -> float:
+    """Return a validation loss that decreases with the epochs."""
     return 3 + point / 50 + (seed * 7 % 5) / 100 + 2 / epoch
 
 
-def numbers(point: int, seed: int) -> list[dict[str, Any]]:
-    """The records of a run's epochs."""
+def epoch_lines(point: int, seed: int) -> list[dict[str, Any]]:
+    """Return the records of a run's epochs."""
     return [
         {
-            "epoch": epoch, "train_token": valid(point, seed, epoch) - 0.1,
-            "valid_token": valid(point, seed, epoch),
-            "valid_sentence": valid(point, seed, epoch) + 0.05,
+            "epoch": epoch, "train_token": valid_loss(point, seed, epoch) - 0.1,
+            "valid_token": valid_loss(point, seed, epoch),
+            "valid_sentence": valid_loss(point, seed, epoch) + 0.05,
             "seconds": 1.25, "tokens_per_second": 120000.5,
         }
         for epoch in range(1, EPOCHS + 1)
     ]  # fmt: skip
 
 
-def write_ours(path: Path) -> None:
-    """A study's folder as a sweep leaves it."""
+def write_study(path: Path) -> None:
+    """Write a study's folder as a sweep does."""
     path.mkdir(parents=True)
     points, chosen = [], {}
     for point in range(POINTS):
@@ -100,8 +100,8 @@ def write_ours(path: Path) -> None:
                     "environment": {"torch": "2"},
                 }
             )  # fmt: skip
-            lines = [{"event": "epoch", **line} for line in numbers(point, seed)]
-            last = valid(point, seed, EPOCHS)
+            lines = [{"event": "epoch", **line} for line in epoch_lines(point, seed)]
+            last = valid_loss(point, seed, EPOCHS)
             test = {"event": "test", "epoch": EPOCHS, "token": last, "sentence": last}
             lines.append({**test, "tokens": 99, "sequences": 9, "best_epoch": EPOCHS})
             lines.append({"event": "end", "epoch": EPOCHS, "status": "finished", "reason": ""})
@@ -118,8 +118,8 @@ def write_ours(path: Path) -> None:
     )
 
 
-def write_rays(path: Path) -> None:
-    """An experiment's folder as Ray leaves it, by Ray's own trials."""
+def write_experiment(path: Path) -> None:
+    """Write an experiment's folder as Ray does, with Ray's own trials."""
     states = []
     for point in range(POINTS):
         for seed in range(1, SEEDS + 1):
@@ -128,19 +128,19 @@ def write_rays(path: Path) -> None:
             storage = StorageContext(str(path.parent), path.name, trial_dir_name=f"trial_{name}")
             trial = Trial("bench", stub=True, config=config, trial_id=name, storage=storage)
             trial.placement_group_factory = PlacementGroupFactory([{"CPU": 1.0}])
-            lines = [ray_line(line, trial) for line in numbers(point, seed)]
+            lines = [ray_line(line, trial) for line in epoch_lines(point, seed)]
             trial.run_metadata.last_result = lines[-1]
             states.append(trial.get_json_state())
             folder = path / f"trial_{name}"
             folder.mkdir(parents=True)
-            (folder / EXPR_RESULT_FILE).write_text("".join(json.dumps(one) + "\n" for one in lines))
+            (folder / EXPR_RESULT_FILE).write_text("".join(json.dumps(x) + "\n" for x in lines))
             (folder / EXPR_PARAM_FILE).write_text(json.dumps(config))
     state = {"trial_data": states, "runner_data": {}, "stats": {"start_time": 0.0}}
     (path / "experiment_state-2026-01-01_00-00-00.json").write_text(json.dumps(state))
 
 
 def ray_line(line: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    """The numbers, and what Ray adds to each report."""
+    """Return a line of Ray's JSON logger: the metrics, and the fields that Ray adds."""
     epoch = line["epoch"]
     return {
         **line, "timestamp": 1767225600 + epoch, "checkpoint_dir_name": None,

@@ -1,77 +1,65 @@
-"""Members one after another in several processes that share a device.
+"""Runs trained one after another in several processes that share a device.
 
-The processes meet before and after every round, so that a round lasts as long as the slowest.
+The processes wait for each other before and after every round, so a round lasts as long as the
+slowest process.
 """
 
 import multiprocessing
-from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import torch
-from device_clock import seconds_of
-from fuse import Shape, random_corpus
+from device_clock import device_seconds
+from fuse import Shape, pack_members, random_corpus, sequential_epochs
 
-from lmzoo import zoo
-from lmzoo.data.corpus import Corpus
-from lmzoo.train.recipe import Recipe
-from lmzoo.train.trainer import Training, fit
-
-PATIENCE = 600
-"""Seconds after which a process that has not come is given up."""
+TIMEOUT = 600
+"""Seconds after which a process is given up."""
 
 
-def members(shape: Shape, corpus: Corpus, device: torch.device) -> list[Training]:
-    """Members of DLM46 that differ in their seed."""
-    config = zoo.config("DLM46", width=shape.E, emission={"components": shape.K})
-    recipe = Recipe(batch=shape.B, lr=1e-3)
-    return [
-        Training(zoo.build(config, corpus.task, i).to(device), recipe, i) for i in range(shape.P)
-    ]
-
-
-def one_by_one(trainings: list[Training], corpus: Corpus) -> Callable[[], object]:
-    """An epoch of each member, one after another."""
-    return lambda: [next(fit(one, corpus, one.epoch + 1)) for one in trainings]
-
-
-def shared(
+def shared_device_seconds(
     shape: Shape, steps: int, device: torch.device, processes: int, rounds: int
 ) -> list[float]:
-    """Seconds of an epoch of all members, shared out over so many processes, in each round."""
+    """Return the seconds of an epoch of all members, split over so many processes, per round."""
     context = multiprocessing.get_context("spawn")
-    meet, told = context.Barrier(processes), context.Queue()
-    own = replace(shape, P=shape.P // processes)
-    assert own.P * processes == shape.P
-    started = [
-        context.Process(target=_work, args=(own, steps, device, rounds, meet, told, i))
+    barrier, results = context.Barrier(processes), context.Queue()
+    share = replace(shape, P=shape.P // processes)
+    assert share.P * processes == shape.P
+    workers = [
+        context.Process(target=_work, args=(share, steps, device, rounds, barrier, results, i))
         for i in range(processes)
     ]
-    for process in started:
-        process.start()
-    seconds = told.get(timeout=PATIENCE)
-    for process in started:
-        process.join(PATIENCE)
+    for worker in workers:
+        worker.start()
+    seconds = results.get(timeout=TIMEOUT)
+    for worker in workers:
+        worker.join(TIMEOUT)
     return seconds
 
 
 def _work(
-    shape: Shape, steps: int, device: torch.device, rounds: int, meet: Barrier, told: Any, rank: int
+    shape: Shape,
+    steps: int,
+    device: torch.device,
+    rounds: int,
+    barrier: Barrier,
+    results: Any,
+    rank: int,
 ) -> None:
     torch.set_num_threads(1)
     corpus = random_corpus(shape, steps)
-    epoch, seconds = one_by_one(members(shape, corpus, device), corpus), []
+    epoch = sequential_epochs(pack_members(shape, corpus, device), corpus)
+    seconds = []
     epoch()
 
-    def together() -> None:
+    def round_of_all() -> None:
         epoch()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        meet.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
 
     for _ in range(rounds):
-        meet.wait(PATIENCE)
-        seconds.append(seconds_of(together, device))
+        barrier.wait(TIMEOUT)
+        seconds.append(device_seconds(round_of_all, device))
     if rank == 0:
-        told.put(seconds)
+        results.put(seconds)

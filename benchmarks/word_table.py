@@ -1,8 +1,10 @@
-"""S0's word table trained at once: 22 rows x 3 seeds x 20 epochs, fused where they fit.
+"""The published word table trained at once: 22 rows x 3 seeds x 20 epochs, in packs where possible.
 
-Members of one shape are one program; those that draw noise (the autoencoder's row) train
-alone. The published recipe and sizes, but for the normaliser, which is the sound one.
-Without data, random tokens in the numbers and lengths of Multi30k's captions.
+Runs with one pack key are one program. Runs that sample noise (the row of the autoencoder) train
+alone. Recipe and sizes are the published ones, the normaliser is the sound one. Without data, the
+tokens are random, with the number and lengths of Multi30k's captions.
+
+Source: S0 (word table).
 """
 
 from collections.abc import Sequence
@@ -30,7 +32,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Table:
-    """How large the table is."""
+    """Sizes of the data, the models and the training."""
 
     width: int = 128
     components: int = 400
@@ -48,7 +50,7 @@ class Table:
 
 
 def random_captions(table: Table) -> Corpus:
-    """Random words in sequences about as long as captions are."""
+    """Return random tokens in sequences about as long as captions."""
     generator = torch.Generator().manual_seed(0)
     words = tuple(str(i) for i in range(len(SPECIALS), table.vocab))
 
@@ -64,20 +66,20 @@ def random_captions(table: Table) -> Corpus:
     return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
 
 
-def members(table: Table, corpus: Corpus, device: torch.device) -> list[Training]:
-    """Every row with every seed."""
-    found = []
+def table_runs(table: Table, corpus: Corpus, device: torch.device) -> list[Training]:
+    """Return a run of every row with every seed."""
+    runs = []
     for name, fields in ROWS:
         sizes = {"width": table.width, "emission": {"components": table.components}}
         config = zoo.config(name, **zoo.overlay(fields, sizes))
         for seed in range(table.seeds):
             model = zoo.build(config, corpus.task, seed).to(device)
-            found.append(Training(model, table.recipe, seed))
-    return found
+            runs.append(Training(model, table.recipe, seed))
+    return runs
 
 
 def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int:
-    """Train every member; how many programs it took."""
+    """Train every run and return the number of programs: packs, and runs that train alone."""
     groups: dict[str, list[Training]] = {}
     for training in trainings:
         groups.setdefault(pack_key(training.model.config, training.recipe), []).append(training)
@@ -85,10 +87,10 @@ def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int
     for group in groups.values():
         if reason_not_packable(group[0].model):
             programs += len(group)
-            for one in group:
-                list(fit(one, corpus, epochs))
+            for training in group:
+                list(fit(training, corpus, epochs))
         else:
             programs += 1
             list(fit_packed(group, corpus, epochs))
-    assert all(one.epoch == epochs or one.diverged for one in trainings)
+    assert all(run.epoch == epochs or run.diverged for run in trainings)
     return programs

@@ -1,4 +1,4 @@
-"""Scripts of `benchmarks/`, which are no package, as modules."""
+"""A fixture that imports the scripts of `benchmarks/`, which is not a package."""
 
 import importlib
 from pathlib import Path
@@ -10,6 +10,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def bench(monkeypatch):
-    """Imports a script of `benchmarks/`."""
+    """Return a function that imports a script by name."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module

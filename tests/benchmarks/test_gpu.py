@@ -1,4 +1,4 @@
-"""The GPU's benchmark where there is none: its parts run, its floors and rows are what they say."""
+"""The GPU benchmark without a GPU: its parts run, its lower bounds and rows are correct."""
 
 import csv
 import json
@@ -19,37 +19,37 @@ from lmzoo.kernels.cpu import blas
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_floors_count_weights_and_products_exactly(bench, monkeypatch):
+def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch):
     shape = bench("fuse").Shape(P=3, V=23, E=6, K=5, B=4, T=7)
     task = Task(vocab=shape.V, length=shape.T)
     fields = {"width": shape.E, "emission": {"components": shape.K}}
     model = zoo.build(zoo.config("DLM46", **fields), task)
-    floors = bench("floors")
-    assert floors.weights_of(shape) == sum(weight.numel() for weight in model.parameters())
-    # Only products of operations are counted.
+    roofline = bench("roofline")
+    assert roofline.count_weights(shape) == sum(weight.numel() for weight in model.parameters())
+    # The counter sees products of torch only, not those of kernels.
     monkeypatch.setattr(Cell, "scan", Cell.naive_scan)
     monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
     with FlopCounterMode(display=False) as counted:
         model.log_prob(torch.ones(shape.B, shape.T, dtype=torch.int64), torch.full((4,), 7))
-    rates = floors.Rates(flops=1.0, bytes=1.0)
-    assert floors.matrix_floor(shape, rates) == 3 * 3 * counted.get_total_flops()
+    rates = roofline.Rates(flops=1.0, bytes=1.0)
+    assert roofline.compute_bound(shape, rates) == 3 * 3 * counted.get_total_flops()
 
 
-def test_the_rows_are_those_of_the_printed_table(bench):
+def test_the_rows_are_those_of_the_published_table(bench):
     with (ROOT / "lmzoo/analysis/published_tables/multi30k_word.csv").open() as file:
-        printed = {(r["model"], r["mutated_positions"]) for r in csv.DictReader(file)}
+        published = {(r["model"], r["mutated_positions"]) for r in csv.DictReader(file)}
     ours = set()
     for name, fields in bench("word_table").ROWS:
         cell = fields.get("cell", {})
         positions = cell.get("cuts", cell.get("mutations", []))
         ours.add((name, ";".join(map(str, positions)) or "-1"))
-    assert {(m, frozenset(p.split(";"))) for m, p in printed} == {
+    assert {(m, frozenset(p.split(";"))) for m, p in published} == {
         (m, frozenset(p.split(";"))) for m, p in ours
     }
     assert len(ours) == 22
 
 
-def test_scans_and_growth_are_written_as_rows(bench, tmp_path, capsys):
+def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
     gpu = bench("gpu")
     gpu.main("scan,growth", "cpu", rounds=2, data_dir=None, tiny=True, out=tmp_path)
     scan, growth = (
@@ -59,40 +59,40 @@ def test_scans_and_growth_are_written_as_rows(bench, tmp_path, capsys):
     assert [row["at"][0] for row in growth] == ["1"] * 3 + ["2"] * 3
     assert all(0 < row["low"] <= row["median"] <= row["high"] for row in scan + growth)
     assert growth[0]["median"] == 1
-    # No goal is met or missed at sizes that say nothing.
+    # Tiny sizes have no goals.
     assert all(row["holds"] is None for row in scan + growth)
     assert "MGU forward + backward, replayed" in capsys.readouterr().out
 
 
-def test_bad_options_are_one_line(bench, tmp_path):
+def test_unknown_parts_and_devices_are_refused(bench, tmp_path):
     gpu = bench("gpu")
     rest = {"rounds": 1, "data_dir": None, "tiny": True, "out": tmp_path}
-    with pytest.raises(UserError, match="no part 'fuesd'; there are scan, fused, growth, table"):
+    with pytest.raises(UserError, match="no part 'fuesd'; known: scan, fused, growth, table"):
         gpu.main("scan,fuesd", "cpu", **rest)
     with pytest.raises(UserError, match="--device 'tpu' is neither cuda nor cpu"):
         gpu.main("scan", "tpu", **rest)
     if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="torch sees no GPU"):
+        with pytest.raises(UserError, match="torch finds no GPU"):
             gpu.main("scan", "cuda", **rest)
 
 
-def test_what_is_replayed_is_recorded_after_it_was_warm(bench, monkeypatch):
-    gpu, done = bench("gpu"), []
+def test_work_is_recorded_after_the_warm_up(bench, monkeypatch):
+    gpu, calls = bench("gpu"), []
 
     class Recorder:
         warmup_steps = 2
 
         def run(self, work):
-            done.append("run")
+            calls.append("run")
             return ""
 
         def record(self, work):
-            done.append("record")
-            return lambda: done.append("replay")
+            calls.append("record")
+            return lambda: calls.append("replay")
 
     monkeypatch.setattr(gpu.stepper, "device_recorder", lambda device: Recorder())
     gpu._replayed(lambda: None, torch.device("cpu"))()
-    assert done == ["run", "run", "record", "replay"]
+    assert calls == ["run", "run", "record", "replay"]
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_the_whole_script_runs_without_ray(tmp_path):
     absent = "import sys; sys.modules.update(dict.fromkeys(('ray', 'optuna', 'polars')));"
     script = f"{absent} sys.argv[0] = 'gpu.py'; import runpy; sys.path.insert(0, 'benchmarks');"
     script += "runpy.run_path('benchmarks/gpu.py', run_name='__main__')"
-    # A process that `spawn` starts has to find the script again, so that part runs as a file.
+    # A process started by `spawn` imports the script again, so this part runs as a file.
     options = ["--device", "cpu", "--tiny", "--rounds", "1", "--out", str(tmp_path)]
     for command in (
         [sys.executable, "-c", script, *options, "--parts", "scan,growth,table"],
