@@ -56,7 +56,7 @@ class Resources:
         return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
     def workers_on(self, node: Mapping[str, float]) -> int:
-        """Return how many workers fit on a node with these resources."""
+        """Return how many workers fit on a node; `node` maps CPU and GPU to their numbers."""
         workers = int(node.get("CPU", 0) / self.cpus)
         return min(workers, int(node.get("GPU", 0) / self.gpus)) if self.gpus else workers
 

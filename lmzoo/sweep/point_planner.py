@@ -88,7 +88,7 @@ class PointPlanner:
         return runs, runs * self.study.epochs - sum(run.last_epoch for run in open_runs)
 
     def best_setting_json(self) -> dict[str, Any]:
-        """Return the best setting and its confirm runs, as `study.json` stores them."""
+        """Return the best setting, its confirm runs and its values at the edge of their ranges."""
         assert self.best_setting is not None
         ranges = self.point.search_space
         edge = [path for path, x in self.best_setting.items() if near_bound(x, ranges[path])]
