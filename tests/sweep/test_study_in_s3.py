@@ -7,7 +7,8 @@ from contextlib import closing
 import pytest
 
 from lmzoo.analysis.load import TABLE_FILES
-from lmzoo.analysis.ranking_table import render_ranking
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import render
 from lmzoo.errors import UserError
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CHECKPOINT
@@ -38,7 +39,7 @@ def test_an_interrupted_study_in_a_bucket_equals_a_study_in_a_folder(
     assert (fetched / SETTINGS).read_bytes() == (folder / SETTINGS).read_bytes()
     assert not list(fetched.glob(f"*/{CHECKPOINT}"))
     assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
-    assert render_ranking(address, "csv") == render_ranking(folder, "csv")
+    assert render(study_ranking(address), "csv") == render(study_ranking(folder), "csv")
 
 
 def test_a_run_in_a_bucket_continues_from_the_checkpoint_before_a_damaged_one(
