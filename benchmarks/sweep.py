@@ -2,7 +2,7 @@
 
     python benchmarks/sweep.py --out runs/bench/sweep.json
 
-The main sweep (`sweeps/gru_ablation.py`, embedded captions) from the command to its ranking, with
+The main sweep (`sweeps/gru_ablation.py`, built-in captions) from the command to its ranking, with
 `--fuse auto` and with `--fuse off`, each into a store of its own, after a small warm-up sweep.
 
     wall    wall time from the command to its exit, with Ray's start and the ranking

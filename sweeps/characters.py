@@ -1,7 +1,7 @@
 """What does each architecture make of characters?
 
 The rows of S0's character table (Multi30k, T=100, K=90), which has no number for DLM50 and DLM40.
-By default the corpus is the characters of the embedded captions, at a quarter of S0's width. S0's
+By default the corpus is the characters of the built-in captions, at a quarter of S0's width. S0's
 corpus and width, with our recipe and with S0's:
 
     --corpus multi30k_en_char --set corpus.split=seed --set model.width=128 --epochs 20

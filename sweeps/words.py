@@ -2,7 +2,7 @@
 
 The rows of S0's table of Multi30k words (T=20, K=400): cuts of the minimal gated unit, switches of
 the MGRU, a tanh recurrence, and one VAE, whose bound is ranked separately. By default the corpus is
-the words of the embedded captions, at a quarter of S0's width. S0's corpus and width, with sound
+the words of the built-in captions, at a quarter of S0's width. S0's corpus and width, with sound
 inputs and as published, in the two stores that `lmzoo published` reads:
 
     --corpus multi30k_en --set corpus.split=seed --set model.width=128 \

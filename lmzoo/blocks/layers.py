@@ -16,7 +16,7 @@ class Linear(nn.Linear):
         super().__init__(in_features, out_features, bias=bias)
 
     def reset_parameters(self) -> None:
-        """Draw the weights."""
+        """Draw the weights from N(0, std²) and set the bias to 0, or as torch if `std` is None."""
         if self._std is None:
             super().reset_parameters()
             return
@@ -33,5 +33,5 @@ class EmbeddingTable(nn.Embedding):
         super().__init__(vocab, width)
 
     def reset_parameters(self) -> None:
-        """Draw the vectors."""
+        """Draw all vectors from N(0, std²)."""
         nn.init.normal_(self.weight, std=self._std)

@@ -70,7 +70,7 @@ class GatedFeedback(Cell):
         return x
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates: `G→j` into layer j from every layer; `i j`, .. inside layer j."""
+        """Return the gates by name: `G→2` from each layer into layer 2; `i 2` inside layer 2."""
         return self._run_layers(projected, state)[1]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:

@@ -70,7 +70,7 @@ class GridLSTM(Cell):
         return x @ self.enter.weight.T
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates: `u time 1`, .. of block 1 along time, `u depth 1`, .. along depth."""
+        """Return the gates by name: `u time 1` of block 1 along time, `u depth 1` along depth."""
         return self._run_blocks(projected, state)[2]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:

@@ -99,7 +99,10 @@ class HierarchicalMultiscaleLSTM(Cell):
         return outputs
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        """Return the gates: `i 1`, .. and boundary `z 1` of layer 1, ..; `out` of all layers."""
+        """Return the gates by name: `i 1`, `f 1`, `o 1` and the boundary `z 1` are of layer 1.
+
+        The top layer has no boundary. `out` has one gate for the output of each layer.
+        """
         return self._run_layers(projected, state)[2]
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:

@@ -22,7 +22,10 @@ from lmzoo.types import Embeddings
 
 
 class Components(nn.Module):
-    """Component vectors tied to the embeddings; `scaled=False` leaves out g."""
+    """K trained vectors, whose logits are inner products with the token embeddings.
+
+    `scaled=False` omits the factor exp(g_z).
+    """
 
     log_scale: nn.Parameter | None
 

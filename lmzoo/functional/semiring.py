@@ -66,7 +66,7 @@ class Semiring(ABC):
 
 
 class SumProduct(Semiring):
-    """Probabilities."""
+    """The semiring (+, ×) of probabilities."""
 
     zero, one = 0.0, 1.0
 
@@ -84,7 +84,7 @@ class SumProduct(Semiring):
 
 
 class LogSumExp(Semiring):
-    """Log-probabilities."""
+    """The semiring (logsumexp, +) of log-probabilities."""
 
     zero, one = -torch.inf, 0.0
 
@@ -106,7 +106,7 @@ class LogSumExp(Semiring):
 
 
 class MaxPlus(Semiring):
-    """Scores of the best derivation."""
+    """The semiring (max, +) of the scores of best derivations."""
 
     zero, one = -torch.inf, 0.0
 

@@ -3,7 +3,7 @@
 1. The cluster in RAY_ADDRESS, which Ray sets for submitted jobs. `local` means none.
 2. On the head of a cluster that `ray up` started: that cluster. `ray up` leaves its config in the
    home folder of the head, and `ray start` leaves the address in a file. The address is ignored if
-   another account owns the file: whoever runs a cluster can run code as any user who joins it.
+   another account owns the file: the owner of a cluster can run code as any user who joins it.
 3. Otherwise none: the sweep starts Ray for itself, on loopback, with a secret random token.
 """
 

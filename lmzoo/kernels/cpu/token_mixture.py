@@ -57,7 +57,7 @@ def forward(y, weight, bias, s, tokens, e, top, pi, p, out, min_p):
 @compiled
 @no_type_check
 def backward(g, y, weight, bias, s, tokens, pi, e, p, min_p, dy, dweight, dbias, ds):
-    """Write dy; add to the other gradients."""
+    """Write dy; add to dweight, dbias and ds."""
     members, positions, components = pi.shape
     buffer = np.empty((ROWS, components), pi.dtype)
     for i in range(members):

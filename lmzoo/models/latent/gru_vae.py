@@ -38,7 +38,7 @@ class GaussianLatent(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw M from U(E) and the vectors from U(2), as in the S0 code."""
+        """Draw M from U(E), μ_0, log β and log β_0 from U(2), as in the S0 code."""
         width = len(self.log_beta)
         with torch.no_grad():
             self.to_mean.copy_(uniform((width, width), width))

@@ -1,4 +1,6 @@
-"""Train P pack members as one program; each gets the same checkpoint as if trained alone.
+"""Train P pack members as one program; each gets the checkpoint of a run trained alone.
+
+The two checkpoints agree up to rounding, because a pack adds numbers in another order.
 
     L_p = loss of member p on its own batch        Σ_p L_p is differentiated once
     g_p = ∂L_p / ∂θ_p                              because no other L depends on θ_p
