@@ -39,13 +39,8 @@ def main() -> None:
         def load_checkpoint(self, checkpoint: dict | None) -> None:
             """Load nothing."""
 
-    ray.init(
-        address="local",
-        num_cpus=WORKERS,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(address="local", num_cpus=WORKERS, **quiet)
     with tempfile.TemporaryDirectory() as folder:
         tune.run(
             Nothing,

@@ -20,7 +20,8 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import ExperimentAnalysis, PlacementGroupFactory
 from ray.tune.experiment import Trial
 
-from lmzoo.analysis.ranking_table import render_ranking
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import render
 from lmzoo.command_line import run_command
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
@@ -46,12 +47,12 @@ def compare(ours: Path, theirs: Path, rounds: int) -> list[Ratio]:
     """Return the rows, after a check that both sides read every run."""
     frame = ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
     assert len(frame) == POINTS * SEEDS
-    assert render_ranking(ours, "csv").count("\n") >= POINTS
+    assert render(study_ranking(ours), "csv").count("\n") >= POINTS
 
     def load_with_ray() -> object:
         return ExperimentAnalysis(str(theirs)).dataframe(metric="valid_token", mode="min")
 
-    contenders = {"ours": lambda: render_ranking(ours, "md"), "ray": load_with_ray}
+    contenders = {"ours": lambda: render(study_ranking(ours), "md"), "ray": load_with_ray}
     seconds = interleave(contenders, rounds)
     what, at = "ranking", f"{POINTS * SEEDS:,} runs x {EPOCHS} epochs"
     mine, rival = seconds["ours"], "ray.tune.ExperimentAnalysis"

@@ -43,15 +43,8 @@ def main(
 ) -> None:
     """Measure at 20 and at 100 steps."""
     torch.set_num_threads(1)
-    save(
-        [
-            row
-            for length in GOALS
-            for compare in (compare_vectors, compare_tokens)
-            for row in compare(length, rounds)
-        ],
-        out,
-    )
+    inputs = (compare_vectors, compare_tokens)
+    save([row for length in GOALS for compare in inputs for row in compare(length, rounds)], out)
 
 
 def compare_vectors(length: int, rounds: int) -> list[Ratio]:

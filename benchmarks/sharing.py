@@ -38,14 +38,9 @@ def shared_device_seconds(
 
 
 def _work(
-    shape: Shape,
-    steps: int,
-    device: torch.device,
-    rounds: int,
-    barrier: Barrier,
-    results: Any,
-    rank: int,
-) -> None:
+    shape: Shape, steps: int, device: torch.device, rounds: int,
+    barrier: Barrier, results: Any, rank: int,
+) -> None:  # fmt: skip
     torch.set_num_threads(1)
     corpus = random_corpus(shape, steps)
     epoch = sequential_epochs(pack_members(shape, corpus, device), corpus)

@@ -29,10 +29,8 @@ BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_differen
 def add_baseline_columns(table: pl.DataFrame) -> pl.DataFrame:
     """Add the comparison with the 5-gram of the same table to its points.
 
-    A point whose model leaks may lose, but not win.
-
-    Args:
-        table: the points of one table, with the columns model, floor_token, leaks, loss, low, high.
+    A point whose model leaks may lose, but not win. The columns model, floor_token, leaks, loss,
+    low and high are read.
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
     is_count = [model.get("name") == FIVE_GRAM["name"] for model in models]
@@ -76,12 +74,7 @@ def outcome(difference: float, half: float | None) -> str:
 
 
 def outcome_line(outcomes: Iterable[tuple[str, str, float]], baseline: float) -> str:
-    """List the rows that are not better than the 5-gram; '' if there are none.
-
-    Args:
-        outcomes: (label, outcome, difference) of each row.
-        baseline: the loss of the 5-gram.
-    """
+    """List the rows, (label, outcome, difference), that are not better than the 5-gram's loss."""
     rows = list(outcomes)
     groups = (
         (LOSES, "loses to {}"),

@@ -112,12 +112,7 @@ def _difference(point: SequenceLosses | None, reference: SequenceLosses) -> dict
 def _wins(point: Mapping[int, float], reference: Mapping[int, float]) -> dict[str, Any]:
     seeds = sorted(point.keys() & reference.keys())
     result = win_rate([point[seed] for seed in seeds], [reference[seed] for seed in seeds])
-    return {
-        "win_rate": result.rate,
-        "win_low": result.low,
-        "win_high": result.high,
-        "paired": result.seeds,
-    }
+    return dict(zip(("win_rate", "win_low", "win_high", "paired"), result, strict=True))
 
 
 def _losses_by_seed(folder: StudyFolder, epoch: int, metric: str) -> dict[str, dict[int, float]]:

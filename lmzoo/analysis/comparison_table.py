@@ -17,35 +17,16 @@ from lmzoo.analysis.formatting import (
     table_title,
 )
 from lmzoo.analysis.load import StudyFolder, load_study
-from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.render import Report, TextTable
 
 
-def render_comparison(
-    path: Path,
-    format: str = "table",
-    *,
-    metric: str = "token",
-    reference: str | None = None,
-    width: int = 100,
-    colour: bool = False,
-) -> str:
-    """Return the comparison of the study in folder `path` with a reference as text.
+def study_comparison(path: Path, *, metric: str = "token", reference: str | None = None) -> Report:
+    """Return the comparison of the study in folder `path` with a reference.
 
-    Args:
-        path: the study's folder.
-        format: table, md, csv, json or latex.
-        metric: token or sentence.
-        reference: label of the reference point; None is the study's reference.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
-
-    Raises:
-        UserError: Nothing can be compared, or a name is unknown.
+    Args and errors are those of `compare_points`.
     """
-    check_format(format)
     folder = load_study(path)
-    frame = compare_points(folder, metric=metric, reference=reference)
-    return render(comparison_report(folder, frame), format, width=width, colour=colour)
+    return comparison_report(folder, compare_points(folder, metric=metric, reference=reference))
 
 
 def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:

@@ -11,7 +11,6 @@ import altair as alt
 import polars as pl
 
 from lmzoo.analysis.curve_data import (
-    is_log_scale,
     learning_curves,
     numeric_fields,
     point_costs,
@@ -23,11 +22,7 @@ from lmzoo.analysis.load import StudyFolder
 WIDTH, HEIGHT = 520, 300
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
-SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "png": {"scale_factor": 2},
-    "svg": {},
-    "html": {"inline": True},
-}
+SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
 """Format of a chart's file -> options of altair's `save`."""
 
 
@@ -36,20 +31,16 @@ def curve_charts(
 ) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for.
 
-    Args:
-        folder: the study, as `load_study` reads it.
-        ranked: its ranking, for the order of the colours and the losses of the cost charts.
-        metric: `token` or `sentence`.
+    The ranking gives the order of the colours and the losses of the cost charts.
     """
     order = [label for label in ranked["label"] if label is not None]
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
         charts["learning"] = learning_chart(learning, order, metric)
-    for name in numeric_fields(folder):
+    for name, log in numeric_fields(folder).items():
         settings = tuned_settings(folder, name, metric)
         if settings.height:
-            log = is_log_scale(folder, name)
             charts[f"setting-{name}"] = setting_chart(settings, order, name, log=log)
     costs = point_costs(folder, ranked)
     if costs.height:

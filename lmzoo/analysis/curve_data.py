@@ -86,14 +86,10 @@ def survival(folder: StudyFolder) -> pl.DataFrame:
     )
 
 
-def numeric_fields(folder: StudyFolder) -> list[str]:
-    """Return the searched fields with a range of numbers, in the study's order."""
-    return [name for name, where in search_ranges(folder.study).items() if "low" in where]
-
-
-def is_log_scale(folder: StudyFolder, name: str) -> bool:
-    """Return whether the field is searched on a logarithmic scale."""
-    return bool(search_ranges(folder.study)[name].get("log"))
+def numeric_fields(folder: StudyFolder) -> dict[str, bool]:
+    """Return the searched fields with a range of numbers -> whether the scale is logarithmic."""
+    ranges = search_ranges(folder.study)
+    return {name: bool(where.get("log")) for name, where in ranges.items() if "low" in where}
 
 
 def _epochs(folder: StudyFolder, stage: str) -> pl.DataFrame:

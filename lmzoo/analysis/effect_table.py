@@ -11,32 +11,20 @@ from lmzoo.analysis.formatting import MISSING, format_mean, format_number, forma
 from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.mutants import Mutants, read_mutants
 from lmzoo.analysis.regression import explained
-from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.render import Report, TextTable
 
 
-def render_effects(
-    path: Path,
-    format: str = "table",
-    *,
-    metric: str = "token",
-    figure: Path | None = None,
-    width: int = 100,
-    colour: bool = False,
-) -> str:
-    """Return the effects of the switches in the study in folder `path` as text.
+def study_effects(path: Path, *, metric: str = "token", figure: Path | None = None) -> Report:
+    """Return the effects of the switches in the study in folder `path`.
 
     Args:
         path: the study's folder.
-        format: table, md, csv, json or latex.
-        metric: token or sentence.
+        metric: `token` or `sentence`.
         figure: also write the heat maps to this .png, .svg or .html file.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
 
     Raises:
         UserError: The study has no complete mutants yet, or a name is unknown.
     """
-    check_format(format)
     folder = load_study(path)
     cells = read_mutants(folder.path, folder, metric)
     frames = [estimate_effects(cell) for cell in cells]
@@ -44,21 +32,13 @@ def render_effects(
         from lmzoo.analysis.heat_map import heat_maps, save_figure  # altair is slow to import
 
         save_figure(heat_maps(frames, folder.study["question"]), figure)
-    report = effect_report(folder, cells, frames, metric)
-    return render(report, format, width=width, colour=colour)
+    return effect_report(folder, cells, frames, metric)
 
 
 def effect_report(
     folder: StudyFolder, cells: Sequence[Mutants], frames: Sequence[pl.DataFrame], metric: str
 ) -> Report:
-    """Return the report of a study's effects.
-
-    Args:
-        folder: the study.
-        cells: the mutants of each cell.
-        frames: the effects of each cell.
-        metric: token or sentence.
-    """
+    """Return the report of the mutants of each cell and their effects."""
     seeds = cells[0].losses.shape[1]
     return Report(
         heading=(

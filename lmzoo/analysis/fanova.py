@@ -46,7 +46,7 @@ def importance_shares(
 
     Args:
         tuning: the tune runs.
-        search: the range of each field.
+        search: field -> its range.
         resamples: number of bootstrap resamples of the points.
         seed: random seed of the forest and of the resamples.
 

@@ -14,11 +14,7 @@ SCORE_KINDS = {
 
 
 def table_title(row: Mapping[str, Any]) -> str:
-    """Return the title of a table: kind of score, corpus, sizes and entropy floor.
-
-    Args:
-        row: any row of the table.
-    """
+    """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)

@@ -51,13 +51,7 @@ class Section:
 
 
 def html_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
-    """Return the whole page.
-
-    Args:
-        title: plain text.
-        lead: lines of plain text below the title.
-        sections: the sections of the page.
-    """
+    """Return the whole page: title and lead (plain text), links to the sections, sections."""
     links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
     body = "".join(
         f'<section id="{s.anchor}"><h2>{escape(s.title)}</h2>\n{s.body}\n</section>\n'

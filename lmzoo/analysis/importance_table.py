@@ -6,36 +6,25 @@ from lmzoo.analysis.fanova import importance_shares
 from lmzoo.analysis.formatting import MISSING, format_number, status_counts
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.optuna_export import export_to_optuna
-from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import search_ranges
 from lmzoo.analysis.tuning import read_tune_runs, run_settings, variance_between_points
 
 
-def render_importance(
-    path: Path,
-    format: str = "table",
-    *,
-    point: str | None = None,
-    at: int | None = None,
-    export: Path | None = None,
-    width: int = 100,
-    colour: bool = False,
-) -> str:
-    """Return the importance of the searched fields of the study in folder `path` as text.
+def study_importance(
+    path: Path, *, point: str | None = None, at: int | None = None, export: Path | None = None
+) -> Report:
+    """Return the importance of the searched fields of the study in folder `path`.
 
     Args:
         path: the study's folder.
-        format: table, md, csv, json or latex.
         point: label of the only point to include; None for all points.
         at: compare losses up to this epoch; None is the last that every run has reached.
         export: also write the tune runs to this file of Optuna.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
 
     Raises:
         UserError: There are too few tune runs, or a name is unknown.
     """
-    check_format(format)
     folder = load_study(path)
     tuning = read_tune_runs(folder, at, point)
     exported = None if export is None else export_to_optuna(folder, tuning, export)
@@ -55,7 +44,7 @@ def render_importance(
         legend.append(f"{exported} runs written to {export} as Optuna study {folder.study['name']}")
     statuses = tuning.runs["status"]
     between = format_number(variance_between_points(tuning), ".0%")
-    report = Report(
+    return Report(
         heading=(
             folder.study["question"],
             f"{folder.study['name']}: lowest validation loss up to epoch {tuning.epoch} of "
@@ -68,7 +57,6 @@ def render_importance(
         legend=tuple(legend),
         frame=frame,
     )
-    return render(report, format, width=width, colour=colour)
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -27,40 +27,23 @@ from lmzoo.store.records import CONFIG, RECORDS, SCHEMA, STUDY, TEST_LOSSES, par
 
 RUN_SCHEMA = pl.Schema(
     {
-        "run": pl.String,
-        "point": pl.String,
-        "stage": pl.String,
+        **dict.fromkeys(("run", "point", "stage"), pl.String),
         "seed": pl.Int64,
-        "score": pl.String,
-        "model": pl.String,  # JSON
-        "corpus": pl.String,  # JSON
-        "fingerprint": pl.String,
-        "vocab": pl.Int64,
-        "length": pl.Int64,
-        "parameters": pl.Int64,
+        **dict.fromkeys(("score", "model", "corpus", "fingerprint"), pl.String),
+        **dict.fromkeys(("vocab", "length", "parameters"), pl.Int64),
         "leaks": pl.String,
-        "floor_token": pl.Float64,
-        "floor_sentence": pl.Float64,
-        "setting": pl.String,  # JSON
+        **dict.fromkeys(("floor_token", "floor_sentence"), pl.Float64),
+        "setting": pl.String,
     }
 )
+"""Columns of the runs; model, corpus and setting are JSON."""
 EVENT_SCHEMA = pl.Schema(
     {
-        "run": pl.String,
-        "event": pl.String,
-        "epoch": pl.Int64,
-        "train_token": pl.Float64,
-        "valid_token": pl.Float64,
-        "valid_sentence": pl.Float64,
-        "seconds": pl.Float64,
-        "tokens_per_second": pl.Float64,
-        "token": pl.Float64,
-        "sentence": pl.Float64,
-        "tokens": pl.Int64,
-        "sequences": pl.Int64,
-        "best_epoch": pl.Int64,
-        "status": pl.String,
-        "reason": pl.String,
+        **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
+        **dict.fromkeys(("train_token", "valid_token", "valid_sentence"), pl.Float64),
+        **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
+        **dict.fromkeys(("tokens", "sequences", "best_epoch"), pl.Int64),
+        **dict.fromkeys(("status", "reason"), pl.String),
     }
 )
 TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))

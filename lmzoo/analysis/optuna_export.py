@@ -9,7 +9,6 @@ pruned run is pruned, a diverged run has failed) and the name of its folder.
 """
 
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -66,14 +65,10 @@ def _trials(folder: StudyFolder, tuning: TuneRuns) -> list[FrozenTrial]:
                 params={"point": row["label"], **setting},
                 distributions={"point": labels, **{n: distribution(search[n]) for n in setting}},
                 intermediate_values=curve,
-                user_attrs=_attributes(row),
+                user_attrs={name: row[name] for name in ("run", "seed", "status")},
             )
         )
     return trials
-
-
-def _attributes(row: dict[str, Any]) -> dict[str, Any]:
-    return {"run": row["run"], "seed": row["seed"], "status": row["status"]}
 
 
 def _storage(path: Path) -> BaseStorage:

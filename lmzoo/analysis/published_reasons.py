@@ -29,10 +29,6 @@ def explain_difference(table: PublishedTable, row: Mapping[str, Any]) -> str:
 
     If the runs exist, the line says how much each difference changes the loss: the leak
     `leaking − sound`, the accumulated gradients `accumulated − sound`.
-
-    Args:
-        table: the published table.
-        row: a row of the frame of `compare_with_published`.
     """
     parts = []
     inputs = "inputs leak the future"

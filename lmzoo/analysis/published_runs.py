@@ -176,11 +176,7 @@ def _row_cells(
 
 
 def _recipe_differences(recipes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the fields in which the sound recipe differs, except `accumulate`; None if not run.
-
-    Args:
-        recipes: variant -> recipe.
-    """
+    """Return the fields in which the sound recipe differs, except `accumulate`; None if not run."""
     other = recipes.get("accumulated", recipes.get("published"))
     if other is None or "sound" not in recipes:
         return None

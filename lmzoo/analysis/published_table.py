@@ -16,7 +16,7 @@ from lmzoo.analysis.load import load_study
 from lmzoo.analysis.published_reasons import explain_difference
 from lmzoo.analysis.published_rows import TABLES, PublishedTable
 from lmzoo.analysis.published_runs import VARIANTS, compare_with_published
-from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.render import Report, TextTable
 from lmzoo.errors import UserError
 
 NOT_RUN = "not run"
@@ -27,29 +27,19 @@ OPTIONAL_VARIANTS = {
 """Variants whose column is left out if no row has such a run."""
 
 
-def render_published(
-    paths: Sequence[Path],
-    format: str = "table",
-    *,
-    table: str | None = None,
-    any_corpus: bool = False,
-    width: int = 120,
-    colour: bool = False,
-) -> str:
-    """Return the published tables next to the runs of these study folders as text.
+def published_comparison(
+    paths: Sequence[Path], *, table: str | None = None, any_corpus: bool = False
+) -> Report:
+    """Return the published tables next to the runs of these study folders.
 
     Args:
         paths: folders of studies.
-        format: table, md, csv, json or latex.
         table: name of the only table to show; None for all.
         any_corpus: include runs on other corpora; only the order of their rows is comparable.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
 
     Raises:
         UserError: A folder is not a study's, or a name is unknown.
     """
-    check_format(format)
     names = [known.name for known in TABLES]
     if table is not None and table not in names:
         raise UserError(f"no published table {table!r}; known: {', '.join(names)}")
@@ -59,12 +49,16 @@ def render_published(
         for known in TABLES
         if table in (None, known.name)
     ]
-    return render(published_report(compared), format, width=width, colour=colour)
+    return published_report(compared)
 
 
 def published_report(compared: Sequence[tuple[PublishedTable, pl.DataFrame]]) -> Report:
     """Return the report of some published tables and their frames."""
-    variants = [text for variant, text in OPTIONAL_VARIANTS.items() if _has_runs(compared, variant)]
+    variants = [
+        text
+        for variant, text in OPTIONAL_VARIANTS.items()
+        if any(frame[f"{variant}_seeds"].sum() for _, frame in compared)
+    ]
     named = [frame.with_columns(table=pl.lit(table.name)) for table, frame in compared]
     return Report(
         heading=(
@@ -126,10 +120,6 @@ def ngram_lines(table: PublishedTable, frame: pl.DataFrame) -> list[str]:
         ]
         lines.append("; ".join(filter(None, (text, outcome_line(outcomes, kn5)))))
     return lines
-
-
-def _has_runs(compared: Sequence[tuple[PublishedTable, pl.DataFrame]], variant: str) -> bool:
-    return any(bool(frame[f"{variant}_seeds"].sum()) for _, frame in compared)
 
 
 def _losses(table: PublishedTable, frame: pl.DataFrame) -> TextTable:

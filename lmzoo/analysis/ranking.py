@@ -135,12 +135,11 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
             "point": point["id"],
             "label": point["label"],
             "aliases": point.get("aliases", []),
-            "setting": json.dumps(chosen[point["id"]]["setting"])
-            if point["id"] in chosen
-            else None,
-            "edge": chosen.get(point["id"], {}).get("edge", []),
+            "setting": json.dumps(own["setting"]) if own else None,
+            "edge": own.get("edge", []),
         }
         for point in study["points"]
+        for own in [chosen.get(point["id"], {})]
     ]
     texts = pl.List(pl.String)
     schema = {"point": pl.String, "label": pl.String, "aliases": texts}
@@ -150,10 +149,7 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
 def _add_statistics(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> pl.DataFrame:
     """Add means, differences and ranks to the points of one table; NaN becomes null.
 
-    Args:
-        part: the points of the table.
-        wide: losses of all points, one column per seed.
-        reference: id of the reference point.
+    `wide` has the losses of all points, one column per seed.
     """
     seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
     losses = seeds.drop("point").cast(pl.Float64).to_numpy()

@@ -26,7 +26,7 @@ from lmzoo.analysis.formatting import (
 )
 from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
-from lmzoo.analysis.render import Report, TextTable, check_format, render
+from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
 
 TEXT_COLUMNS = frozenset({"point", "marks", "setting chosen"})
@@ -41,32 +41,20 @@ MARKS = {
 }
 
 
-def render_ranking(
-    path: Path,
-    format: str = "table",
-    *,
-    metric: str = "token",
-    at: int | None = None,
-    width: int = 100,
-    colour: bool = False,
-) -> str:
-    """Return the ranking of the study in folder `path` as text.
+def study_ranking(path: Path, *, metric: str = "token", at: int | None = None) -> Report:
+    """Return the ranking of the study in folder `path`.
 
     Args:
-        path: the study's folder.
-        format: table, md, csv, json or latex.
-        metric: token or sentence.
+        path: the study's folder, or its address in a bucket.
+        metric: `token` or `sentence`.
         at: rank by the validation loss at this epoch instead of the test loss.
-        width: number of terminal columns, for `table`.
-        colour: use terminal colours, for `table`.
 
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """
-    check_format(format)
     folder = load_study(path)
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
-    return render(ranking_report(folder, frame), format, width=width, colour=colour)
+    return ranking_report(folder, frame)
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:

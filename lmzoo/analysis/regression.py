@@ -46,12 +46,7 @@ def least_squares(patterns: Patterns) -> dict[tuple[int, ...], Array]:
 def explained(patterns: Patterns, losses: Array, *, pairs: bool) -> float:
     """Return the share of the variance of the losses (P,) that the model explains.
 
-    The share is NaN if the losses do not vary.
-
-    Args:
-        patterns: (P, F).
-        losses: (P,), the mean loss of each mutant.
-        pairs: include the products of pairs.
+    The share is NaN if the losses do not vary. Without `pairs`, the model has no products.
     """
     terms = [t for t in model_terms(patterns) if pairs or len(t) < 2]
     X = design_matrix(patterns, terms)

@@ -58,10 +58,7 @@ def best_rows(folder: StudyFolder, ranked: pl.DataFrame) -> Iterator[Best]:
 def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> str:
     """Return the audit results of all points, from their training, as HTML.
 
-    Args:
-        folder: the study.
-        ranked: its ranking.
-        run: audit the best model of each table again and show the deviations.
+    With `run`, the best model of each table is audited again, which gives its deviations.
     """
     leaking = ranked.filter(pl.col("leaks") != "")
     lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
@@ -83,14 +80,7 @@ def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> st
 def samples_section(
     path: Path, folder: StudyFolder, ranked: pl.DataFrame, data_dir: Path | None
 ) -> str:
-    """Return samples of the best model of each table as HTML.
-
-    Args:
-        path: the study's folder, or its address in a bucket.
-        folder: the study.
-        ranked: its ranking.
-        data_dir: folder of the corpus's files.
-    """
+    """Return samples of the best model of each table as HTML."""
     body = ""
     for row, reason in best_rows(folder, ranked):
         if row is None:

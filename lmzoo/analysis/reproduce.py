@@ -26,12 +26,7 @@ OLD_STUDY_NOTE = (
 
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
-    """Return shell lines: the sweep with all its options, then the ranking and the page.
-
-    Args:
-        path: the study's folder, or its address in a bucket.
-        folder: its content, as `load_study` reads it.
-    """
+    """Return shell lines: the sweep with all its options, then the ranking and the page."""
     study = folder.study
     configs = [
         config

@@ -108,7 +108,7 @@ def rank_intervals(
         seed: random seed of the resamples.
 
     Returns:
-        Low and high ranks, each (P,); NaN for points with fewer than two seeds.
+        Low and high ranks, (P,) each; NaN for points with fewer than two seeds.
     """
     values = np.asarray(values, dtype=np.float64)
     measured = ~np.isnan(values)

@@ -53,14 +53,9 @@ class TwoWayDifference(NamedTuple):
 
 
 def loss_contributions(nll: ArrayLike, tokens: ArrayLike, metric: str) -> Array:
-    """Return ψ (S, N), the contribution of each sequence to the loss.
+    """Return ψ (S, N), the contribution of each sequence to the loss of its run.
 
-    The mean over a row is the loss of that run.
-
-    Args:
-        nll: negative log-likelihoods (S, N) in nats.
-        tokens: number of scored tokens of each sequence (N,).
-        metric: `token` or `sentence`.
+    The mean over a row is the loss. `nll` (S, N) is in nats; `tokens` (N,) counts scored tokens.
     """
     nll, tokens = np.asarray(nll, np.float64), np.asarray(tokens, np.float64)
     if metric == "sentence":
@@ -72,13 +67,7 @@ def loss_contributions(nll: ArrayLike, tokens: ArrayLike, metric: str) -> Array:
 def two_way_difference(
     values: ArrayLike, reference: ArrayLike, level: float = LEVEL
 ) -> TwoWayDifference:
-    """Return the mean of `values − reference` with its interval and test.
-
-    Args:
-        values: contributions (S, N) of a point.
-        reference: contributions (S, N) of the reference, for the same seeds and sequences.
-        level: coverage of the interval.
-    """
+    """Return the mean of `values − reference`, contributions (S, N), with interval and test."""
     d = np.asarray(values, np.float64) - np.asarray(reference, np.float64)
     S, N = d.shape
     mean = float(d.mean())
@@ -105,16 +94,9 @@ def two_way_difference(
 def two_way_rank_intervals(
     points: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Array, Array]:
-    """Return the lowest and highest plausible rank (1 is the least loss) of each point.
+    """Return the lowest and highest plausible rank of each point, (P,) each; NaN with one seed.
 
-    Args:
-        points: contributions (P, S, N).
-        level: coverage of the interval.
-        resamples: number of bootstrap resamples.
-        seed: random seed of the resamples.
-
-    Returns:
-        Low and high ranks, each (P,); NaN with one seed.
+    Rank 1 is the least loss. `points` are contributions (P, S, N).
     """
     points = np.asarray(points, np.float64)
     P, S, N = points.shape

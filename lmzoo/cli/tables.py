@@ -5,13 +5,16 @@ Each function imports what it needs, so a table is not delayed by the chart libr
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lmzoo.errors import UserError
+
+if TYPE_CHECKING:
+    from lmzoo.analysis.render import Report
 
 Study = Annotated[Path, typer.Argument(help="Folder of a study, as runs/NAME.")]
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
@@ -28,9 +31,9 @@ def rank(
     ] = None,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences."""
-    from lmzoo.analysis.ranking_table import render_ranking
+    from lmzoo.analysis.ranking_table import study_ranking
 
-    typer.echo(render_ranking(study, format, metric=metric, at=at, **_terminal()))
+    _show(format, lambda: study_ranking(study, metric=metric, at=at))
 
 
 def compare(
@@ -46,9 +49,9 @@ def compare(
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
-    from lmzoo.analysis.comparison_table import render_comparison
+    from lmzoo.analysis.comparison_table import study_comparison
 
-    typer.echo(render_comparison(study, format, metric=metric, reference=reference, **_terminal()))
+    _show(format, lambda: study_comparison(study, metric=metric, reference=reference))
 
 
 def curves(
@@ -87,9 +90,9 @@ def epistasis(
     ] = None,
 ) -> None:
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
-    from lmzoo.analysis.effect_table import render_effects
+    from lmzoo.analysis.effect_table import study_effects
 
-    typer.echo(render_effects(study, format, metric=metric, figure=figure, **_terminal()))
+    _show(format, lambda: study_effects(study, metric=metric, figure=figure))
 
 
 def importance(
@@ -110,10 +113,9 @@ def importance(
 
     `optuna-dashboard sqlite:///FILE.db` opens an exported study.
     """
-    from lmzoo.analysis.importance_table import render_importance
+    from lmzoo.analysis.importance_table import study_importance
 
-    text = render_importance(study, format, point=point, at=at, export=export, **_terminal())
-    typer.echo(text)
+    _show(format, lambda: study_importance(study, point=point, at=at, export=export))
 
 
 def published(
@@ -133,11 +135,15 @@ def published(
 
     The config of a run decides to which row it belongs. Folders without a study are left out.
     """
-    from lmzoo.analysis.published_table import render_published
+    from lmzoo.analysis.published_table import published_comparison
 
-    terminal = _terminal(default=120, least=100)
     paths = list(_study_folders(studies or []))
-    typer.echo(render_published(paths, format, table=table, any_corpus=any_corpus, **terminal))
+    _show(
+        format,
+        lambda: published_comparison(paths, table=table, any_corpus=any_corpus),
+        default_width=120,
+        min_width=100,
+    )
 
 
 def report(
@@ -165,10 +171,15 @@ def report(
     typer.echo(target)
 
 
-def _terminal(default: int = 100, least: int = 0) -> dict[str, Any]:
-    """Return the width and colour options of `render` for this terminal."""
-    width = shutil.get_terminal_size((default, 40)).columns
-    return {"width": max(width, least), "colour": sys.stdout.isatty()}
+def _show(
+    format: str, read: "Callable[[], Report]", *, default_width: int = 100, min_width: int = 0
+) -> None:
+    """Print the report that `read` returns; an unknown format is refused before it is called."""
+    from lmzoo.analysis.render import check_format, render
+
+    check_format(format)
+    width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)
+    typer.echo(render(read(), format, width=width, colour=sys.stdout.isatty()))
 
 
 def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:

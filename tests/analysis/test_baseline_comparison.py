@@ -5,7 +5,8 @@ import json
 import pytest
 
 from lmzoo.analysis.baseline_comparison import BASELINE_COLUMNS
-from lmzoo.analysis.ranking_table import render_ranking
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import render
 from tests.analysis.toy_study import rank, row
 
 KN5 = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney", "alpha": 0.1}
@@ -49,7 +50,7 @@ def test_one_seed_is_not_decided(compared):
     assert (result["kn5"], result["kn5_difference_low"]) == ("one seed", None)
     assert result["kn5_difference"] == pytest.approx(5.0 - 3.947)
     compared.add_point("lucky", [1.0])
-    text = render_ranking(compared.path, "md")
+    text = render(study_ranking(compared.path), "md")
     assert f"{LINE}; above it, with one seed: cut once" in text
 
 
@@ -87,21 +88,21 @@ def test_with_a_known_floor_nothing_is_compared(toy):
     toy.add_point("count", COUNT, model=KN5, floor=floor)
     frame = rank(toy)
     assert all(set(frame[name]) == {None} for name in BASELINE_COLUMNS)
-    assert "5-gram" not in render_ranking(toy.path, "md")
+    assert "5-gram" not in render(study_ranking(toy.path), "md")
 
 
 @pytest.mark.parametrize("format", ["table", "md", "latex"])
 def test_points_that_lose_are_listed_in_the_legend(compared, format):
-    text = render_ranking(compared.path, format, width=200)
+    text = render(study_ranking(compared.path), format, width=200)
     assert LINE in text
     assert text.index(LINE) > text.index("how each setting was found")
 
 
 def test_json_and_csv_have_the_outcome_as_columns(compared):
-    rows = {r["label"]: r for r in json.loads(render_ranking(compared.path, "json"))["rows"]}
+    rows = {r["label"]: r for r in json.loads(render(study_ranking(compared.path), "json"))["rows"]}
     assert rows["cut worse"]["kn5"] == "loses"
     assert rows["cut worse"]["kn5_difference"] == pytest.approx(4.11 - 3.947)
-    header, *lines = render_ranking(compared.path, "csv").splitlines()
+    header, *lines = render(study_ranking(compared.path), "csv").splitlines()
     column = header.split(",").index("kn5")
     assert header.split(",")[column : column + 4] == list(BASELINE_COLUMNS)
     assert sum(",loses," in line for line in lines) == 2
@@ -110,6 +111,6 @@ def test_json_and_csv_have_the_outcome_as_columns(compared):
 def test_undecided_points_are_listed_if_none_loses(toy):
     toy.add_point("near", [3.90, 3.94, 4.02])
     toy.add_point("count", COUNT, model=KN5)
-    text = render_ranking(toy.path, "md")
+    text = render(study_ranking(toy.path), "md")
     assert "\nno clear difference from Kneser-Ney 5-gram (3.947): cut near" in text
     assert "loses" not in text

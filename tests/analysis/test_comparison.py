@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis.comparison import compare_points
-from lmzoo.analysis.comparison_table import render_comparison
+from lmzoo.analysis.comparison_table import study_comparison
 from lmzoo.analysis.load import load_study
+from lmzoo.analysis.render import render
 from lmzoo.analysis.two_way_statistics import two_way_difference
 from lmzoo.errors import UserError
 from tests.analysis.toy_study import row
@@ -101,7 +102,7 @@ def test_runs_without_valid_sequence_losses_have_no_difference(toy):
 def test_the_table_has_a_row_per_point(toy):
     add_point(toy, "full", 0.0, seed=2)
     add_point(toy, "worse", 0.3, seed=3)
-    text = render_comparison(toy.path, "md")
+    text = render(study_comparison(toy.path), "md")
     assert "| 1 | cut full | reference | — | — | — | — |" in text
     assert "0 of 3" in text
     assert "95 % intervals" in text

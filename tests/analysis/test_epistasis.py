@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from lmzoo.analysis.effect_table import render_effects
+from lmzoo.analysis.effect_table import study_effects
 from lmzoo.analysis.effects import estimate_effects
 from lmzoo.analysis.heat_map import heat_map_squares
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.mutants import read_mutants, switched_on
+from lmzoo.analysis.render import render
 from lmzoo.errors import UserError
 from tests.analysis.factorial import add_mutants, full, mgu
 
@@ -37,7 +38,7 @@ def test_switches_are_the_differences_from_the_wild_type():
 
 
 def test_the_table_has_the_planted_effects(study):
-    rows = json.loads(render_effects(study.path, "json"))["rows"]
+    rows = json.loads(render(study_effects(study.path), "json"))["rows"]
     effects = {(row["first"], row["second"]): row for row in rows}
     pair = effects["input_to_gate", "state_to_candidate"]
     assert np.isclose(pair["effect"], 0.25)
@@ -46,7 +47,7 @@ def test_the_table_has_the_planted_effects(study):
     assert np.isclose(effects["carry", None]["alone"], 1.001)
     assert np.isclose(effects["carry", None]["regression"], 1.001)
     assert effects["input_to_gate", "input_to_candidate"]["effect"] is None
-    text = render_effects(study.path, width=200)
+    text = render(study_effects(study.path), "table", width=200)
     assert "mgu: effects of 8 switches in 92 mutants" in text
     assert "input_to_gate × state_to_candidate" in text
     assert "switches alone explain" in text
@@ -59,7 +60,7 @@ def test_a_mutant_that_lacks_a_seed_is_left_out_and_listed(toy):
     (mutants,) = read_mutants(toy.path, load_study(toy.path), "token")
     assert len(mutants.labels) == 4
     assert mutants.incomplete == ("cut partial",)
-    assert "left out, a seed is missing: cut partial" in render_effects(toy.path)
+    assert "left out, a seed is missing: cut partial" in render(study_effects(toy.path), "table")
 
 
 def add_unconfirmed(toy, name, cuts, *, tuned=True, **fields):
@@ -86,14 +87,14 @@ def test_an_unconfirmed_wild_type_is_refused(toy, known, message):
     add_unconfirmed(toy, "start", [], **known)
     add_mutants(toy, full(2)[1:], loss)
     with pytest.raises(UserError, match=message):
-        render_effects(toy.path)
+        study_effects(toy.path)
 
 
 def test_a_wild_type_that_lacks_a_seed_is_refused(toy):
     toy.add_point("start", [3.0, None, 3.1], model={"cell": {"name": "mgu", "cuts": []}})
     add_mutants(toy, full(2)[1:], loss)
     with pytest.raises(UserError, match="its wild type, point 'cut start', is not confirmed"):
-        render_effects(toy.path)
+        study_effects(toy.path)
 
 
 @pytest.mark.parametrize("cell", [None, "mgru"])
@@ -126,9 +127,9 @@ def test_a_study_without_two_mutants_is_refused(toy, add_second, message):
     toy.add_point("a", [3.0], model={"name": "m", "cell": {"name": "mgu", "cuts": []}})
     add_second(toy)
     with pytest.raises(UserError, match=message):
-        render_effects(toy.path)
+        study_effects(toy.path)
     with pytest.raises(UserError, match="no metric 'word'"):
-        render_effects(toy.path, metric="word")
+        study_effects(toy.path, metric="word")
 
 
 def test_the_heat_map_has_a_square_for_each_effect_and_marks_uncertain_ones(study):
@@ -144,9 +145,9 @@ def test_the_heat_map_has_a_square_for_each_effect_and_marks_uncertain_ones(stud
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!DOCTYPE html>")])
 def test_the_figure_is_one_file_that_needs_no_network(study, tmp_path, suffix, start):
     path = tmp_path / f"map{suffix}"
-    render_effects(study.path, figure=path)
+    study_effects(study.path, figure=path)
     written = path.read_bytes().lstrip()
     assert written.startswith(start)
     assert b"<script src=" not in written
     with pytest.raises(UserError, match=r"no figure format '\.pdf'"):
-        render_effects(study.path, figure=tmp_path / "map.pdf")
+        study_effects(study.path, figure=tmp_path / "map.pdf")

@@ -7,8 +7,9 @@ import optuna
 import pytest
 
 from lmzoo.analysis.fanova import importance_shares
-from lmzoo.analysis.importance_table import render_importance
+from lmzoo.analysis.importance_table import study_importance
 from lmzoo.analysis.load import load_study
+from lmzoo.analysis.render import render
 from lmzoo.analysis.search_ranges import search_ranges
 from lmzoo.analysis.tuning import read_tune_runs, variance_between_points
 from lmzoo.errors import UserError
@@ -71,7 +72,7 @@ def test_losses_are_compared_at_the_last_epoch_that_all_runs_reached(toy):
     value = dict(tuning.runs.select("run", "value").iter_rows())
     assert value[run] == pytest.approx(40.2)  # loss + (3 epochs - 1) / 10
     assert value[diverged] is None
-    text = render_importance(toy.path, width=200)
+    text = render(study_importance(toy.path), "table", width=200)
     assert "17 tune runs, of which 15 finished, 1 pruned, 1 diverged" in text
     with pytest.raises(
         UserError, match="not every tune run has a loss at epoch 3; the last such epoch is 1"
@@ -83,7 +84,7 @@ def test_one_point_can_be_selected(toy):
     tune(toy, lambda lr, width, clip: lr, samples=3)
     assert len(read_tune_runs(load_study(toy.path), point="cut gate").runs) == 3
     with pytest.raises(UserError, match="no point 'gate'; known: cut full, cut gate"):
-        render_importance(toy.path, point="gate")
+        study_importance(toy.path, point="gate")
 
 
 def test_tune_runs_are_sorted_by_point_and_run(toy):
@@ -98,7 +99,7 @@ def test_optuna_reads_the_exported_runs(toy, tmp_path, name):
     tune(toy, lambda lr, width, clip: lr, samples=3)
     pruned = toy.add_run("gate", 99, 40.0, status="pruned", setting={"lr": 0.1})
     file = tmp_path / name
-    assert "16 runs written" in render_importance(toy.path, at=1, export=file)
+    assert "16 runs written" in render(study_importance(toy.path, at=1, export=file), "table")
     if name.endswith(".db"):
         storage = f"sqlite:///{file}"
     else:
@@ -115,7 +116,7 @@ def test_optuna_reads_the_exported_runs(toy, tmp_path, name):
     assert by_run[pruned].state is optuna.trial.TrialState.PRUNED
     assert study.best_value == min(t.value for t in study.trials if t.value is not None)
     with pytest.raises(UserError, match="exists; remove it"):
-        render_importance(toy.path, export=file)
+        study_importance(toy.path, export=file)
 
 
 def with_different_ranges(toy, *, stored):
@@ -142,7 +143,7 @@ def with_different_ranges(toy, *, stored):
 @pytest.mark.parametrize("stored", [True, False])
 def test_different_ranges_of_a_field_are_exported_as_one(toy, tmp_path, stored):
     path = with_different_ranges(toy, stored=stored)
-    rows = json.loads(render_importance(path, "json", export=tmp_path / "tuned.db"))["rows"]
+    rows = json.loads(render(study_importance(path, export=tmp_path / "tuned.db"), "json"))["rows"]
     assert [row["field"] for row in rows] == ["lr"]
     trials = optuna.load_study(
         study_name="toy", storage=f"sqlite:///{tmp_path / 'tuned.db'}"
@@ -179,6 +180,6 @@ def test_the_union_of_two_ranges_and_a_tried_value(first, second, tried, union):
 def test_unknown_files_and_too_few_runs_are_refused(toy, tmp_path):
     tune(toy, lambda lr, width, clip: lr, samples=1)
     with pytest.raises(UserError, match=r"no Optuna file 'tuned\.csv'; known: \.db"):
-        render_importance(toy.path, export=tmp_path / "tuned.csv")
+        study_importance(toy.path, export=tmp_path / "tuned.csv")
     with pytest.raises(UserError, match="5 tune runs with a loss are not enough to compare fields"):
-        render_importance(toy.path)
+        study_importance(toy.path)

@@ -9,7 +9,8 @@ from lmzoo.analysis.load import load_study
 from lmzoo.analysis.published_reasons import explain_difference
 from lmzoo.analysis.published_rows import TABLES
 from lmzoo.analysis.published_runs import compare_with_published
-from lmzoo.analysis.published_table import ngram_lines, render_published
+from lmzoo.analysis.published_table import ngram_lines, published_comparison
+from lmzoo.analysis.render import render
 from lmzoo.contract import MODELS
 
 WORD = TABLES[0]
@@ -62,7 +63,7 @@ def test_the_legend_has_the_ngram_losses_and_the_rows_that_lose_to_them(with_ngr
         "no clear difference from it: DLM46 cut state_to_candidate (4)"
     )
     assert ngram_lines(WORD, compare_with_published(WORD, [load_study(with_ngrams.path)])) == [line]
-    assert line in render_published([with_ngrams.path], "table", width=300)
+    assert line in render(published_comparison([with_ngrams.path]), "table", width=300)
 
 
 def test_an_ngram_model_counted_after_the_published_epoch_is_included(with_ngrams):
@@ -112,7 +113,7 @@ def test_the_reason_names_another_split(toy, split, expected):
 
 
 def test_only_columns_of_the_table_are_explained(with_ngrams):
-    text = render_published([with_ngrams.path], "md", table="multi30k_word")
+    text = render(published_comparison([with_ngrams.path], table="multi30k_word"), "md")
     assert "; sound: neither" in text
     assert "leaking: only" not in text
     assert "accumulated: only" not in text
@@ -120,7 +121,7 @@ def test_only_columns_of_the_table_are_explained(with_ngrams):
     with_ngrams.add_point(
         "accumulated", [9.0], model=_config(row.label), recipe={"accumulate": "epoch"}, **COMMON
     )
-    text = render_published([with_ngrams.path], "md", table="multi30k_word")
+    text = render(published_comparison([with_ngrams.path], table="multi30k_word"), "md")
     assert (
         "gradients accumulated for an epoch; accumulated: only the gradients; sound: neither"
         in text

@@ -16,7 +16,8 @@ from lmzoo.analysis.published_rows import (
     matches_row,
 )
 from lmzoo.analysis.published_runs import VARIANTS, compare_with_published, variant_of
-from lmzoo.analysis.published_table import agreement_lines, render_published
+from lmzoo.analysis.published_table import agreement_lines, published_comparison
+from lmzoo.analysis.render import render
 from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 
@@ -157,19 +158,19 @@ def test_another_corpus_is_included_only_with_any_corpus(toy):
 
 
 def test_without_runs_every_row_is_shown_as_not_run():
-    text = render_published([], "json")
+    text = render(published_comparison([]), "json")
     rows = json.loads(text)["rows"]
     assert len(rows) == len(ROWS)
     assert all(row[f"{name}_seeds"] == 0 for row in rows for name in VARIANTS)
-    assert render_published([], "md", table="cath_l20").count("not run") == 10
+    assert render(published_comparison([], table="cath_l20"), "md").count("not run") == 10
 
 
 def test_mutations_are_shown_by_name():
-    text = render_published([], "md", table="multi30k_word")
+    text = render(published_comparison([], table="multi30k_word"), "md")
     assert r"| DLM46 cut state\_to\_candidate (4) |" in text
     assert "| DLM47 squash=sigmoid (4), gate=output=centred (6) |" in text
 
 
 def test_an_unknown_table_is_refused():
     with pytest.raises(UserError, match="no published table 'cath'; known: multi30k_word"):
-        render_published([], table="cath")
+        published_comparison([], table="cath")

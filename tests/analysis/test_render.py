@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from lmzoo.analysis.ranking_table import render_ranking
-from lmzoo.errors import UserError
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import render
 from tests.analysis.toy_study import ToyStudy
 
 LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
@@ -32,7 +32,7 @@ def cells(line):
 
 
 def test_markdown_parses_back(toy):
-    text = render_ranking(toy.path, "md")
+    text = render(study_ranking(toy.path), "md")
     block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
     header, rule, *rows = map(cells, block)
     assert {len(row) for row in (header, rule, *rows)} == {len(header)}
@@ -57,7 +57,7 @@ def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
     toy.add_point("full", [3.1, 3.1, 3.1])
     toy.add_point("counts", [3.25, 3.25, 3.25])
     toy.add_point("net", [3.3, 3.4, 3.6])
-    text = render_ranking(toy.path, "md")
+    text = render(study_ranking(toy.path), "md")
     block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
     header, _, *rows = map(cells, block)
     full, counts, net = (dict(zip(header, row, strict=True)) for row in rows)
@@ -70,7 +70,7 @@ def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
 
 
 def test_csv_parses_back(toy):
-    rows = list(csv.DictReader(io.StringIO(render_ranking(toy.path, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(render(study_ranking(toy.path), "csv"))))
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
     assert [row["score"] for row in rows] == ["exact"] * 4 + ["bound"]
     assert rows[0]["aliases"] == "cut nothing; no cut"
@@ -80,7 +80,7 @@ def test_csv_parses_back(toy):
 
 
 def test_json_parses_back(toy):
-    value = json.loads(render_ranking(toy.path, "json"))
+    value = json.loads(render(study_ranking(toy.path), "json"))
     first, _, once, wild, _ = value["rows"]
     assert first["setting"] == {"lr": 0.003, "model.width": 32}
     assert first["aliases"] == ["cut nothing", "no cut"]
@@ -90,7 +90,7 @@ def test_json_parses_back(toy):
 
 
 def test_latex_rows_are_equally_long_and_escaped(toy):
-    text = render_ranking(toy.path, "latex")
+    text = render(study_ranking(toy.path), "latex")
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     tabulars = "\n".join(lines).split(r"\begin{tabular}")[1:]
     assert len(tabulars) == 4
@@ -105,20 +105,20 @@ def test_latex_rows_are_equally_long_and_escaped(toy):
 
 @pytest.mark.parametrize("width", [100, 140])
 def test_the_table_fits_the_width_and_is_complete(toy, width):
-    text = render_ranking(toy.path, width=width)
+    text = render(study_ranking(toy.path), "table", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     parts = (*LABELS.values(), "3.020 ±0.025", "leaks, diverged 1/3", "model.width=32")
     assert set(" ".join(parts).split()) <= set(text.split())
     assert "\x1b" not in text
-    assert "\x1b[1m" in render_ranking(toy.path, width=width, colour=True)
+    assert "\x1b[1m" in render(study_ranking(toy.path), "table", width=width, colour=True)
 
 
 def test_heading_and_legend_describe_the_study(toy):
     (toy.path / "stray").mkdir()
     toy.study_json["points"].append({"id": "never", "label": "cut never", "aliases": []})
     toy.write()
-    text = render_ranking(toy.path, width=400)
+    text = render(study_ranking(toy.path), "table", width=400)
     for part in (
         "Which path can be cut?",
         "toy: token loss in nats per token, test at epoch 3",
@@ -142,9 +142,4 @@ def test_heading_and_legend_describe_the_study(toy):
 def test_short_intervals_get_a_fourth_decimal(tmp_path):
     toy = ToyStudy(tmp_path / "toy")
     toy.add_point("full", [3.0, 3.0001, 3.0002])
-    assert "3.0001 ±0.0002" in render_ranking(toy.path)
-
-
-def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(UserError, match="no format 'html'; known: table, md, csv, json, latex"):
-        render_ranking(tmp_path / "nowhere", "html")
+    assert "3.0001 ±0.0002" in render(study_ranking(toy.path), "table")

@@ -70,6 +70,12 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, messa
     assert message in err
 
 
+def test_an_unknown_format_is_refused_before_the_study_is_read(lmzoo, tmp_path):
+    code, _, err = lmzoo("rank", tmp_path / "nowhere", "--format", "html")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no format 'html'; known: table, md, csv, json, latex" in err
+
+
 def test_rank_imports_neither_torch_nor_ray(toy):
     code = (
         "import sys\n"
