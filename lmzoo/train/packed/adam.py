@@ -24,7 +24,7 @@ class StackedAdam:
     """Performs the steps of a torch Adam that has one parameter group per pack member."""
 
     def __init__(self, optimiser: torch.optim.Optimizer, values: Float[Tensor, "P N"]) -> None:
-        """Set the optimiser's state to zero; its group p has one parameter, which is `values[p]`."""
+        """Set the optimiser's state to zero; its group p has one parameter, `values[p]`."""
         self._groups, self._values = optimiser.param_groups, values
         self._steps = torch.zeros(len(values), dtype=torch.float32)
         self._m, self._v = torch.zeros_like(values), torch.zeros_like(values)
