@@ -1,8 +1,8 @@
 """The contract of a recurrent cell: project, step, scan.
 
 `project` computes everything that does not depend on the state, for all positions at once. `step`
-is the recurrence. `scan` runs the recurrence over a sequence, with a fast kernel where the cell has
-one, otherwise with a loop over `step`.
+is the recurrence. `scan` runs the recurrence over a sequence: on a CPU with a kernel if the cell
+has one, otherwise with a loop over `step`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
-from lmzoo.kernels.scan.tokens import TokenInputs
+from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.registry import Registry
 
 Inputs = Tensor | TokenInputs
@@ -71,7 +71,10 @@ class Cell(nn.Module, ABC):
         return self.naive_scan(x, start) if outputs is None else outputs
 
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
-        """Compute `scan` with the kernel in `kernels/scan`; None if this cell has no kernel."""
+        """Compute `scan` with a kernel; None without one for this variant, device and dtype.
+
+        A cell's kernel is in `kernels/cpu`. Import it inside this method, because it imports numba.
+        """
         return None
 
     def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:

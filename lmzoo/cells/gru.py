@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
-from lmzoo.kernels.scan.autograd import scan_batch_first
-from lmzoo.kernels.scan.gru import GRUScan
+from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.scan import scan_batch_first
 
 
 class Reset(StrEnum):
@@ -84,17 +84,19 @@ class GRU(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if self.config.reset is Reset.INPUT:
+        if self.config.reset is Reset.INPUT or not has_product_kernels(start):
             return None
+        from lmzoo.kernels.cpu.gru import GRUScan
+
         w, gates = self.w, 2 * self.width
         before = self.config.reset is Reset.BEFORE
         inner = w.bias_hh[gates:]  # b_hn, which reset=after multiplies by r
         bias = w.bias_ih + (
             w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
         )
-        sweep = GRUScan(reset_before=before, z_keeps=self.config.update is Update.Z_KEEPS)
+        recurrence = GRUScan(reset_before=before, z_keeps=self.config.update is Update.Z_KEEPS)
         hidden = w.weight_hh.mT
         weights = (
             w.weight_ih.mT, bias, hidden[:, :gates], hidden[:, gates:], None if before else inner
         )  # fmt: skip
-        return scan_batch_first(sweep, x, start, weights)
+        return scan_batch_first(recurrence, x, start, weights)

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.kernels.scan.autograd import scan_batch_first
-from lmzoo.kernels.scan.lstm import LSTMScan
+from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.scan import scan_batch_first
 
 
 class Forget(StrEnum):
@@ -94,10 +94,15 @@ class LSTM(Cell):
             gates = {"i": i, "o": o}
         return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if not has_product_kernels(start):
+            return None
+        from lmzoo.kernels.cpu.lstm import LSTMScan
+
         w = self.w
         weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
-        return scan_batch_first(LSTMScan(self.config.forget.value), x, start, weights)
+        recurrence = LSTMScan(coupled=self.config.forget is Forget.COUPLED)
+        return scan_batch_first(recurrence, x, start, weights)
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:

@@ -29,8 +29,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
-from lmzoo.kernels.scan.autograd import scan_batch_first
-from lmzoo.kernels.scan.mgru import MGRUScan
+from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.scan import scan_batch_first
 
 
 @CELLS("mgru")
@@ -125,16 +125,18 @@ class MGRU(Cell):
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if self.attend is not None:
+        if self.attend is not None or not has_product_kernels(start):
             return None
-        sweep = MGRUScan(
+        from lmzoo.kernels.cpu.mgru import MGRUScan
+
+        recurrence = MGRUScan(
             carry=Cut.CARRY not in self.cuts,
             write=Cut.WRITE not in self.cuts,
             keep=self.config.keep,
             sigmoid=self.config.squash is Squash.SIGMOID,
             read=self.config.gate.value,
         )
-        states = scan_batch_first(sweep, x, start, (self.w.hf, self.w.xh))
+        states = scan_batch_first(recurrence, x, start, (self.w.hf, self.w.xh))
         return states - 0.5 if self.config.output is Output.CENTRED else states
 
     def _gate_input(self, h: Tensor) -> Tensor:

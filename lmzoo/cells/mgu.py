@@ -29,8 +29,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.kernels.scan.autograd import scan_batch_first
-from lmzoo.kernels.scan.mgu import MGUScan
+from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.scan import scan_batch_first
 
 
 class Cut(StrEnum):
@@ -138,10 +138,13 @@ class MGU(Cell):
             h = f * c if Cut.CARRY in cuts else h + f * (c - h)
         return h, (h,)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        w = self.w
-        sweep = MGUScan(carry=Cut.CARRY not in self.cuts, write=Cut.WRITE not in self.cuts)
-        return scan_batch_first(sweep, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if not has_product_kernels(start):
+            return None
+        from lmzoo.kernels.cpu.mgu import MGUScan
+
+        w, recurrence = self.w, MGUScan(carry=Cut.CARRY not in self.cuts)
+        return scan_batch_first(recurrence, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
 from lmzoo.config import config
-from lmzoo.kernels.scan.autograd import scan_batch_first
-from lmzoo.kernels.scan.rnn import RNNScan
+from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.scan import scan_batch_first
 
 
 class Activation(StrEnum):
@@ -63,7 +63,11 @@ class RNN(Cell):
         h = FUNCTIONS[self.config.activation](projected + state[0] @ self.w.weight_hh.T)
         return h, (h,)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if not has_product_kernels(start):
+            return None
+        from lmzoo.kernels.cpu.rnn import RNNScan
+
         w = self.w
         weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
         return scan_batch_first(RNNScan(self.config.activation.value), x, start, weights)

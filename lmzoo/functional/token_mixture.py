@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
-from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import as_arrays, has_product_kernels, run_kernel
 
 MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
 """Below this p the kernel computes in log space."""
@@ -44,7 +44,7 @@ def mixture_log_prob(
     Raises:
         IndexError: a token id is outside 0..V-1.
     """
-    if not _has_kernel(y):
+    if not has_product_kernels(y):
         return naive_mixture_log_prob(y, weight, bias, s, tokens)
     rows = y.reshape(-1, y.shape[-1])
     return _Mixture.apply(rows, weight, bias, s, tokens.reshape(-1))[0].view(tokens.shape)
@@ -69,14 +69,6 @@ def gate_logits(
     """Return W y + b by one product; in packed training more axes would give one per sequence."""
     rows = y.reshape(-1, y.shape[-1])
     return torch.nn.functional.linear(rows, weight, bias).view(*y.shape[:-1], len(weight))
-
-
-def _has_kernel(y: Tensor) -> bool:
-    if not has_kernels(y):
-        return False
-    from lmzoo.kernels.cpu import blas
-
-    return blas.HAS_PRODUCTS
 
 
 class _Mixture(CustomFunction):

@@ -18,6 +18,18 @@ def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
     return supported and tensor.numel() >= min_size
 
 
+def has_product_kernels(tensor: Tensor) -> bool:
+    """Return whether kernels that call matrix products accept this tensor.
+
+    They need the BLAS routines of torch's library, which some builds of torch do not have.
+    """
+    if not has_kernels(tensor):
+        return False
+    from lmzoo.kernels.cpu import blas  # imports numba, which takes half a second
+
+    return blas.HAS_PRODUCTS
+
+
 def as_arrays(*tensors: Tensor) -> list[Any]:
     """Return the tensors as NumPy arrays in C order.
 

@@ -1,4 +1,19 @@
-"""The gated recurrent unit's sweeps as kernels, in the symbols of `scan/gru.py`.
+r"""The sweeps of the gated recurrent unit, with the reset after or before the state's product.
+
+    r, z = σ( x W_x + b + h W_g )
+    n = tanh( x W_n + b_n + r ⊙ m ),  m = h W_h + b_h     reset=after
+      | tanh( x W_n + b_n + (r ⊙ h) W_h )                 reset=before
+    h' = n + z ⊙ (h − n)  |  h + z ⊙ (n − h)              z keeps | z writes
+
+With δ = ∂L/∂h' and δr, δz, δn the gradients before the activations, z keeping:
+
+    δn = δ ⊙ (1 − z) ⊙ (1 − n²)      δz = δ ⊙ (h − n) ⊙ z ⊙ (1 − z)
+    after    δm = δn ⊙ r,      δr = δm ⊙ m ⊙ (1 − r)
+             ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + δm W_hᵀ
+    before   s = δn W_hᵀ,      δr = s ⊙ h ⊙ r ⊙ (1 − r)
+             ∂L/∂h = δ ⊙ z + [δr, δz] W_gᵀ + s ⊙ r
+
+Where z writes, exchange z and 1 − z, and change the sign of δz. Derived here.
 
 Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
 writes stays in the cache. `inputs` is the input's part of r, z and n, `inner` the bias of m. The
@@ -18,16 +33,16 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
 from lmzoo.kernels.dispatch import run_kernel
 
 
 @dataclass(frozen=True)
-class CompiledGRU(CompiledRecurrence):
-    """Weights W_x, its bias, W_g, W_h, b_h; the first, second and last None where cut."""
+class GRUScan(Recurrence):
+    """Weights W_x (columns r, z, n), its bias, W_g (columns r, z), W_h, b_h (None if before)."""
 
-    reset_before: bool
-    z_keeps: bool
+    reset_before: bool = False
+    z_keeps: bool = True
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         input_weight, bias, gate, hidden, hidden_bias = weights
@@ -119,7 +134,7 @@ def _backward(
     upstream, inputs, inner, gate, hidden, start, reset_before, z_keeps, states, r, z, n, m,
     gate_grad, hidden_grad, delta,
 ):  # fmt: skip
-    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
+    """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = m.shape
     da, buffer = np.empty((rows, 3 * width), m.dtype), np.empty((2, rows, width), m.dtype)
     drz, dn, s = da[:, : 2 * width], buffer[0], buffer[1]

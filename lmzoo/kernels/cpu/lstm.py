@@ -1,4 +1,17 @@
-"""Long short-term memory's sweeps as kernels, in the symbols of `scan/lstm.py`.
+r"""The sweeps of long short-term memory, with a forget gate, without one, or coupled.
+
+    i, f, g, o = σ, σ, tanh, σ of x W_x + b + h W_h
+    c' = f ⊙ c + i ⊙ g    q = tanh c'    h' = o ⊙ q     none: f ≡ 1    coupled: f = 1 − i
+
+With δ = ∂L/∂h' and γ = ∂L/∂c', which first gains δ ⊙ o ⊙ (1 − q²), and δi, δf, δg, δo the
+gradients before the activations, which are adjacent columns of δa:
+
+    δo = δ ⊙ q ⊙ o ⊙ (1 − o)       δg = γ ⊙ i ⊙ (1 − g²)
+    δi = γ ⊙ g ⊙ i ⊙ (1 − i)       δf = γ ⊙ c ⊙ f ⊙ (1 − f)       ∂L/∂c = γ ⊙ f
+    coupled:  δi = γ ⊙ (g − c) ⊙ i ⊙ (1 − i)                      ∂L/∂c = γ ⊙ (1 − i)
+    ∂L/∂h = δa W_hᵀ
+
+Derived here.
 
 Arrays are (T, P, B, H), of gates (T, P, B, G). A kernel runs one pack member at a time, so that
 what a step reads and writes stays in the cache. The columns of g start at G − 2 H, whether or not
@@ -21,15 +34,16 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
 from lmzoo.kernels.dispatch import run_kernel
 
 
 @dataclass(frozen=True)
-class CompiledLSTM(CompiledRecurrence):
-    """Weights W_x, b, W_h, with or without columns of f; start is (h, c)."""
+class LSTMScan(Recurrence):
+    """Weights W_x, b, W_h, columns in the order i, f, g, o, f optional; start is (h, c)."""
 
-    coupled: bool
+    coupled: bool = False
+    """Whether f = 1 − i; otherwise f ≡ 1 if the weights have no columns of f."""
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         input_weight, bias, hidden = weights
@@ -77,7 +91,7 @@ def _backward(
     upstream, inputs, hidden, start_h, start_c, coupled, states, gates, memory,
     hidden_grad, delta, gamma,
 ):  # fmt: skip
-    """Write delta and gamma (P, B, H), the gradients of the start; add to the other gradients."""
+    """Write ∂L/∂h_0 to delta and ∂L/∂c_0 to gamma, (P, B, H); add to all other gradients."""
     steps, members = states.shape[:2]
     da = np.empty(gates.shape[2:], gates.dtype)
     delta[:] = 0

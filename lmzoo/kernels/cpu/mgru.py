@@ -1,11 +1,23 @@
-"""The minimal gated recurrent unit's sweeps as kernels, in the symbols of `scan/mgru.py`.
+r"""The sweeps of the minimal gated recurrent unit (MGRU) that carries its last state.
+
+    q = read(h)    f = σ(q W_hf), ½ without W_hf    g = act(x W_xh)
+    h' = κ h + f ⊙ (ω g − λ h)          κ = carry, ω = write (0 or 1), λ = carry − keep
+
+With δ = ∂L/∂h', and δf, δg the gradients before σ and act:
+
+    δg = ω δ ⊙ f ⊙ act'(g)    δf = δ ⊙ (ω g − λ h) ⊙ f ⊙ (1 − f)
+    ∂L/∂h = δ ⊙ (κ − λ f) + read'(h) ⊙ δf W_hfᵀ
+
+    read:  h  |  h − ½  |  atanh(u), u = clip(2h − 1, ±limit), read' = 2 / (1 − u²) within it
+
+Derived here.
 
 Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
 writes stays in the cache. A cut weight has no elements.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, no_type_check
+from typing import Literal, NamedTuple, no_type_check
 
 import numpy as np
 from torch import Tensor
@@ -15,12 +27,17 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import atanh, sigmoid, tanh
 from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
 from lmzoo.kernels.dispatch import run_kernel
+
+LIMIT = 0.9999
+"""2h − 1 is clipped to ±LIMIT before its atanh."""
+
+Read = Literal["raw", "centred", "logit"]
 
 
 class Variant(NamedTuple):
-    """Which paths are cut, and which functions the cell uses."""
+    """The fields of `MGRUScan`, as kernels read them."""
 
     carry: bool
     """κ."""
@@ -38,15 +55,20 @@ class Variant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CompiledMGRU(CompiledRecurrence):
-    """Weights hf, xh; None where cut."""
+class MGRUScan(Recurrence):
+    """Weights hf, xh; None where cut. Without `write` there is no xh."""
 
-    variant: Variant
+    carry: bool = True
+    write: bool = True
+    keep: bool = False
+    sigmoid: bool = False
+    """Whether act is σ; tanh otherwise."""
+    read: Read = "raw"
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         hf, xh = weights
         saved = [start.new_empty(*x.shape, start.shape[-1]) for _ in range(3)]
-        args = x.projection(xh, None), *x.arrays(hf, start), self.variant
+        args = x.projection(xh, None), *x.arrays(hf, start), self._variant
         if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
             raise x.token_error()
         return saved
@@ -57,9 +79,14 @@ class CompiledMGRU(CompiledRecurrence):
         hf, xh = weights
         inputs, input_gradients = x.gradient(xh, None)
         hf_grad, delta = zero_gradient(hf), start.new_empty(start.shape)
-        args = inputs, *x.arrays(hf, start), self.variant, *x.step_arrays(*saved)
+        args = inputs, *x.arrays(hf, start), self._variant, *x.step_arrays(*saved)
         run_kernel(_backward, *x.step_arrays(upstream), *args, *x.arrays(hf_grad, delta))
         return x.input_gradient(), delta, (hf_grad, input_gradients()[0])
+
+    @property
+    def _variant(self) -> Variant:
+        away, read = self.carry - self.keep, (self.read == "centred", self.read == "logit")
+        return Variant(self.carry, self.write, away, self.sigmoid, *read, LIMIT)
 
 
 @compiled
@@ -90,7 +117,7 @@ def _forward(inputs, hf, start, variant, states, f, g):
 @compiled
 @no_type_check
 def _backward(upstream, inputs, hf, start, variant, states, f, g, hf_grad, delta):
-    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
+    """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = f.shape
     kappa, omega = f.dtype.type(variant.carry), f.dtype.type(variant.write)
     lam, one = f.dtype.type(variant.away), f.dtype.type(1)

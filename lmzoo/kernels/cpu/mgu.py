@@ -1,4 +1,15 @@
-"""The minimal gated unit's sweeps as kernels, in the symbols of `scan/mgu.py`.
+r"""The sweeps of the minimal gated unit; any of its paths may be cut.
+
+    f = σ(x W_xf + b_f + h W_hf)    c = tanh(x W_xh + b_h + (h ⊙ f) W_hh)
+    h' = κ (1 − f) ⊙ h + f ⊙ c                      κ = 0 where carry is cut, 1 otherwise
+
+With δ = ∂L/∂h', and δf, δc the gradients before σ and tanh:
+
+    δc = δ ⊙ f ⊙ (1 − c²)                           s = δc W_hhᵀ
+    δf = (δ ⊙ (c − κ h) + s ⊙ h) ⊙ f ⊙ (1 − f)
+    ∂L/∂h = κ (1 − f) ⊙ δ + f ⊙ s + δf W_hfᵀ
+
+Where write is cut, W_xh, b_h and W_hh are cut, so that c = 0. Derived here.
 
 Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
 writes stays in the cache. A cut weight has no elements.
@@ -15,15 +26,15 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
 from lmzoo.kernels.dispatch import run_kernel
 
 
 @dataclass(frozen=True)
-class CompiledMGU(CompiledRecurrence):
-    """Weights xf, hf, bf, xh, hh, bh; None where cut. Without the last three c is zero."""
+class MGUScan(Recurrence):
+    """Weights xf, hf, bf, xh, hh, bh; None where cut."""
 
-    carry: bool
+    carry: bool = True
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         xf, hf, bf, xh, hh, bh = weights
@@ -83,7 +94,7 @@ def _forward(gate, candidate, hf, hh, start, carry, states, f, c):
 def _backward(
     upstream, gate, candidate, hf, hh, start, carry, states, f, c, hf_grad, hh_grad, delta
 ):
-    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
+    """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = f.shape
     one, kappa = f.dtype.type(1), f.dtype.type(carry)
     buffer = np.zeros((5, rows, width), f.dtype)

@@ -15,8 +15,12 @@ Saved = Sequence[Tensor]
 """What the forward sweep saves for the backward sweep, time first; [0] are the outputs."""
 
 
-class CompiledRecurrence(ABC):
-    """A recurrence on a CPU: one kernel call per sweep, for all steps and pack members."""
+class Recurrence(ABC):
+    """A recurrence: one kernel call per sweep, for all steps and pack members.
+
+    Subclasses are frozen dataclasses whose fields select a variant. Their reference, forward and
+    backward, is `naive_scan` of the cell with the same name.
+    """
 
     @abstractmethod
     def forward(self, x: KernelInputs, start: Float[Tensor, "*P B S"], weights: Weights) -> Saved:
@@ -31,4 +35,4 @@ class CompiledRecurrence(ABC):
         weights: Weights,
         saved: Saved,
     ) -> tuple[Tensor, Tensor, Weights]:
-        """Return the gradients of the inputs, the start and the weights (None where cut)."""
+        """Return the gradients of inputs, initial state and weights (None where cut)."""

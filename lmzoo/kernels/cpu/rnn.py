@@ -1,11 +1,19 @@
-"""The vanilla recurrent network's sweeps as kernels, in the symbols of `scan/rnn.py`.
+r"""The sweeps of the vanilla recurrent network.
+
+    h' = act( x W_x + b + h W_h )
+    with δ = ∂L/∂h':   δa = δ ⊙ act',   ∂L/∂h = δa W_hᵀ,   ∂L/∂W_h = Σ hᵀ δa
+
+    act     tanh       σ             relu         identity
+    act'    1 − h'²    h' (1 − h')   [h' > 0]     1
+
+act' is a function of the output for every act here. Derived here.
 
 Arrays are (T, P, B, H). A kernel runs one pack member at a time, so that what a step reads and
 writes stays in the cache.
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Literal, get_args, no_type_check
 
 import numpy as np
 from torch import Tensor
@@ -15,18 +23,19 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import sigmoid, tanh
 from lmzoo.kernels.cpu.inputs import KernelInputs, zero_gradient
 from lmzoo.kernels.cpu.projection import project_gradients, project_inputs
-from lmzoo.kernels.cpu.recurrence import CompiledRecurrence, Saved, Weights
+from lmzoo.kernels.cpu.recurrence import Recurrence, Saved, Weights
 from lmzoo.kernels.dispatch import run_kernel
 
-ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
+Activation = Literal["tanh", "sigmoid", "relu", "identity"]
+ACTIVATIONS = get_args(Activation)
 TANH, SIGMOID, RELU, _ = range(len(ACTIVATIONS))
 
 
 @dataclass(frozen=True)
-class CompiledRNN(CompiledRecurrence):
+class RNNScan(Recurrence):
     """Weights W_x, b, W_h."""
 
-    activation: str
+    activation: Activation = "tanh"
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
         input_weight, bias, hidden = weights
@@ -71,7 +80,7 @@ def _forward(inputs, hidden, start, act, states):
 @compiled
 @no_type_check
 def _backward(upstream, inputs, hidden, start, act, states, hidden_grad, delta):
-    """Write delta (P, B, H), the gradient of the start; add to the other gradients."""
+    """Write ∂L/∂h_0 to delta (P, B, H); add to the gradients of inputs and weights."""
     steps, members, rows, width = states.shape
     da = np.empty((rows, width), states.dtype)
     da_ = da.ravel()

@@ -9,15 +9,13 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.utils import _pytree as pytree
 
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.kernels.scan.autograd import scan
-from lmzoo.kernels.scan.mgu import MGUScan
-from tests.kernels.scan.variants import EXAMPLES, build, data
+from lmzoo.kernels.cpu.mgu import MGUScan
+from lmzoo.kernels.scan import scan
+from tests.kernels.variants import EXAMPLES, build, data
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 MEMBERS = 3
-
-pytestmark = pytest.mark.usefixtures("implementation")
 
 
 @pytest.fixture(params=EXAMPLES, ids=str)

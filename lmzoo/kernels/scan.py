@@ -1,8 +1,15 @@
-"""Recurrences as custom autograd functions.
+"""Recurrences as custom autograd functions, one kernel call per sweep over time.
 
-The forward and the backward sweep are autograd functions of their own, so that `torch.func` can
-map and differentiate them. Under `vmap` the mapped axis becomes the member axis of one sweep.
-Second derivatives raise an error: no sweep computes them.
+The kernels of `kernels/cpu/<cell>.py` run where `dispatch.has_product_kernels` is true. They equal
+the loop over a cell's `step` in outputs and gradients.
+
+    T steps, B sequences, E inputs, H units, G columns of a weight
+    x (T, *P, B, E),  start (*P, B, S),  weights (*P, E, G),  biases (*P, G)
+
+Time is the first axis, so that a step is one contiguous block. P is the pack member, an optional
+axis before B: under `torch.func.vmap` the mapped axis becomes the member axis of one sweep. The
+forward and the backward sweep are autograd functions of their own, so that `torch.func` can map
+and differentiate them. Second derivatives raise an error: no sweep computes them.
 """
 
 from collections.abc import Sequence
@@ -14,16 +21,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis
-from lmzoo.kernels.scan.operations import contiguous_copy
-from lmzoo.kernels.scan.recurrence import (
-    Inputs,
-    Recurrence,
-    Weights,
-    compiled_for,
-    sweep,
-    sweep_backward,
-)
-from lmzoo.kernels.scan.tokens import TokenInputs
+from lmzoo.kernels.cpu.inputs import kernel_inputs
+from lmzoo.kernels.cpu.recurrence import Recurrence, Weights
+from lmzoo.kernels.tokens import TokenInputs
+
+Inputs = Sequence[Tensor]
+"""Vectors (T, *P, B, E) in C order; or tokens (T, *P, B) and their table (*P, V, E)."""
 
 
 def scan(
@@ -36,7 +39,7 @@ def scan(
 
     Args:
         recurrence: the recurrence and its variant.
-        x: vectors; or tokens (T, *P, B) and their table (*P, V, E), which need CPU kernels.
+        x: vectors; or tokens (T, *P, B) and their table (*P, V, E).
         start: the initial state.
         weights: the weights in the recurrence's order, None where cut.
 
@@ -58,11 +61,9 @@ def scan_batch_first(
     start: Float[Tensor, "*P B S"],
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
-    """Run a recurrence over batch-first inputs; tokens become vectors where no kernel runs."""
-    if isinstance(x, TokenInputs) and compiled_for(recurrence, x.table):
-        time_first = TokenInputs(x.tokens.mT, x.table)
-    else:
-        time_first = (x.vectors() if isinstance(x, TokenInputs) else x).movedim(-2, 0)
+    """Run a recurrence over batch-first inputs, with the arguments of `scan`."""
+    tokens = isinstance(x, TokenInputs)
+    time_first = TokenInputs(x.tokens.mT, x.table) if tokens else x.movedim(-2, 0)
     return scan(recurrence, time_first, start, weights).movedim(0, -2)
 
 
@@ -101,12 +102,9 @@ class _Scan(CustomFunction):
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         first, *rest = tensors
-        if compiled_for(call.recurrence, rest[0]) is not None:
-            copy = first.clone(memory_format=torch.contiguous_format)
-        else:
-            copy = contiguous_copy(first)
+        copy = first.clone(memory_format=torch.contiguous_format)
         inputs, start, weights, _ = call.read((copy, *rest))
-        states, *saved = sweep(call.recurrence, inputs, start, weights)
+        states, *saved = call.recurrence.forward(kernel_inputs(*inputs), start, weights)
         return states, copy, *saved
 
     @staticmethod
@@ -140,8 +138,8 @@ class _ScanBackward(Backward):
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         upstream, *rest = tensors
         inputs, start, weights, saved = call.read(rest)
-        dx, dstart, gradients = sweep_backward(
-            call.recurrence, upstream, inputs, start, weights, saved
+        dx, dstart, gradients = call.recurrence.backward(
+            upstream, kernel_inputs(*inputs), start, weights, saved
         )
         return dx, dstart, *(gradient for gradient in gradients if gradient is not None)
 

@@ -1,4 +1,4 @@
-"""A fast scan equals the naive scan in outputs and gradients, for every variant."""
+"""A kernel equals the naive scan in outputs and gradients, for every variant."""
 
 import gc
 from typing import Any
@@ -7,17 +7,16 @@ import pytest
 import torch
 
 from lmzoo.cells.base import CELLS, Cell
-from lmzoo.kernels.scan.gradients import Gradients
-from lmzoo.kernels.scan.operations import StepBuffer
-from tests.kernels.scan.variants import EXAMPLES, build, data, mutants, results, variants
+from lmzoo.kernels import dispatch
+from lmzoo.kernels.cpu import blas
+from lmzoo.kernels.cpu.inputs import KernelInputs
+from tests.kernels.variants import EXAMPLES, build, data, mutants, results, variants
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
 SINGLE = 1e-5
 
 FAST_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
-
-pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
@@ -79,12 +78,35 @@ def test_the_clipped_logit_gate_has_zero_gradient() -> None:
     assert fast[2].isfinite().all()
 
 
-def test_scan_is_the_naive_scan_where_there_is_no_fast_scan() -> None:
-    for fields in ({"name": "mgru", "carry": "prior"}, {"name": "gru", "reset": "input"}):
-        cell = build(CELLS.parse(fields), torch.float64)
-        x, start = data(cell)
-        assert cell.fast_scan(x, start) is None
-        assert_close(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
+def assert_naive(fields: dict[str, Any]) -> None:
+    cell = build(CELLS.parse(dict(fields)), torch.float64)
+    x, start = data(cell)
+    assert cell.fast_scan(x, start) is None
+    assert_close(cell.scan(x, start), cell.naive_scan(x, start), 0, "outputs")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": "mgru", "carry": "prior"}, {"name": "gru", "reset": "input"}], ids=str
+)
+def test_a_variant_without_a_kernel_runs_the_naive_scan(fields: dict[str, Any]) -> None:
+    assert_naive(fields)
+
+
+@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
+def test_the_naive_scan_runs_without_blas_routines(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
+    assert_naive(fields)
+
+
+@pytest.mark.parametrize("fields", EXAMPLES, ids=str)
+def test_the_naive_scan_runs_where_kernels_reject_the_tensors(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr(dispatch, "DTYPES", set())
+    assert_naive(fields)
 
 
 @pytest.mark.parametrize("fields", EXAMPLES, ids=str)
@@ -100,7 +122,7 @@ def test_a_sweep_leaves_no_reference_cycles(fields: dict[str, Any]) -> None:
     gc.disable()
     try:
         sweep()
-        uncollected = [obj for obj in gc.get_objects() if type(obj) in (Gradients, StepBuffer)]
+        uncollected = [obj for obj in gc.get_objects() if issubclass(type(obj), KernelInputs)]
     finally:
         gc.enable()
     assert not uncollected
