@@ -56,7 +56,7 @@ def format_perplexity(value: float | None) -> str:
     return format_number(value, ",.2f" if value is not None and value < 1000 else ",.0f")
 
 
-def format_number(value: float | None, form: str) -> str:
+def format_number(value: int | float | None, form: str) -> str:
     """Return the number in this format, "—" for None."""
     return MISSING if value is None else f"{value:{form}}".replace("-", "−")
 

@@ -67,7 +67,9 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def paired_difference(values: ArrayLike, reference: ArrayLike, level: float = LEVEL) -> Difference:
+def paired_difference(
+    values: ArrayLike, reference: ArrayLike | float, level: float = LEVEL
+) -> Difference:
     """Return the mean of `values − reference` over the seeds (last axis) that both have."""
     n, mean, error = _mean_and_error(
         np.asarray(values, np.float64) - np.asarray(reference, np.float64)

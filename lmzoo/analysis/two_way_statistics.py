@@ -112,5 +112,5 @@ def two_way_rank_intervals(
     resampled = ranks(mean + (of_seeds + of_sequences))
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(resampled, tails, axis=0, method="inverted_cdf")
-    observed = ranks(mean)
+    observed = ranks(mean).astype(np.float64)
     return np.minimum(low, observed), np.maximum(high, observed)
