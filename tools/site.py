@@ -162,12 +162,13 @@ def _cli() -> str:
 
     from lmzoo.cli.main import COMMANDS, build_app
 
-    app, runner = build_app(list(COMMANDS)), CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
+    runner = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"})
 
-    def help_of(*name: str) -> str:
-        return runner.invoke(app, [*name, "--help"], prog_name="lmzoo").output.strip()
+    def help_of(name: str) -> str:
+        arguments = [name, "--help"] if name else ["--help"]
+        return runner.invoke(build_app(name), arguments, prog_name="lmzoo").output.strip()
 
-    text = ["# Command line", f"```text\n{help_of()}\n```"]
+    text = ["# Command line", f"```text\n{help_of('')}\n```"]
     text += [f"## lmzoo {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS]
     study = _run("sweeps/gru_ablation.py", "--help").strip()
     text.append(

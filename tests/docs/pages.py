@@ -1,7 +1,7 @@
 """Run the code of a documentation page as its reader would, in a folder of its own.
 
-A block of `python` with a title is written to that file; one without a title is executed. A block of `sh` is executed.
-A block after a comment `<!-- not run: REASON -->` is left out.
+A block of `python` with a title is written to that file; one without a title is executed. A block
+of `sh` is executed. A block after a comment `<!-- not run: REASON -->` is left out.
 """
 
 import os
@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
-    r'(?P<skip><!-- not run: [^>]*-->\s*)?^```(?P<kind>python|sh)(?: title="(?P<title>[^"]*)")?\n(?P<code>.*?)^```$',
+    r"(?P<skip><!-- not run: [^>]*-->\s*)?"
+    r'^```(?P<kind>python|sh)(?: title="(?P<title>[^"]*)")?\n(?P<code>.*?)^```$',
     re.DOTALL | re.MULTILINE,
 )
 
@@ -60,4 +61,5 @@ def run_page(page: Path, folder: Path) -> str:
 
 
 def _without_activation(code: str) -> str:
-    return "".join(line for line in code.splitlines(keepends=True) if ".venv/bin/activate" not in line)
+    lines = code.splitlines(keepends=True)
+    return "".join(line for line in lines if ".venv/bin/activate" not in line)
