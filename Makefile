@@ -40,7 +40,7 @@ drill: $(ALL)
 drill-faults: $(ALL)
 	$(BIN)/python -m pytest drills/test_faults.py -x -s -o addopts="" --timeout 14400
 
-# Ratios beside named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
+# Ratios to named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
 bench: $(ALL)
 	for name in scan fuse mixture words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py

@@ -1,4 +1,4 @@
-"""Search ranges of config fields, declared beside the field's default.
+"""Search ranges of config fields, declared with the field's default.
 
     lr: Annotated[PositiveFloat, FloatRange(1e-4, 1e-1, log=True)] = 3e-3
 

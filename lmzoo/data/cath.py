@@ -4,7 +4,7 @@
 
 `split="interleaved"` deals the domains 8:1:1 and appends `<end>` to domains that are not cut.
 `split="seed"` is the split of S0, 4:1 without `<end>`. Its held-out domains, which S0 has as one
-set, are dealt in turn to validation and test.
+set, are assigned alternately to validation and test.
 
 The releases S20 and S35 are clustered at 20 % and 35 % sequence identity; domains of different
 splits can still be homologous. The data are from cathdb.info under CC BY 4.0.

@@ -9,7 +9,7 @@ scored, so the probabilities of all fillings of the spans sum to 1. (T5 also pre
 ends.)
 
 Training draws new spans for every batch and maximises m_t / p · log P(s_t | x, y_<t), which weighs
-every token once in expectation. Evaluation hides every token in turn, in `samples` spans drawn
+every token once in expectation. Evaluation hides the tokens one by one, in `samples` spans drawn
 given m_t = 1 that are the same for all sequences, and averages log P(s_t | x, y_<t). The score is
 in nats per hidden token, like that of `masked_lm`. `next_log_prob` predicts the first token of one
 span after the prefix.
