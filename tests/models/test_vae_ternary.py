@@ -75,7 +75,9 @@ def test_samples_are_ternary_and_scores_are_unchanged(estimator: str, *, trainin
     assert set(z.flatten().tolist()) == {-1.0, 0.0, 1.0}
     pair = z[:2]
     scores = model.reconstruction(tokens, lengths, pair, h)
-    assert_close(scores.detach(), model.decode(tokens, pair).detach(), CLOSE, "scores of the decoder")
+    assert_close(
+        scores.detach(), model.decode(tokens, pair).detach(), CLOSE, "scores of the decoder"
+    )
 
 
 @torch.no_grad()
