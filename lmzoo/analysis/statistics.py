@@ -1,7 +1,7 @@
 r"""Intervals, paired tests and rank intervals for P points measured on the same S seeds.
 
     interval       m ± t_{.975, n-1} s / √n                        over the n seeds of a point
-    difference     the same of d_s = x_s − r_s                     over the seeds both have
+    difference     the same for d_s = x_s − r_s                    over the seeds both have
     p              P(|T_{n-1}| > |d̄| √n / s_d)                     paired t-test; NaN if s_d = 0
     better         P(T_{n-1} > d̄ √n / s_d)                         P(δ < 0) under a flat prior
     Holm           p'_(i) = max_{j ≤ i} min(1, (k − j + 1) p_(j))  over k tests
