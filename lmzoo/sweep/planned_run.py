@@ -18,7 +18,7 @@ class PlannedRun:
     index: int
     """Sample number of a tune run, seed of a confirm run."""
     config: dict[str, Any]
-    """Identity config and labels; the model's facts are added when the run folder is created."""
+    """Identity config and labels; the worker adds the model's facts when it creates the folder."""
     budget: int
     """Epochs."""
     curve: dict[int, float] = field(default_factory=dict)
@@ -27,11 +27,19 @@ class PlannedRun:
     """finished, pruned, diverged, failed or refused; "" while the run has not ended."""
     reason: str = ""
     """Why the run failed or was refused."""
+    priority: tuple[int, int] = (0, 0)
+    """Runs of its point that were planned before it, position of its point; the lowest is first.
+
+    So ready runs that start in order of priority alternate between the points.
+    """
+    is_new: bool = False
+    """True until the first start if the store had no folder of this run when it was opened."""
 
     def add_epoch(self, epoch: int, loss: float | None) -> None:
         """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""
         if loss is not None:
-            self.curve[epoch] = min(loss, self.curve.get(epoch - 1, math.inf))
+            earlier = (self.curve[e] for e in range(epoch - 1, 0, -1) if e in self.curve)
+            self.curve[epoch] = min(loss, next(earlier, math.inf))
 
     @property
     def last_epoch(self) -> int:

@@ -1,13 +1,16 @@
 """The planner of a study: which run starts next, which runs continue, when the study is done.
 
 A planner is built from the study store each time a sweep starts; it saves no state of its own. It
-does not know Ray: the dispatcher requests runs from it, and reports every epoch and every end.
+does not know Ray: the fleet requests runs from it, and reports every epoch and every end. Workers
+write the run folders. `start`, `requeue` and `report` do no I/O, `end` only appends new settings
+and writes `study.json`, and no call scans all points or all runs.
 
-Points are independent of each other. Within a point, a generation of settings starts when the
-generation before it has ended, and the confirm stage starts after the last (`point_planner.py`).
+Points are independent of each other. Within a point, a setting starts when the setting `parallel`
+places before it has ended, and the confirm stage starts after the last (`point_planner.py`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.sweep.planned_run import PlannedRun
@@ -33,53 +36,73 @@ class Planner:
         needed: Collection[str] | None = None,
     ) -> None:
         self.study, self.store = study, store
-        self._all_points = [PointPlanner(study, point, corpus, store) for point in points]
+        self.failed_runs: list[PlannedRun] = []
+        self._runs: dict[str, PlannedRun] = {}
+        """All planned runs; a run of two points is trained once."""
+        self._ready: dict[str, PlannedRun] = {}
+        self._new: dict[str, PlannedRun] = {}
+        """The ready runs that `new_ready` has not returned."""
+        self._points: dict[str, list[PointPlanner]] = {}
+        """Identity of a ready or running run -> its points; the first one judges it."""
+        self._all_points = [
+            PointPlanner(study, point, position, corpus, store, self._runs)
+            for position, point in enumerate(points)
+        ]
         self.points = self._all_points
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
-        self._point_of_run: dict[str, PointPlanner] = {}
+        for point in self.points:
+            self._add_planned(point)
         self.write_study()
 
-    def start_next(self) -> PlannedRun | None:
-        """Start and return the next run; None if no run can start now."""
-        ready = self.ready()
-        return self.start(ready[0]) if ready else None
-
     def ready(self) -> list[PlannedRun]:
-        """Return the runs that can start now, in the order in which they should start.
+        """Return the runs that can start now, in order of priority."""
+        return sorted(self._ready.values(), key=lambda run: run.priority)
 
-        The order alternates between the points; a point with fewer started runs comes first.
-        """
-        points = sorted((p for p in self.points if p.ready), key=lambda p: p.started_count)
-        longest = max((len(point.ready) for point in points), default=0)
-        return [p.ready[i] for i in range(longest) for p in points if i < len(p.ready)]
+    def new_ready(self) -> list[PlannedRun]:
+        """Return the runs that became ready since the last call, in order of priority."""
+        runs = sorted(self._new.values(), key=lambda run: run.priority)
+        self._new.clear()
+        return runs
 
-    def start(self, run: PlannedRun) -> PlannedRun:
-        """Mark a ready run as running and create its folder."""
-        point = next(point for point in self.points if point.runs.get(run.id) is run)
-        self._point_of_run[run.id] = point
-        return point.start(run)
+    def start(self, run: PlannedRun) -> None:
+        """Mark a ready run as running."""
+        del self._ready[run.id]
+        self._new.pop(run.id, None)
 
     def requeue(self, run_id: str) -> None:
-        """Mark a running run as ready again."""
-        self._point_of_run[run_id].requeue(run_id)
+        """Mark a running run as ready again; its worker may have created its folder."""
+        run = self._runs[run_id]
+        run.is_new = False
+        self._ready[run_id] = self._new[run_id] = run
 
     @property
     def done(self) -> bool:
         """True if no run is ready or running."""
-        return not any(point.ready or point.running for point in self.points)
+        return not self._points
 
-    def report(self, run_id: str, epoch: int, loss: float | None) -> bool:
-        """Record an epoch's validation loss; return False if the run is pruned."""
-        return self._point_of_run[run_id].report(run_id, epoch, loss)
+    def report(self, run_id: str, record: Mapping[str, Any]) -> bool:
+        """Add an `epoch` event to the run's curve; return False if the pruner stops the run.
 
-    def end(self, run_id: str, *, failed: str = "") -> PlannedRun:
-        """Record the end of a running run; `failed` is the reason of a failure, else ""."""
-        point = self._point_of_run[run_id]
-        best_before = point.best_setting
-        run = point.end(run_id, failed=failed)
-        if point.best_setting is not best_before:
-            self.write_study()
+        The same event may be reported again, and gets the same answer.
+        """
+        return self._points[run_id][0].report(run_id, record["epoch"], record["valid_token"])
+
+    def end(self, run_id: str, status: str, reason: str = "") -> PlannedRun:
+        """Record the end of a running run, and plan the runs that waited for it.
+
+        The worker has written the `end` event, unless the status is "failed".
+        """
+        run = self._runs[run_id]
+        run.status, run.reason = status, reason
+        if status == "failed":
+            self.failed_runs.append(run)
+        for point in self._points.pop(run_id):
+            best_before = point.best_setting
+            point.end(run_id)
+            self._add_planned(point)
+            if point.best_setting is not best_before:
+                self.write_study()
         return run
 
     def write_failures(self) -> None:
@@ -87,8 +110,9 @@ class Planner:
 
         In an interrupted sweep, a run may have failed because of the interruption.
         """
-        for point in self.points:
-            point.write_failures()
+        for run in self.failed_runs:
+            end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
+            self.store.run(run.id).append({**end, "reason": run.reason})
 
     def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
         """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
@@ -100,3 +124,10 @@ class Planner:
     def write_study(self) -> None:
         """Write `study.json`, with the best settings found so far."""
         self.store.write_study(study_json(self.study, self._all_points))
+
+    def _add_planned(self, point: PointPlanner) -> None:
+        """Mark the runs that the point has just planned as ready."""
+        for run in point.new_runs():
+            if run.id not in self._points:
+                self._ready[run.id] = self._new[run.id] = run
+            self._points.setdefault(run.id, []).append(point)

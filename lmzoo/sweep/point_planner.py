@@ -1,4 +1,10 @@
-"""The planner of one point: tune in generations, select the best setting, confirm it."""
+"""The planner of one point: tune settings, select the best one, confirm it.
+
+With `parallel` = w, setting i is suggested and starts when the settings 0 to i-w have ended. Its
+suggestion and its pruning depend on the results of these settings only. So they do not depend on
+the order of execution, on deaths or on restarts, and a slow run delays only the settings that are w
+or more places after it.
+"""
 
 import logging
 import math
@@ -15,77 +21,60 @@ from lmzoo.sweep.resolve import ResolvedPoint
 from lmzoo.sweep.search import TriedSetting, suggest
 from lmzoo.sweep.study import Study
 from lmzoo.sweep.study_store import StudyStore
-from lmzoo.train.run_config import add_model_facts
 
 LOG = logging.getLogger("lmzoo.sweep")
 
 
 class PointPlanner:
-    """Tracks which runs of one point are ready, running and ended."""
+    """Tracks which runs of one point are open (ready or running) and which have ended."""
 
     def __init__(
-        self, study: Study, point: ResolvedPoint, corpus: Corpus, store: StudyStore
+        self,
+        study: Study,
+        point: ResolvedPoint,
+        position: int,
+        corpus: Corpus,
+        store: StudyStore,
+        runs: dict[str, PlannedRun],
     ) -> None:
         self.study, self.point, self.corpus, self.store = study, point, corpus, store
         self.samples = study.samples if point.search_space else 0
+        self.parallel = study.settings_in_parallel
         self.rungs = rungs(study.grace, study.reduction, study.epochs)
-        self.runs: dict[str, PlannedRun] = {}
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
-        self.ready: list[PlannedRun] = []
-        self.running: dict[str, PlannedRun] = {}
-        self.started_count = 0
+        self.open: dict[str, PlannedRun] = {}
         self.best_setting: dict[str, Any] | None = None
+        self._position, self._runs = position, runs
+        self._new: list[PlannedRun] = []
+        self._ended = 0
+        """Number of settings before the first one that has not ended."""
         self._advance()
 
-    def start(self, run: PlannedRun) -> PlannedRun:
-        """Mark a ready run as running; create its folder and config."""
-        self.ready.remove(run)
-        folder = self.store.run(run.id)
-        if folder.config is None:
-            folder.create(add_model_facts(run.config, self.corpus.task))
-        self.running[run.id] = run
-        self.started_count += 1
-        return run
+    def new_runs(self) -> list[PlannedRun]:
+        """Return the open runs that were planned since the last call."""
+        new, self._new = self._new, []
+        return new
 
     def report(self, run_id: str, epoch: int, loss: float | None) -> bool:
-        """Record an epoch's validation loss; prune the run and return False if ASHA stops it."""
-        run = self.running[run_id]
+        """Add an epoch's validation loss; return False if the pruner stops the run."""
+        run = self.open[run_id]
         run.add_epoch(epoch, loss)
-        if run.stage == "tune" and epoch in self.rungs and not self._passes(run, epoch):
-            self.store.prune(run.id, epoch)
-            return False
-        return True
+        return run.stage != "tune" or self._passes(run, epoch)
 
-    def end(self, run_id: str, *, failed: str = "") -> PlannedRun:
-        """Record the end of a running run; plan the runs that waited for it."""
-        run = self.running.pop(run_id)
-        if failed:
-            run.status, run.reason = "failed", failed
-        else:
-            self._read_end(run, self.store.run(run.id).records())
+    def end(self, run_id: str) -> None:
+        """Plan the runs that waited for an open run, which has ended."""
+        del self.open[run_id]
         self._advance()
-        return run
-
-    def requeue(self, run_id: str) -> None:
-        """Mark a running run as ready again."""
-        self.ready.append(self.running.pop(run_id))
-
-    def write_failures(self) -> None:
-        """Write the end events of failed runs; see `Planner.write_failures`."""
-        for run in self.runs.values():
-            if run.reason:
-                end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
-                self.store.run(run.id).append({**end, "reason": run.reason})
 
     def pending(self) -> tuple[int, int]:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
         planned_later = self.samples - len(self.tune_runs)
         if self.best_setting is None:
             planned_later += self.study.seeds
-        open_runs = [*self.ready, *self.running.values()]
-        runs = planned_later + len(open_runs)
-        return runs, runs * self.study.epochs - sum(run.last_epoch for run in open_runs)
+        runs = planned_later + len(self.open)
+        done = sum(run.last_epoch for run in self.open.values())
+        return runs, runs * self.study.epochs - done
 
     def best_setting_json(self) -> dict[str, Any]:
         """Return the best setting, its confirm runs and its values at the edge of their ranges."""
@@ -96,28 +85,29 @@ class PointPlanner:
         return {"setting": self.best_setting, "runs": runs, "edge": edge}
 
     def _advance(self) -> None:
-        """Plan the next generation or the confirm stage if no run is ready or running."""
-        while not self.ready and not self.running and self.best_setting is None:
-            if len(self.tune_runs) < self.samples:
-                self._plan_generation()
-            else:
-                self._plan_confirm_stage()
-                return
+        """Plan the settings that may start, or the confirm stage if all settings have ended."""
+        while True:
+            first = len(self.tune_runs)
+            while self._ended < first and self.tune_runs[self._ended].status:
+                self._ended += 1
+            indices = range(first, min(self._ended + self.parallel, self.samples))
+            if not indices:
+                break
+            self._plan_settings(indices)
+        if self._ended == self.samples and self.best_setting is None:
+            self._plan_confirm_stage()
 
-    def _plan_generation(self) -> None:
-        """Plan and store the next settings; one that the model refuses has no run."""
-        start = len(self.tune_runs)
-        indices = range(start, min(start + self.study.generation, self.samples))
+    def _plan_settings(self, indices: range) -> None:
+        """Plan and store these settings; one that the model refuses has no run."""
         settings, new = self.store.settings(self.point.id), dict[int, dict[str, Any]]()
-        if any(index not in settings for index in indices):
-            suggested = enumerate(self._suggest(start, len(indices)), start)
-            new = {index: setting for index, setting in suggested if index not in settings}
-            settings |= new
+        for index in indices:
+            if index not in settings:
+                settings[index] = new[index] = self._suggest(index)
         refusals = {index: self._refusal(settings[index]) for index in indices}
         if all(refusals.values()) and not any(run.id for run in self.tune_runs):
             raise UserError(
-                f"point {self.point.label!r}: no suggested setting is valid: {refusals[start]}; "
-                "change the search space"
+                f"point {self.point.label!r}: no suggested setting is valid: "
+                f"{refusals[indices[0]]}; change the search space"
             )
         if new:
             self.store.add_settings(self.point.id, new)
@@ -145,14 +135,18 @@ class PointPlanner:
             "", self.point.label, "tune", index, config, budget, {}, "refused", reason
         )
 
-    def _suggest(self, start: int, count: int) -> list[dict[str, Any]]:
-        """Return `count` settings; the first one of a point is its default, if in range."""
+    def _earlier_runs(self, index: int) -> list[PlannedRun]:
+        """Return the ended runs on which the decisions about the setting `index` depend."""
+        return self.tune_runs[: max(0, index - self.parallel + 1)]
+
+    def _suggest(self, index: int) -> dict[str, Any]:
+        """Return a new setting; the first one of a point is its default, if in range."""
         ranges, default = self.point.search_space, self.point.default_setting
-        seed = derive_seed(self.study.seed, self.point.id, start)
-        tried = [self._tried_setting(run) for run in self.tune_runs]
-        settings = suggest(ranges, tried, count, seed)
-        in_range = all(_contains(bounds, default[path]) for path, bounds in ranges.items())
-        return [default, *settings[: count - 1]] if start == 0 and in_range else settings
+        if index == 0 and all(_contains(bounds, default[path]) for path, bounds in ranges.items()):
+            return default
+        seed = derive_seed(self.study.seed, self.point.id, index)
+        tried = [self._tried_setting(run) for run in self._earlier_runs(index)]
+        return suggest(ranges, tried, 1, seed)[0]
 
     def _tried_setting(self, run: PlannedRun) -> TriedSetting:
         loss = run.best_loss if run.status in ("finished", "pruned") else None
@@ -174,27 +168,48 @@ class PointPlanner:
             self.confirm_runs.append(self._plan_run("confirm", seed, self.best_setting, seed))
 
     def _plan_run(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> PlannedRun:
-        """Return the run of a setting, and mark it as ready unless the store shows its end."""
+        """Return the run of a setting, and mark it as open unless the store shows its end."""
         config = self.point.run_config(setting, seed, self.corpus)
-        labels = {
-            "study": self.study.name,
-            "point": {"id": self.point.id, "label": self.point.label},
-            "stage": stage,
-            "setting": dict(setting),
-        }
         run_id = config["run"]
-        if run_id in self.runs:  # two samples have the same setting
-            return self.runs[run_id]
-        config |= labels
-        run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
-        self.runs[run_id] = run
-        records = self.store.run(run_id).records()
-        self._read_curve(run, records)
-        if not self._is_pending(records, test=stage == "confirm"):
-            self._read_end(run, records)
-        elif not self._prune_at_last_rung(run):
-            self.ready.append(run)
+        if run_id in self._runs:  # two samples, or two points, have the same setting
+            run = self._runs[run_id]
+        else:
+            config |= {
+                "study": self.study.name,
+                "point": {"id": self.point.id, "label": self.point.label},
+                "stage": stage,
+                "setting": dict(setting),
+            }
+            run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
+            run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
+            self._runs[run_id] = run
+            self._read(run)
+        if not run.status and run_id not in self.open:
+            self.open[run_id] = run
+            self._new.append(run)
         return run
+
+    def _read(self, run: PlannedRun) -> None:
+        """Read the run's curve and its end, if it has ended, from the store."""
+        known_runs = getattr(self.store, "known_runs", None)
+        has_config = known_runs is None and self.store.run(run.id).config is not None
+        run.is_new = not (has_config or (known_runs and run.id in known_runs))
+        if run.is_new:
+            return
+        records = self.store.run(run.id).records()
+        known = epoch_records(records)
+        for record in known:
+            # The first record always counts: the only epoch of a count model has the number of
+            # the budget of the sweep that trained it.
+            if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
+                run.add_epoch(record["epoch"], record["valid_token"])
+        if not self._is_pending(records, test=run.stage == "confirm"):
+            end = find_end(records, self.study.epochs)
+            run.status = end["status"] if end else "failed"
+        elif run.stage == "tune" and not self._passes(run, run.last_epoch):
+            # The sweep was interrupted after this epoch and before the run was pruned.
+            self.store.prune(run.id, run.last_epoch)
+            run.status = "pruned"
 
     def _is_pending(self, records: list[Record], *, test: bool) -> bool:
         try:
@@ -202,37 +217,13 @@ class PointPlanner:
         except UserError as error:
             raise UserError(f"point {self.point.label!r}: {error}") from None
 
-    def _prune_at_last_rung(self, run: PlannedRun) -> bool:
-        """Prune a run if the sweep was interrupted after its last epoch and before ASHA."""
-        last = run.last_epoch
-        if run.stage != "tune" or last not in self.rungs or self._passes(run, last):
-            return False
-        self.store.prune(run.id, last)
-        run.status = "pruned"
-        return True
-
-    def _passes(self, run: PlannedRun, rung: int) -> bool:
-        """True if the run passes the rung, compared with the runs of earlier generations."""
-        if rung not in run.curve:
+    def _passes(self, run: PlannedRun, epoch: int) -> bool:
+        """True unless the pruner stops the run at this epoch."""
+        if epoch not in self.rungs or epoch not in run.curve:
             return True
-        generation = run.index // self.study.generation
-        earlier = self.tune_runs[: generation * self.study.generation]
-        losses = [other.curve[rung] for other in earlier if rung in other.curve]
-        return passes_rung(run.curve[rung], losses, self.study.reduction)
-
-    def _read_end(self, run: PlannedRun, records: list[Record]) -> None:
-        end = find_end(records, self.study.epochs)
-        run.status = end["status"] if end else "failed"
-        self._read_curve(run, records)
-
-    def _read_curve(self, run: PlannedRun, records: list[Record]) -> None:
-        """Add the stored epochs within the budget to the run's curve."""
-        known = epoch_records(records)
-        for record in known:
-            # The first record always counts: the only epoch of a count model has the number of
-            # the budget of the sweep that trained it.
-            if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
-                run.add_epoch(record["epoch"], record["valid_token"])
+        earlier = self._earlier_runs(run.index)
+        losses = [other.curve[epoch] for other in earlier if epoch in other.curve]
+        return passes_rung(run.curve[epoch], losses, self.study.reduction)
 
 
 def _contains(bounds: Range, value: Any) -> bool:

@@ -16,6 +16,7 @@ Tables read confirm runs only. A field path is dotted and starts with `model`, `
 `recipe.lr`, `model.cell.cuts`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,9 @@ from lmzoo.search_space import Range
 
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
+
+PARALLEL_RUNS = 80
+"""Tune runs of a whole study that `parallel=0` tries side by side, if it has as many samples."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,22 @@ class Study:
     """New seeds on which the best setting of each point is trained."""
     seed: int = 0
     """Seed of the study; suggestions and all training seeds derive from it."""
-    generation: int = 2
-    """Settings of one point that are suggested together; see `asha.py`."""
     grace: int = 2
     """Epochs before ASHA may stop a run."""
     reduction: int = 3
     """ASHA's η: about 1/η of the runs continue past each rung."""
+
+    parallel: int = 0
+    """Settings that a point tries side by side; 0: chosen from the numbers of points and samples.
+
+    The decisions about a setting use the results of the settings `parallel` and more before it.
+    """
+
+    @property
+    def settings_in_parallel(self) -> int:
+        """Settings that a point tries side by side; the same on every cluster."""
+        chosen = self.parallel or max(2, math.ceil(PARALLEL_RUNS / len(self.points)))
+        return min(self.samples, chosen)
 
     @property
     def tune_seed(self) -> int:

@@ -116,4 +116,5 @@ def toy_study(sentences: Path) -> Study:
         samples=4,
         seeds=2,
         grace=1,
+        parallel=2,
     )

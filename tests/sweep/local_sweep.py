@@ -8,6 +8,7 @@ from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
 from lmzoo.train.run import Run
+from lmzoo.train.run_config import add_model_facts
 
 
 class SilentConsole:
@@ -46,9 +47,9 @@ def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) ->
     try:
         planner = Planner(study, resolve(study, corpus, fields), corpus, store)
         for step in range(steps):
-            while len(open_runs) < slots and (planned := planner.start_next()):
-                run = Run(store.run(planned.id), planned.config, corpus)
-                open_runs[planned.id] = (planned, run)
+            for planned in planner.ready()[: slots - len(open_runs)]:
+                planner.start(planned)
+                open_runs[planned.id] = planned, open_run(store, planned, corpus)
             if not open_runs:
                 return planner.done
             run_id = generator.choice(sorted(open_runs))
@@ -65,19 +66,31 @@ def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) ->
         store.close()
 
 
+def open_run(store: StudyStore, planned, corpus) -> Run:
+    """Open a planned run as a worker does; a new run gets its config with the model's facts."""
+    folder = store.run(planned.id)
+    if planned.is_new:
+        return Run(folder, add_model_facts(planned.config, corpus.task), corpus)
+    return Run(folder, folder.config or planned.config, corpus)
+
+
 def _step(planner, planned, run) -> bool:
     """Train one epoch as a worker does; return True if the run continues."""
-    record = next(run.train(planned.budget), None)
-    if run.epoch >= planned.budget or run.training.diverged:
-        if run.training.diverged:
-            run.end("diverged")
-        else:
-            if planned.stage == "confirm":
-                run.test()
-            run.end("finished")
-    elif record is not None and planner.report(planned.id, run.epoch, record["valid_token"]):
+    record = next(run.train(planned.budget), run.training.record)
+    passes = planner.report(planned.id, record)
+    if run.training.diverged:
+        status = "diverged"
+    elif run.epoch >= planned.budget:
+        status = "finished"
+        if planned.stage == "confirm":
+            run.test()
+    elif passes:
         return True
-    planner.end(planned.id)
+    else:
+        status = "pruned"
+        run.folder.drop_checkpoints()
+    run.end(status, f"rung {run.epoch}" if status == "pruned" else "")
+    planner.end(planned.id, status)
     return False
 
 
