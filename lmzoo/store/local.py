@@ -1,42 +1,40 @@
 """A store in a local or mounted folder, and the interface of every store.
 
 A file is replaced atomically: a reader sees the old content or the new one. A line is appended
-whole or not at all. One process at a time has the lock of a store. Every operation is retried
-while the store is unavailable (`lmzoo/store/retry.py`). `lmzoo/store/s3.py` implements the same
-interface in an S3 bucket. Standard library only.
+whole or not at all. One process at a time has a lock of a store, which protects the stores of its
+subfolders too. Every operation is retried while the store is unavailable (`lmzoo/store/retry.py`).
+`lmzoo/store/s3.py` implements the same interface in an S3 bucket. Standard library only.
 """
 
 import contextlib
-import fcntl
+import errno
 import functools
 import os
-import socket
-import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Protocol, runtime_checkable
+from typing import IO
 
-from lmzoo.errors import UserError
+from lmzoo.store.local_lock import LocalLock, Lock
 from lmzoo.store.retry import retry
 
-
-@runtime_checkable
-class Lock(Protocol):
-    """A lock that is released by `close`."""
-
-    def close(self) -> None: ...
+THREADS = 16
+"""Requests at the same time."""
 
 
 class Store:
     """Files in one folder, which is created by the first write."""
 
-    def __init__(self, path: Path) -> None:
+    append_seconds = 0.0
+    """Seconds for which a run may collect records and append them together; 0: append each."""
+
+    def __init__(self, path: Path, parent: "Store | None" = None) -> None:
         self.path = path
-        self._lock: tuple[str, str] | None = None
-        """Name of the lock file and the owner that this process wrote into it."""
+        self._parent = parent
+        self._lock: Lock | None = None
 
     def __truediv__(self, name: str) -> "Store":
-        return Store(self.path / name)
+        return Store(self.path / name, self)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -50,11 +48,29 @@ class Store:
         """Return the content of a file, or None if there is no such file."""
         return retry(lambda: self._read(name), f"{self}/{name}")
 
-    def prefetch(self, name: str) -> None:
-        """Read the file `name` of every subfolder in advance; a local store does nothing."""
+    def prefetch(self, name: str) -> set[str]:
+        """Return the names of the subfolders; a bucket reads the file `name` of each in advance."""
+        return retry(self._folders, str(self))
+
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """Read files of subfolders together, for one `read` each; a local store does nothing."""
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file that must not exist.
+
+        Raises:
+            FileExistsError: It exists.
+        """
+        retry(lambda: self._create(name, data), f"{self}/{name}")
 
     def write(self, name: str, data: bytes, backup: str = "") -> None:
-        """Replace a file atomically; `backup` is a name under which the old file is kept."""
+        """Replace a file atomically.
+
+        Args:
+            name: The file.
+            data: The new content.
+            backup: A name under which the old file is kept; a bucket keeps none.
+        """
         retry(lambda: self._write(name, data, backup), f"{self}/{name}")
 
     def append(self, name: str, line: str) -> None:
@@ -76,26 +92,31 @@ class Store:
         Raises:
             UserError: Another process still has the lock; the message names it.
         """
-        retry(lambda: self.path.mkdir(parents=True, exist_ok=True), str(self))
-        file = retry(lambda: (self.path / name).open("a+"), f"{self}/{name}")
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    file.seek(0)
-                    owner = file.read().strip()
-                    file.close()
-                    raise in_use_error(self, owner) from None
-                time.sleep(0.2)
-            else:
-                with contextlib.suppress(OSError):  # on a full disk the lock has no owner's name
-                    file.truncate(0)
-                    file.write(process_name())
-                    file.flush()
-                    self._lock = name, process_name()
-                return file
+        lock = self._new_lock(name)
+        lock.acquire(patience)
+        self._lock = lock
+        return lock
+
+    def clear_locks(self, pattern: str, patience: float) -> None:
+        """Wait until no process has a lock whose name matches the pattern; delete the lock files.
+
+        Raises:
+            UserError: A process still has one after `patience` seconds; the message names it.
+        """
+
+        def clear(name: str) -> None:
+            lock = self._new_lock(name)
+            lock.acquire(patience)
+            lock.close()
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(clear, retry(lambda: self._lock_names(pattern), str(self))))
+
+    def remember(self, name: str, data: bytes) -> None:
+        """Declare the content of a file that only this process appends to, as it has the lock.
+
+        A bucket needs it for an append and need not read it again. A local store does nothing.
+        """
 
     def publish(self, pattern: str) -> None:
         """Copy the matching files of `path` into the store; a local store has them already."""
@@ -104,20 +125,27 @@ class Store:
         """Return a local folder with the files, at any depth, whose names match a pattern."""
         return self.path
 
-    def _check_lock(self) -> None:
-        """Raise if another process has the lock.
+    def _new_lock(self, name: str) -> Lock:
+        return LocalLock(self.path / name, str(self))
 
-        A file server may give the lock of a process that was suspended to another process.
-        """
-        if self._lock is None:
-            return
-        name, process = self._lock
-        owner = (self._read(name) or b"").decode(errors="replace")
-        if owner not in ("", process):
-            raise UserError(
-                f"{self} was locked by another process, {owner}, while this one did not respond; "
-                "wait for it to end and run the same command again"
-            )
+    def _lock_names(self, pattern: str) -> list[str]:
+        return [file.name for file in self.path.glob(pattern)]
+
+    def _is_locked(self) -> bool:
+        """Return whether this process has a lock of this store or of one above it."""
+        return self._lock is not None or (self._parent is not None and self._parent._is_locked())
+
+    def _folders(self) -> set[str]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            return {entry.name for entry in entries if entry.is_dir()}
+        return set()
+
+    def _check_lock(self) -> None:
+        """Raise if this process has lost the lock of this store or of one above it."""
+        if self._lock is not None:
+            self._lock.check()
+        if self._parent is not None:
+            self._parent._check_lock()
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -140,6 +168,11 @@ class Store:
             path.replace(self.path / backup)
         partial.replace(path)
 
+    def _create(self, name: str, data: bytes) -> None:
+        if (self.path / name).exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
+        self._write(name, data, "")  # only the owner of the lock writes
+
     def _append(self, name: str, line: bytes) -> None:
         self._check_lock()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -156,17 +189,8 @@ class Store:
                 raise
 
     def _delete(self, name: str) -> None:
+        self._check_lock()
         (self.path / name).unlink(missing_ok=True)
-
-
-def process_name() -> str:
-    """Return the name of this process, as written into locks."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def in_use_error(store: object, owner: str) -> UserError:
-    """Return the error for a process that does not get the lock of a store."""
-    return UserError(f"{store} is in use by {owner or 'another process'}; wait for it to end")
 
 
 def _remove_incomplete_line(file: IO[bytes]) -> int:

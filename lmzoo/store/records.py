@@ -5,7 +5,8 @@
         config.json                   everything that decides the result, and labels
         records.ndjson                one event per line, appended and flushed
         checkpoint.pt                 the state after the last epoch, replaced atomically
-        checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged
+        checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged; a
+                                      bucket has none
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
         events.out.tfevents.*         the same numbers for TensorBoard
 
@@ -83,26 +84,43 @@ class RunFolder:
         self.store = open_store(address)
         self.path = self.store.path
 
-    def create(self, config: Mapping[str, Any]) -> None:
-        """Write the config, unless the folder has a readable one."""
-        if self.config is None:
+    def create(self, config: Mapping[str, Any], *, new: bool = False) -> None:
+        """Write the config, unless the folder has a readable one.
+
+        Args:
+            config: The config.
+            new: The store has no such folder, so nothing is read.
+
+        Raises:
+            UserError: `new` is wrong.
+        """
+        if new:
+            try:
+                self.store.create(CONFIG, json_bytes(dict(config)))
+            except FileExistsError:
+                raise UserError(
+                    f"{self.store} was created by another process; run the same command again"
+                ) from None
+        elif self.config is None:
             self.store.write(CONFIG, json_bytes(dict(config)))
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Append one event and flush it to disk; non-finite numbers become null."""
-        line = json.dumps(
-            {key: replace_non_finite(value) for key, value in record.items()}, allow_nan=False
-        )
-        self.store.append(RECORDS, line)
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Append events together and flush them to disk; non-finite numbers become null."""
+        lines = [
+            json.dumps({k: replace_non_finite(v) for k, v in record.items()}, allow_nan=False)
+            for record in records
+        ]
+        self.store.append(RECORDS, "\n".join(lines))
+
+    def open_records(self, *, new: bool = False) -> list[Record]:
+        """Return all events and remember the file; this process must have the lock of the run."""
+        data = b"" if new else self.store.read(RECORDS) or b""
+        self.store.remember(RECORDS, data)
+        return parse_records(data)
 
     def records(self) -> list[Record]:
-        """Return all events, the last one of each (event, epoch); damaged lines are ignored."""
-        records: dict[tuple[Any, Any], Record] = {}
-        for line in (self.store.read(RECORDS) or b"").splitlines():
-            record = parse_json(line)
-            if isinstance(record, dict):
-                records[record.get("event"), record.get("epoch")] = record
-        return list(records.values())
+        """Return all events; see `parse_records`."""
+        return parse_records(self.store.read(RECORDS) or b"")
 
     def drop_checkpoints(self) -> None:
         """Delete the checkpoints of a run that will not be continued."""
@@ -122,6 +140,16 @@ class RunFolder:
     def losses_path(self, epoch: int) -> Path:
         """Return the path of the test losses for a budget of `epoch` epochs."""
         return self.path / TEST_LOSSES.format(epoch)
+
+
+def parse_records(data: bytes) -> list[Record]:
+    """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
+    records: dict[tuple[Any, Any], Record] = {}
+    for line in data.splitlines():
+        record = parse_json(line)
+        if isinstance(record, dict):
+            records[record.get("event"), record.get("epoch")] = record
+    return list(records.values())
 
 
 def epoch_records(records: list[Record]) -> list[Record]:

@@ -1,8 +1,11 @@
 """A store in an S3 bucket: the same interface and file names as a folder.
 
-S3 replaces an object atomically, but has neither append nor locks. One process at a time locks a
-store (`lmzoo/store/s3_lock.py`), so a line is appended by reading the object and writing it again
-with the line. Only TensorBoard's event files are written to the local disk first.
+S3 replaces an object atomically and verifies the checksum of its content, so no backup is kept of
+a replaced object. S3 has neither append nor locks. One process at a time locks a store
+(`lmzoo/store/s3_lock.py`), so a line is appended by writing the whole object again; the owner of
+the lock remembers its content. Every request takes tens of milliseconds. Requests for the files of
+several runs are sent together, and the records of a run are collected for `append_seconds`. Only
+TensorBoard's event files are written to the local disk first.
 """
 
 import atexit
@@ -11,35 +14,33 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 from lmzoo.errors import UserError
-from lmzoo.store.local import Lock, Store
+from lmzoo.store.local import THREADS, Store
+from lmzoo.store.local_lock import Lock
 from lmzoo.store.retry import LOG, retry
 from lmzoo.store.s3_bucket import Bucket
 from lmzoo.store.s3_lock import S3Lock
-
-THREADS = 16
-"""Objects that are read at the same time."""
 
 
 class S3Store(Store):
     """Objects below one prefix of a bucket; `path` is a temporary folder of this process."""
 
-    def __init__(self, bucket: Bucket, prefix: str) -> None:
+    append_seconds = 10.0
+
+    def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None) -> None:
         self.bucket, self.prefix = bucket, prefix
-        self._s3_lock: S3Lock | None = None
-        self._prefetched: dict[str, bytes] = {}
-        """Content by key; shared with the stores of subfolders, removed by the first read."""
-        super().__init__(_scratch_folder(os.getpid()) / bucket.name / prefix)
+        self._prefetched: dict[str, bytes | None] = parent._prefetched if parent else {}
+        """Content by key, shared with the stores of subfolders; the first read removes it."""
+        self._remembered: dict[str, bytes] = {}
+        """Content, by name, of objects that only this process appends to."""
+        super().__init__(_scratch_folder(os.getpid()) / bucket.name / prefix, parent)
 
     def __truediv__(self, name: str) -> "S3Store":
-        child = S3Store(self.bucket, f"{self.prefix}/{name}".strip("/"))
-        child._prefetched = self._prefetched
-        return child
+        return S3Store(self.bucket, f"{self.prefix}/{name}".strip("/"), self)
 
     def __str__(self) -> str:
         return f"s3://{self.bucket.name}/{self.prefix}"
@@ -50,20 +51,23 @@ class S3Store(Store):
 
     def read(self, name: str) -> bytes | None:
         """See `Store.read`; the first read returns the prefetched content, if there is any."""
-        data = self._prefetched.pop(self._key(name), None)
-        return super().read(name) if data is None else data
+        key = self._key(name)
+        return self._prefetched.pop(key) if key in self._prefetched else super().read(name)
 
-    def prefetch(self, name: str) -> None:
-        """Read the object `name` of every subfolder now, several at the same time."""
-        objects = {self._key(key): data for key, data in self._read_matching((name,))}
-        self._prefetched.update(objects)
+    def prefetch(self, name: str) -> set[str]:
+        """See `Store.prefetch`."""
+        names = self.names()
+        self.read_ahead(n for n in names if Path(n).name == name)
+        return {n.partition("/")[0] for n in names if "/" in n}
 
-    def lock(self, name: str, patience: float = 0.0) -> Lock:
-        """See `Store.lock`; the lock of a killed process expires (`lmzoo/store/s3_lock.py`)."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._s3_lock = S3Lock(self.bucket, self._key(name), str(self))
-        self._s3_lock.acquire(patience)
-        return self._s3_lock
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """See `Store.read_ahead`."""
+        self._prefetched.update((self._key(n), data) for n, data in self._read_together(names))
+
+    def remember(self, name: str, data: bytes) -> None:
+        """See `Store.remember`."""
+        if self._is_locked():
+            self._remembered[name] = data
 
     def publish(self, pattern: str) -> None:
         """Upload the matching files of `path` and delete them; log those that fail."""
@@ -77,9 +81,12 @@ class S3Store(Store):
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Download the objects whose last path segment matches a pattern."""
         folder = _temporary_folder("lmzoo-fetched-")
-        for key, data in self._read_matching(tuple(patterns)):
-            (folder / key).parent.mkdir(parents=True, exist_ok=True)
-            (folder / key).write_bytes(data)
+        wanted = tuple(patterns)
+        names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
+        for name, data in self._read_together(names):
+            if data is not None:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
         return folder
 
     def names(self) -> list[str]:
@@ -88,17 +95,21 @@ class S3Store(Store):
         keys = retry(lambda: list(self.bucket.keys(start)), str(self))
         return [key.removeprefix(start) for key in keys]
 
-    def _read_matching(self, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of the objects whose last path segment matches a pattern."""
-        names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in patterns)]
+    def _read_together(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
+        """Yield names and contents."""
+        names = list(names)
         with ThreadPoolExecutor(THREADS) as pool:
-            for name, data in zip(names, pool.map(self.read, names), strict=True):
-                if data is not None:
-                    yield name, data
+            yield from zip(names, pool.map(self.read, names), strict=True)
 
-    def _check_lock(self) -> None:
-        if self._s3_lock:
-            self._s3_lock.check()
+    def _new_lock(self, name: str) -> Lock:
+        """Return a lock; that of a killed process expires (`lmzoo/store/s3_lock.py`)."""
+        return S3Lock(self.bucket, self._key(name), str(self))
+
+    def _lock_names(self, pattern: str) -> list[str]:
+        start, _, _ = pattern.partition("*")
+        prefix = self._key("")
+        names = [key.removeprefix(prefix) for key in self.bucket.keys(self._key(start))]
+        return [name for name in names if "/" not in name and fnmatch(name, pattern)]
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -107,17 +118,25 @@ class S3Store(Store):
             return None
 
     def _write(self, name: str, data: bytes, backup: str) -> None:
+        self._put(name, data)
+
+    def _create(self, name: str, data: bytes) -> None:
+        self._put(name, data, IfNoneMatch="*")
+
+    def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._check_lock()
         self._prefetched.pop(self._key(name), None)
-        if backup:
-            with suppress(FileNotFoundError):
-                self.bucket.copy(self._key(name), self._key(backup))
-        self.bucket.put(self._key(name), data)
+        self.bucket.put(self._key(name), data, **condition)
 
     def _append(self, name: str, line: bytes) -> None:
-        self._write(name, (self._read(name) or b"") + line, "")
+        known = self._remembered.get(name)
+        data = (self._read(name) or b"" if known is None else known) + line
+        self._put(name, data)
+        self.remember(name, data)
 
     def _delete(self, name: str) -> None:
+        self._check_lock()
+        self._remembered.pop(name, None)
         self.bucket.delete(self._key(name))
 
     def _key(self, name: str) -> str:

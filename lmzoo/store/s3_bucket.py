@@ -54,12 +54,6 @@ class Bucket:
         with _translate_errors(f"s3://{self.name}/{key}"):
             return _client().put_object(Bucket=self.name, Key=key, Body=data, **condition)["ETag"]
 
-    def copy(self, key: str, target: str) -> None:
-        """Copy an object to the key `target`."""
-        source = {"Bucket": self.name, "Key": key}
-        with _translate_errors(f"s3://{self.name}/{key}"):
-            _client().copy_object(Bucket=self.name, Key=target, CopySource=source)
-
     def delete(self, key: str) -> None:
         """Delete an object, whether it exists or not."""
         with suppress(FileNotFoundError), _translate_errors(f"s3://{self.name}/{key}"):

@@ -11,7 +11,7 @@ import threading
 import time
 
 from lmzoo.errors import UserError
-from lmzoo.store.local import in_use_error, process_name
+from lmzoo.store.local_lock import in_use_error, process_name
 from lmzoo.store.retry import LOG, retry
 from lmzoo.store.s3_bucket import Bucket
 

@@ -1,22 +1,27 @@
 """The store of a study: its runs, the suggested settings, and `study.json`.
 
 The store is the only state of a sweep. A sweep that starts again reads from it which runs have
-ended, which were interrupted and which are pending. `ReadOnlyStudyStore` reads a store while a
-sweep runs, or before the store exists.
+ended, which were interrupted and which are pending. A background thread writes in order, so that no
+call waits for the store. `ReadOnlyStudyStore` reads a store while a sweep runs, or before the store
+exists.
 """
 
-import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import UserError
-from lmzoo.store.local import Lock, Store
+from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, json_bytes, parse_json
+from lmzoo.store.writer import Writer
 
 SETTINGS = "settings.ndjson"
+DRIVER_LOCK, WORKER_LOCK = ".driver", ".worker-{}"
+"""Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
+WORKER_SECONDS = 60.0
+"""How long to wait for the workers of an interrupted sweep to end."""
 
 
 class StudyStore:
@@ -26,10 +31,11 @@ class StudyStore:
         self.store = open_store(location)
         self.path = self.store.path
         self._check_schema()
-        self._lock = self._acquire_lock()
-        self.store.prefetch(RECORDS)
+        self._open()
+        self.known_runs = self.store.prefetch(RECORDS)
+        """Names of the run folders that the store had when it was opened."""
         self._settings = self._read_settings()
-        self._study: dict[str, Any] | None = None
+        self._study = b""
 
     def run(self, run_id: str) -> RunFolder:
         """Return the folder of a run, which need not exist."""
@@ -40,11 +46,14 @@ class StudyStore:
         return dict(self._settings.get(point_id, {}))
 
     def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
-        """Append suggested settings, one line each; call it before they are trained."""
+        """Append suggested settings, one line each; call it before they are trained.
+
+        Raises:
+            UserError: An earlier write failed.
+        """
         new = {index: dict(setting) for index, setting in settings.items()}
-        self._append_settings(
-            [json.dumps({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
-        )
+        lines = [json.dumps({"point": point_id, "index": i, "setting": s}) for i, s in new.items()]
+        self._submit(lambda: self.store.append(SETTINGS, "\n".join(lines)))
         self._settings.setdefault(point_id, {}).update(new)
 
     def prune(self, run_id: str, epoch: int) -> None:
@@ -54,21 +63,44 @@ class StudyStore:
         self.run(run_id).drop_checkpoints()
 
     def write_study(self, study: Mapping[str, Any]) -> None:
-        """Write `study.json`, if its content has changed."""
-        content = {"schema": SCHEMA, **study}
+        """Write `study.json`, if its content has changed.
+
+        Raises:
+            UserError: An earlier write failed.
+        """
+        content = json_bytes({"schema": SCHEMA, **study})
         if content != self._study:
-            self.store.write(STUDY, json_bytes(content))
             self._study = content
+            self._submit(lambda: self._write_latest(content))
 
     def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
+        """Wait until everything is written, and release the lock.
 
-    def _acquire_lock(self) -> Lock:
-        return self.store.lock(".driver")
+        Raises:
+            UserError: A write failed.
+        """
+        try:
+            self._writer.close()
+        finally:
+            self._lock.close()
 
-    def _append_settings(self, lines: list[str]) -> None:
-        self.store.append(SETTINGS, "\n".join(lines))
+    def _open(self) -> None:
+        """Lock the store, and wait until the workers of an interrupted sweep have ended."""
+        self._lock = self.store.lock(DRIVER_LOCK)
+        self._writer = Writer(threads=1)
+        try:
+            self.store.clear_locks(WORKER_LOCK.format("*"), WORKER_SECONDS)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _submit(self, action: Callable[[], object]) -> None:
+        self._writer.submit(self, action)
+
+    def _write_latest(self, content: bytes) -> None:
+        """Write `study.json`, unless newer content waits to be written."""
+        if content is self._study:
+            self.store.write(STUDY, content)
 
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Read the suggested settings; a damaged line is skipped, and its setting is recomputed."""
@@ -94,11 +126,11 @@ class ReadOnlyStudyStore(StudyStore):
     def prune(self, run_id: str, epoch: int) -> None:
         """Do nothing: the sweep prunes the run when it starts."""
 
-    def write_study(self, study: Mapping[str, Any]) -> None:
+    def close(self) -> None:
         """Do nothing."""
 
-    def _acquire_lock(self) -> Lock:
-        return contextlib.ExitStack()
+    def _open(self) -> None:
+        """Take no lock."""
 
-    def _append_settings(self, lines: list[str]) -> None:
+    def _submit(self, action: Callable[[], object]) -> None:
         """Do nothing."""

@@ -1,14 +1,22 @@
 """A run on disk: a training that saves every epoch and resumes after an interruption.
 
 An interruption at any moment loses no record and duplicates none. After each epoch, the checkpoint,
-which contains the record of its epoch, is written first; then the record is appended to the
-records file. A resumed run appends the record of its checkpoint if it is missing. The previous
-checkpoint is kept: if the last one cannot be read, its epoch is trained again and yields the same
-record.
+which contains the records that the records file may not have yet, is written first; then they are
+appended to the records file. A resumed run appends the missing records of its checkpoint. A folder
+gets each record at once; a bucket gets those of about ten seconds together, because every append is
+a request. A folder keeps the previous checkpoint: if the last one cannot be read, its epoch is
+trained again and yields the same record.
+
+With a `Writer`, files are written in the background while the next epoch is trained. At most one
+epoch of a run waits to be written. An error of a write is raised by the next call; the run must
+then be closed.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +28,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import CPU
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
+from lmzoo.store.writer import Writer
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.recipe import Recipe
@@ -27,7 +36,7 @@ from lmzoo.train.trainer import Training, fit
 
 
 class Run:
-    """One run in its folder. A lock ensures that only one process at a time has it open."""
+    """One run in its folder. Only one process at a time may have it open."""
 
     def __init__(
         self,
@@ -37,20 +46,44 @@ class Run:
         *,
         patience: float = 0.0,
         device: torch.device = CPU,
+        lock: bool = True,
+        new: bool = False,
+        writer: Writer | None = None,
     ) -> None:
         """Lock the folder, write `config` if it is new, and load the last readable checkpoint.
+
+        Args:
+            folder: The folder, which need not exist.
+            config: The config of the run.
+            corpus: The corpus.
+            patience: Seconds to wait for another process that has the run open.
+            device: Where the model is trained.
+            lock: False if this process has a lock of a store above the folder.
+            new: The store has no such folder, so nothing is read.
+            writer: Writes the files in the background; None: every call writes its files.
 
         Raises:
             UserError: Another process has had the run open for `patience` seconds.
         """
         self.folder, self.corpus, self._device = folder, corpus, device
-        folder.create(config)
-        self._lock = folder.store.lock(".lock", patience)
-        for partial in folder.path.glob(f".{CHECKPOINT}.*"):
-            partial.unlink(missing_ok=True)  # from a process that was killed while writing
-        self._written = {(r["event"], r["epoch"]) for r in folder.records()}
+        self._writer = writer
+        self.key = str(folder.store)
+        """The key of this run's actions in the writer."""
+        self._lock = folder.store.lock(".lock", patience) if lock else None
+        if not new:
+            for unfinished in folder.path.glob(f".{CHECKPOINT}.*"):
+                unfinished.unlink(missing_ok=True)  # from a process that was killed while writing
+        self._submit(partial(folder.create, config, new=new))
+        self.records = folder.open_records(new=new)
+        """The events of the run, those that are not yet written included."""
+        self._known = {(r["event"], r["epoch"]) for r in self.records}
+        self._collected: list[Record] = []
+        """Events that are not yet given to the writer, in order."""
+        self._append_seconds = folder.store.append_seconds if writer else 0.0
+        self._appended_at = time.monotonic()
         self.training = self._new_training(config)
-        self._resume(config)
+        if not new:
+            self._resume(config)
 
     @property
     def epoch(self) -> int:
@@ -64,10 +97,17 @@ class Run:
             yield record
 
     def save_epoch(self) -> None:
-        """Write the checkpoint and the record of the last epoch of `training`."""
-        data = checkpoint_bytes(self.training.dump())
-        self.folder.store.write(CHECKPOINT, data, backup=PREVIOUS)
-        self._append(self.training.record)
+        """Write the checkpoint and the record of the last epoch of `training`.
+
+        The content of the checkpoint is made before this returns. A writer must first be done with
+        the epoch before.
+        """
+        self._wait()
+        self._collect(self.training.record)
+        data = checkpoint_bytes({**self.training.dump(), "records": self._collected})
+        store = self.folder.store
+        self._submit(partial(store.write, CHECKPOINT, data, backup=PREVIOUS))
+        self._append_collected()
 
     def test(self) -> Losses:
         """Evaluate the weights of the best validation epoch on the test split.
@@ -97,17 +137,39 @@ class Run:
         """Append the `end` event: how and why the run ended."""
         self._append({"event": "end", "epoch": self.epoch, "status": status, "reason": reason})
 
+    def prune(self, epoch: int) -> None:
+        """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
+        reason = f"rung {epoch}"
+        self._append({"event": "end", "epoch": epoch, "status": "pruned", "reason": reason})
+        self._submit(self.folder.drop_checkpoints)
+
+    def publish(self, pattern: str) -> None:
+        """Copy matching files of the run's local folder into the store."""
+        self._submit(partial(self.folder.store.publish, pattern))
+
     def has_event(self, event: str) -> bool:
         """Whether an event of this name is recorded for the current epoch."""
-        return (event, self.epoch) in self._written
+        return (event, self.epoch) in self._known
 
     def add_event(self, event: str, facts: Mapping[str, Any]) -> None:
         """Append an event with these facts for the current epoch, unless it is recorded already."""
         self._append({"event": event, "epoch": self.epoch, **facts})
 
+    def flush(self) -> None:
+        """Append the collected records. Flush all runs before closing them one after another."""
+        if self._collected:
+            records, self._collected = self._collected, []
+            self._submit(partial(self.folder.append, *records))
+            self._appended_at = time.monotonic()
+
     def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
+        """Wait until everything is in the store, and release the lock."""
+        try:
+            self.flush()
+            self._wait()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
         recipe = from_dict(Recipe, config["recipe"])
@@ -119,13 +181,15 @@ class Run:
 
     def _resume(self, config: Mapping[str, Any]) -> None:
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
-        errors = []
+        errors, records = [], []
         for name in (CHECKPOINT, PREVIOUS):
             data = self.folder.store.read(name)
             if data is None:
                 continue
             try:
-                self.training.load(read_checkpoint(data))
+                state = read_checkpoint(data)
+                self.training.load(state)
+                records = state.get("records", [self.training.record])
                 break
             except Exception as error:
                 errors.append(type(error).__name__)
@@ -135,23 +199,56 @@ class Run:
             action = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
             reason = f"checkpoint is damaged, {action}: {', '.join(errors)}"
             self._append({"event": "note", "epoch": self.epoch, "reason": reason})
-        if self.epoch:
-            self._append(self.training.record)
+        for record in records:
+            self._append(record)
 
     def _append(self, record: Record) -> None:
-        """Append a record unless one of its event and epoch exists; always append an `end` event.
+        self._collect(record)
+        self._append_collected()
+
+    def _collect(self, record: Record) -> None:
+        """Collect a record unless one of its event and epoch exists; always collect an `end` event.
 
         A run that starts over repeats its records. A run that failed in its last epoch may finish
         later, with a second `end` event.
         """
         key = record["event"], record["epoch"]
-        if key[0] == "end" or key not in self._written:
-            self.folder.append(record)
-            self._written.add(key)
+        if key[0] == "end" or key not in self._known:
+            self._known.add(key)
+            self.records.append(record)
+            self._collected.append(record)
+
+    def _append_collected(self) -> None:
+        """Append the collected records if the run has ended or the oldest have waited enough."""
+        waited = time.monotonic() - self._appended_at
+        if waited >= self._append_seconds or any(r["event"] == "end" for r in self._collected):
+            self.flush()
+
+    def _submit(self, action: Callable[[], object]) -> None:
+        with self._discard_after_error():
+            if self._writer is None:
+                action()
+            else:
+                self._writer.submit(self.key, action)
+
+    def _wait(self) -> None:
+        with self._discard_after_error():
+            if self._writer is not None:
+                self._writer.wait(self.key)
+
+    @contextmanager
+    def _discard_after_error(self) -> Iterator[None]:
+        """Discard the collected records if a write failed: the store has no checkpoint of them."""
+        try:
+            yield
+        except BaseException:
+            self._collected = []
+            raise
 
     def _write_losses(self, losses: Losses) -> None:
         """Write NLL in nats and number of scored tokens of each test sequence, (2, N) float32."""
         scored = self.corpus.test.lengths.cpu().double() - 1
         file = io.BytesIO()
         np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
-        self.folder.store.write(TEST_LOSSES.format(self.epoch), file.getvalue())
+        name = TEST_LOSSES.format(self.epoch)
+        self._submit(partial(self.folder.store.write, name, file.getvalue()))

@@ -134,9 +134,9 @@ def test_process_that_lost_its_lock_does_not_write(store, monkeypatch):
     """A file server released the lock and another process took it."""
     lock = store.lock(".lock")
     store.append("records", "one")
-    fcntl.flock(lock, fcntl.LOCK_UN)
+    fcntl.flock(lock._file, fcntl.LOCK_UN)
     other = Store(store.path)
-    monkeypatch.setattr("lmzoo.store.local.process_name", lambda: "process 7 on elsewhere")
+    monkeypatch.setattr("lmzoo.store.local_lock.process_name", lambda: "process 7 on elsewhere")
     other_lock = other.lock(".lock")
     other.append("records", "two")
     for write in (lambda: store.append("records", "three"), lambda: store.write("state", b"")):
