@@ -1,8 +1,11 @@
 """The sweep engine: plans and trains the runs of a study; the only folder that uses Ray."""
 
-from lmzoo.command_line import gc_disabled
+from lmzoo.sweep.study import Point as Point
+from lmzoo.sweep.study import Study as Study
 
-with gc_disabled():
-    from lmzoo.sweep.main import main as main
-    from lmzoo.sweep.study import Point as Point
-    from lmzoo.sweep.study import Study as Study
+
+def main(study: Study) -> None:
+    """Run the command line of a study and exit; see `lmzoo/sweep/command.py`."""
+    from lmzoo.sweep.command import run_study  # here, because it imports torch
+
+    run_study(study)

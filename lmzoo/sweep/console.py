@@ -7,6 +7,7 @@ Elsewhere, one line is printed per finished run.
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -15,6 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from lmzoo.store.records import Record
 from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.point_planner import PointPlanner
@@ -30,8 +32,9 @@ class Console:
         self.planner, self.as_json = planner, as_json
         self.stderr, self._stdout = RichConsole(stderr=True), sys.stdout
         self.start_time = time.monotonic()
-        self.run_count = 0
-        self.epoch_count = 0
+        self.run_count = self.epoch_count = 0
+        self.waiting: Callable[[], str] = str
+        """Returns what the sweep waits for; "" if nothing."""
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":
@@ -46,14 +49,16 @@ class Console:
         if self._live is not None:
             self._live.stop()
 
-    def add_epoch(self) -> None:
-        """Count an epoch after which its run continues."""
+    def start(self, run: PlannedRun) -> None:
+        """Do nothing: the panel shows the running runs."""
+
+    def epoch(self, run: PlannedRun, record: Record) -> None:
+        """Count an epoch."""
         self.epoch_count += 1
 
-    def add_end(self, run: PlannedRun) -> None:
-        """Count the last epoch of a run, and print one line about the run."""
+    def end(self, run: PlannedRun, test: Record | None) -> None:
+        """Count a run that has ended, and print one line about it."""
         self.run_count += 1
-        self.epoch_count += 1
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()

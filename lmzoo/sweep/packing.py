@@ -1,17 +1,19 @@
-"""Packing: which runs one worker trains together as a pack.
+"""Packing: which runs a worker may train together as a pack, and how many.
 
-A pack is one trial for Ray Tune. Its members stay separate runs: each has its own folder, curve and
-records, and each ends by itself. Packing does not wait for runs: it divides the ready runs that may
-share a pack evenly over the idle workers. Runs with the same seed are packed first, because their
-batches have equal lengths.
+The members of a pack stay separate runs: each has its own folder, curve and records, and each ends
+by itself. Whether the packed or the single trainer is used depends on a run's model, its recipe and
+the kind of device only, not on the other runs.
 
-A pack that dies is restarted with the same members. After too many deaths each member is trained
-alone, so that one faulty run cannot end the others. Whether the packed or the single trainer is
-used depends on a run's model and recipe only, not on the other runs.
+The maximum number of members on a GPU follows from its memory:
+
+    members ≤ MEMORY_SHARE · memory / (16 N + activations)
+
+with N parameters in four float32 copies (weights, gradients, two moments of Adam), and the tensors
+that autograd saves for one batch (`lmzoo/train/packed/memory.py`).
 """
 
 import json
-import math
+import threading
 from typing import Any
 
 from lmzoo import zoo
@@ -19,16 +21,19 @@ from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
+from lmzoo.store.records import Record
 from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.planner import Planner
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
+from lmzoo.train.packed.memory import member_bytes
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.run_config import add_model_facts
+from lmzoo.train.run_config import known_model_facts, model_facts
 
-DEFAULT_PACK_SIZE = 16
-"""Maximum number of pack members with `--fuse auto`; larger packs gain little."""
-PREPARED_RUNS = 2 * DEFAULT_PACK_SIZE
-"""Runs whose models are built before training starts; one model takes about 0.1 s."""
+CPU_PACK_SIZE = 16
+"""Maximum number of pack members on a CPU with `--fuse auto`; larger packs gain little."""
+GPU_PACK_SIZE = 256
+"""The same on a GPU; its memory may allow fewer."""
+MEMORY_SHARE = 0.5
+"""Fraction of a GPU's memory that a pack may use by the estimate."""
 
 
 def parse_fuse(text: str) -> int | None:
@@ -45,63 +50,93 @@ def parse_fuse(text: str) -> int | None:
 
 
 class Packer:
-    """Starts the ready runs of a planner in packs of at most `max_members`.
+    """Decides about packs of at most `size` members.
 
-    0 trains each run with the single trainer. None packs only models that gain from it.
+    0 trains each run with the single trainer. None packs the models that gain from it.
     """
 
-    def __init__(self, planner: Planner, corpus: Corpus, *, max_members: int | None) -> None:
-        self.planner, self.corpus = planner, corpus
-        self.auto = max_members is None
-        self.max_members = DEFAULT_PACK_SIZE if max_members is None else max_members
-        self._alone: set[str] = set()
-        """Runs that must not share a pack."""
-        self._pack_keys: dict[str, str] = {}
-        self._packable: dict[str, bool] = {}
+    def __init__(self, corpus: Corpus, size: int | None) -> None:
+        self.corpus, self.size = corpus, size
+        self._isolated: set[str] = set()
+        self._keys: dict[str, str] = {}
+        self._shapes = _Shapes(corpus)
 
-    def prepare(self) -> None:
-        """Compute, and cache, what the start of the first ready runs needs."""
-        for run in self.planner.ready()[:PREPARED_RUNS]:
-            self.is_packed(run)
-            add_model_facts(run.config, self.corpus.task)
+    def isolate(self, run: PlannedRun) -> None:
+        """Train a run in a pack of its own from now on."""
+        self._isolated.add(run.id)
 
-    def start_pack(self, idle_workers: int) -> list[PlannedRun]:
-        """Start and return the members of the next pack; empty if no run is ready."""
-        ready = self.planner.ready()
-        if not ready:
-            return []
-        first = ready[0]
-        pack = [first]
-        if self.is_packed(first) and first.id not in self._alone:
-            key = self._pack_key(first)
-            fitting = [r for r in ready if r.id not in self._alone and self._pack_key(r) == key]
-            fitting.sort(key=lambda run: run.config["seed"] != first.config["seed"])
-            rounds = math.ceil(len(fitting) / (idle_workers * self.max_members))
-            pack = fitting[: math.ceil(len(fitting) / (idle_workers * rounds))]
-        return [self.planner.start(run) for run in pack]
-
-    def requeue_alone(self, run_id: str) -> None:
-        """Mark a run of a dead pack as ready again, to be trained in a pack of its own."""
-        self._alone.add(run_id)
-        self.planner.requeue(run_id)
-
-    def is_packed(self, run: PlannedRun) -> bool:
-        """True if the packed trainer trains the run, even if it is the only member."""
-        key = self._pack_key(run) if self.max_members else ""
-        if key and key not in self._packable:
-            model, recipe = _model_and_recipe(run)
-            wanted = packing_pays(model, recipe, self.corpus.task) or not self.auto
-            self._packable[key] = wanted and not reason_not_packable(
-                zoo.build(model, self.corpus.task)
-            )
-        return bool(key) and self._packable[key]
-
-    def _pack_key(self, run: PlannedRun) -> str:
+    def pack_key(self, run: PlannedRun) -> str:
         """Return a key that is equal for runs that may share a pack."""
+        if run.id in self._isolated:
+            return run.id
         configs = json.dumps([run.config["model"], run.config["recipe"]])
-        if configs not in self._pack_keys:
-            self._pack_keys[configs] = pack_key(*_model_and_recipe(run))
-        return self._pack_keys[configs]
+        if configs not in self._keys:
+            self._keys[configs] = pack_key(*_model_and_recipe(run))
+        return self._keys[configs]
+
+    def is_packed(self, run: PlannedRun, memory: int = 0) -> bool:
+        """Return whether the packed trainer trains the run, even if it is the only member.
+
+        `memory` is the memory of the worker's GPU in bytes; 0 is a CPU.
+        """
+        if self.size == 0:
+            return False
+        shape = self._shapes.get(self.pack_key(run), run)
+        return shape.packable and (shape.pays_on_cpu or memory > 0 or self.size is not None)
+
+    def max_members(self, run: PlannedRun, memory: int = 0) -> int:
+        """Return the maximum number of members of a pack with this run."""
+        if run.id in self._isolated or not self.is_packed(run, memory):
+            return 1
+        if self.size:
+            return self.size
+        if not memory:
+            return CPU_PACK_SIZE
+        needed = self._shapes.get(self.pack_key(run), run).member_bytes()
+        return max(1, min(GPU_PACK_SIZE, int(MEMORY_SHARE * memory / needed)))
+
+    def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
+        """Compute and cache, for runs in order of priority, what their start needs."""
+        for run in runs:
+            if stopped.is_set():
+                return
+            self.is_packed(run)
+            model_facts(run.config, self.corpus.task)
+
+    def config(self, run: PlannedRun) -> Record:
+        """Return the run's config, with the facts about its model if they are cached."""
+        return {**run.config, **known_model_facts(run.config, self.corpus.task)}
+
+
+class _Shape:
+    """What is known of the runs of one pack key."""
+
+    def __init__(self, run: PlannedRun, corpus: Corpus) -> None:
+        self._task = corpus.task
+        self._model, self._recipe = _model_and_recipe(run)
+        self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
+        self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
+        self._bytes = 0
+
+    def member_bytes(self) -> int:
+        """Return the memory of one pack member; computed at the first call."""
+        if not self._bytes:
+            self._bytes = member_bytes(zoo.build(self._model, self._task), self._recipe.batch)
+        return self._bytes
+
+
+class _Shapes:
+    """Computes each shape once, also if two threads ask for it."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus, self._lock = corpus, threading.Lock()
+        self._known: dict[str, _Shape] = {}
+
+    def get(self, key: str, run: PlannedRun) -> _Shape:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = _Shape(run, self._corpus)
+            return self._known[key]
 
 
 def _model_and_recipe(run: PlannedRun) -> tuple[Any, Recipe]:

@@ -1,94 +1,79 @@
-"""The worker: a Ray Tune trainable that trains a pack of runs, one epoch per step.
+"""The worker: what Ray Tune places. It trains the runs that the sweep assigns to it.
 
-A worker keeps no state that Ray Tune must save. It opens the run folders, continues from their
-checkpoints, and writes each epoch to the folders before it reports the epoch.
+A worker has one share of a device, for as long as the sweep can use it. After every epoch it
+reports to the sweep and receives its next assignment (`fleet.py`). It keeps no state that Ray Tune
+must save: the run folders hold everything.
 
-A worker that has not heard from the sweep for `RELEASE_SECONDS`, because the network between them
-is down, closes its runs, so that a successor on another node can continue them. A worker without a
-heartbeat is killed by the sweep (`heartbeat.py`).
+A worker that has had no reply for `RELEASE_SECONDS`, because the network is down, closes its runs
+and releases its lock, so that a worker on another node can continue them.
 """
 
+import itertools
+import os
 import threading
-from collections.abc import Container
+import time
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray import tune
+from ray.exceptions import GetTimeoutError
 
-from lmzoo.sweep import reassign
-from lmzoo.sweep.heartbeat import start_heartbeat
+from lmzoo.errors import UserError
 
 if TYPE_CHECKING:
-    from lmzoo.sweep.worker_run import Report, WorkerRun
+    from lmzoo.sweep.pack import Report
 
-LOCK_SECONDS = 60.0
-"""How long to wait for the lock of a run whose previous worker was killed."""
+HEARTBEAT_SECONDS = 10.0
+"""Time between two heartbeats of a worker."""
 RELEASE_SECONDS = 30.0
-"""Seconds between two steps after which the worker closes its runs."""
+"""Time without a reply after which a worker closes its runs."""
+LOCK_SECONDS = 60.0
+"""How long a worker waits for its own lock after it released it."""
 
 
 class Worker(tune.Trainable):
-    """Trains the runs whose folders are in its config; Ray Tune reuses the actor for many packs."""
+    """Trains assigned runs until the sweep has no more use for it."""
 
     def setup(
         self,
         config: dict[str, Any],
+        mailbox: Any = None,
+        store: str = "",
         corpus: Any = None,
         threads: int = 1,
         gpu: bool = False,  # noqa: FBT001, FBT002  Ray Tune passes it by keyword
     ) -> None:
-        """Set up the device and the corpus; torch is imported here, after the heartbeat starts."""
-        start_heartbeat()
-        import torch
-
-        from lmzoo.device import CPU, best_device
-
-        torch.set_num_threads(threads)
-        self._device = best_device() if gpu else CPU
-        self._corpus: Any = None if corpus is None else corpus.to(self._device)
-        self._runs: dict[str, WorkerRun] = {}
-        self._mutex = threading.RLock()
-        self._release_timer = threading.Timer(RELEASE_SECONDS, self.cleanup)
-        self.reset_config(config)
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Close the runs of the last pack; the first step opens the runs of the new one.
-
-        Ray Tune starts some actors without giving them work. They must not lock any run.
-        """
-        self.cleanup()
-        self.config = new_config
-        return True
+        """Open the store and set up the device; torch is imported after the heartbeat starts."""
+        self._mailbox = mailbox
+        context = ray.get_runtime_context()
+        self._post("hello", context.current_actor, context.get_node_id())
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
+        try:
+            self._set_up_training(store, corpus, threads, gpu=gpu)
+        except Exception as error:
+            self._fail(error, fatal=isinstance(error, UserError))
+            raise
 
     def step(self) -> dict[str, Any]:
-        """Train one epoch of every run; test and end the runs that reach their budget."""
-        # Read before the timer is cancelled, because Ray may not respond. A single run is never
-        # reassigned.
-        is_pack = len(self.config["folders"]) > 1
-        removed = reassign.removed_runs(self.trial_id) if is_pack else ()
-        with self._mutex:
-            self._release_timer.cancel()
-            self.release(removed)
-            reports = self._train_epoch()
-            self._release_timer = threading.Timer(RELEASE_SECONDS, self.cleanup)
-            self._release_timer.daemon = True
-            self._release_timer.start()
-        done = all(ended for *_, ended in reports)
-        return {"runs": reports, "loss": float(len(reports)), "done": done}
+        """Train all assignments, one epoch at a time."""
+        reports: list[Report] = []
+        try:
+            while (assignment := self._exchange(reports)) is not None:
+                reports = self._pack.apply(assignment)
+                reports += self._pack.train_epoch(
+                    assignment["members"], packed=assignment["packed"]
+                )
+                if not assignment["members"]:
+                    self._pack.writer.wait()
+        except Exception as error:
+            self._fail(error)
+            raise
+        return {"done": True}
 
     def cleanup(self) -> None:
-        """Close all runs, which releases their locks."""
-        with self._mutex:
-            self._release_timer.cancel()
-            for run in self._runs.values():
-                run.close()
-            self._runs = {}
-
-    def release(self, removed: Container[str]) -> None:
-        """Close the runs that the sweep has reassigned to another worker."""
-        kept = [f for f in self.config["folders"] if reassign.run_id_of(f) not in removed]
-        self.config = {**self.config, "folders": kept}
-        for folder in [folder for folder in self._runs if folder not in kept]:
-            self._runs.pop(folder).close()
+        """Finish all writes and release the lock."""
+        self._pack.suspend()
+        self._lock.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Do nothing: the run folders hold all state."""
@@ -96,23 +81,62 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Do nothing: the run folders hold all state."""
 
-    def _train_epoch(self) -> "list[Report]":
-        from lmzoo.sweep.worker_run import WorkerRun, is_run_pending, train_epoch
+    def _set_up_training(self, store: str, corpus: Any, threads: int, *, gpu: bool) -> None:
+        import torch
 
-        reports, resumed, budget = [], set(), self.config["budget"]
-        for folder in self.config["folders"]:
-            if is_run_pending(folder, budget):
-                if folder not in self._runs:
-                    run = WorkerRun(folder, self._corpus, self._device, LOCK_SECONDS)
-                    self._runs[folder] = run
-                    resumed |= {folder} if run.run.epoch else set()
-                continue
-            # The run ended before this worker was restarted, or the sweep has pruned it.
-            reports.append((reassign.run_id_of(folder), 0, None, True))
-            if folder in self._runs:
-                self._runs.pop(folder).close()
-        # The sweep may not know the last epoch of a resumed run, and may end the run because of
-        # it. So a resumed run first reports that epoch, and trains in the next step.
-        runs = [run for folder, run in self._runs.items() if folder not in resumed]
-        train_epoch(runs, budget, self._corpus, packed=self.config["packed"])
-        return reports + [run.report(budget) for run in self._runs.values()]
+        from lmzoo.device import CPU
+        from lmzoo.store.open import open_store
+        from lmzoo.sweep.pack import Pack
+
+        torch.set_num_threads(threads)
+        device, self._memory = CPU, 0
+        if gpu:
+            from lmzoo.device import granted_gpu
+
+            device = granted_gpu(os.uname().nodename)
+            self._memory = torch.cuda.get_device_properties(device).total_memory
+        self._store = open_store(store)
+        self._lock = self._store.lock(lock_name(self.trial_id))
+        self._confirmed: list[tuple[Any, ...]] = []
+        """Ends and releases that the sweep has not acknowledged by a reply."""
+        self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
+
+    def _exchange(self, reports: "list[Report]") -> dict[str, Any] | None:
+        """Report, and return the next assignment; None if the sweep has no use for this worker."""
+        opened, confirmed = self._pack.opened, len(self._confirmed)
+        content = opened, reports, self._confirmed[:confirmed], self._memory
+        reply = self._mailbox.exchange.remote(self.trial_id, *content)
+        try:
+            assignment = ray.get(reply, timeout=RELEASE_SECONDS)
+        except GetTimeoutError:
+            self._pack.suspend()
+            self._lock.close()
+            ray.get(reply)
+            self._lock = self._store.lock(lock_name(self.trial_id), LOCK_SECONDS)
+            # The reply assumes that the runs are open, so it is requested again.
+            return self._exchange(reports)
+        del self._confirmed[:confirmed]
+        return assignment
+
+    def _confirm(self, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+        """Inform the sweep at once, and again with the next report, should the message be lost."""
+        self._confirmed.append((kind, run_id, facts))
+        self._post("confirm", [(kind, run_id, facts)])
+
+    def _fail(self, error: Exception, *, fatal: bool = False) -> None:
+        """Inform the sweep of the error that ends this worker; a fatal one ends the sweep."""
+        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        self._post("failed", text.splitlines()[0], fatal)
+
+    def _post(self, kind: str, *content: Any) -> None:
+        self._mailbox.post.remote(kind, self.trial_id, *content)
+
+    def _send_heartbeats(self) -> None:
+        for _ in itertools.count():
+            self._mailbox.beat.remote(self.trial_id)
+            time.sleep(HEARTBEAT_SECONDS)
+
+
+def lock_name(worker: str) -> str:
+    """Return the name of a worker's lock in the store of the study."""
+    return f".worker-{worker}"

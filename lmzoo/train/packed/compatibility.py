@@ -81,7 +81,8 @@ def reason_not_packable(model: LanguageModel) -> str:
     with torch.random.fork_rng(devices=[]):
         template = template_model(model)
         initialise(template, 0)
-        batch = _tiny_batch(model.task, conditional=template.conditional)
+        length = min(model.task.length, 4)
+        batch = example_batch(model.task, 2, length, conditional=template.conditional)
         torch.manual_seed(0)
         before = torch.get_rng_state()
         template.train().objective(*batch)
@@ -133,13 +134,15 @@ def make_functional(template: LanguageModel, method: str = "objective") -> Any:
     return call
 
 
-def _tiny_batch(task: Task, *, conditional: bool) -> tuple[Tensor, ...]:
-    """Return a batch of two sequences, the second one shorter, with sources if conditional."""
-    length = min(task.length, 4)
-    tokens = torch.full((2, length), min(START, task.vocab - 1))
+def example_batch(
+    task: Task, size: int, length: int, *, conditional: bool
+) -> tuple[Tensor, ...]:
+    """Return a batch of `size` sequences, the last one shorter, with sources if conditional."""
+    tokens = torch.full((size, length), min(START, task.vocab - 1))
     tokens[:, 1:] = task.vocab - 1
-    columns = (tokens, torch.tensor([length, 2]))
-    if conditional:
-        source = torch.full((2, max(1, task.source_length)), task.source_vocab - 1)
-        columns = (*columns, source, torch.full((2,), source.shape[1]))
-    return columns
+    lengths = torch.full((size,), length)
+    lengths[-1] = min(length, 2)
+    if not conditional:
+        return tokens, lengths
+    source = torch.full((size, max(1, task.source_length)), task.source_vocab - 1)
+    return tokens, lengths, source, torch.full((size,), source.shape[1])

@@ -1,0 +1,190 @@
+"""The command line of a study: `python sweeps/NAME.py [options]`.
+
+The first line of output appears before torch and Ray are imported, which takes seconds.
+"""
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console as RichConsole
+
+from lmzoo.command_line import gc_disabled, parse_settings, run_command
+from lmzoo.errors import UserError
+from lmzoo.search_space import parse_range
+from lmzoo.sweep.resources import Resources
+from lmzoo.sweep.study import Study
+
+if TYPE_CHECKING:
+    from lmzoo.data.corpus import Corpus
+    from lmzoo.sweep.planner import Planner
+
+Texts = list[str] | None
+
+
+def run_study(study: Study) -> None:
+    """Run the study's command line and exit.
+
+    The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
+    interruption.
+    """
+
+    def command(
+        corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = study.corpus,
+        data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
+        epochs: Annotated[int, typer.Option(min=1, help="Epochs of every run that is not stopped early.")] = study.epochs,
+        samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = study.samples,
+        parallel: Annotated[int, typer.Option(min=0, help="Settings that a point tries side by side; 0: enough for about 80 workers.")] = study.parallel,
+        sampler: Annotated[str, typer.Option(help="tpe, gp, cmaes, qmc, random or grid.")] = "",
+        pruner: Annotated[str, typer.Option(help="asha, halving, median or none.")] = "",
+        seeds: Annotated[int, typer.Option(min=1, help="New seeds on which each point's best setting is trained.")] = study.seeds,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the study; all training seeds derive from it.")] = study.seed,
+        recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
+        parameters: Annotated[int, typer.Option(min=0, help="Parameter budget that sets each point's width; 0 keeps the widths.")] = study.parameters,
+        points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
+        fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
+        search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off")] = None,
+        storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
+        max_concurrent: Annotated[int, typer.Option(min=0, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+        device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
+        cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
+        gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
+        fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
+        track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
+        submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
+        attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
+    ) -> None:  # fmt: skip
+        if submit or attach:
+            from lmzoo.sweep.submit import run_on_cluster
+
+            raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
+        search = _searched_fields(study, search_space or [])
+        changed = dataclasses.replace(
+            study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
+            parameters=parameters, fields={**study.fields, **parse_settings(fields or [])},
+            search=search, off=tuple(sorted(study.search.keys() - search.keys())), parallel=parallel,
+            **{name: value for name, value in (("sampler", sampler), ("pruner", pruner)) if value},
+        )  # fmt: skip
+        sweep = _Sweep(
+            changed, Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device), fuse,
+            track or [], as_json=as_json,
+        )  # fmt: skip
+        raise SystemExit(sweep.run(data_dir, storage, points, dry_run=dry_run))
+
+    command.__doc__ = study.question
+    run_command(command)
+
+
+class _Sweep:
+    """One execution of a study's command."""
+
+    def __init__(
+        self, study: Study, resources: Resources, fuse: str, track: list[str], *, as_json: bool
+    ) -> None:
+        self.study, self.resources, self.fuse, self.track = study, resources, fuse, track
+        self.as_json = as_json
+        self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+    def run(self, data_dir: Path | None, storage: Path, labels: str, *, dry_run: bool) -> int:
+        """Plan the study, train its pending runs and print the ranking; return the exit code."""
+        if not dry_run:
+            self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+        with gc_disabled():
+            from lmzoo.data.open import open_corpus
+            from lmzoo.sweep.dry_run import print_dry_run
+            from lmzoo.sweep.planner import Planner
+            from lmzoo.sweep.resolve import corpus_config, resolve, select_labels
+            from lmzoo.sweep.study_store import ReadOnlyStudyStore, StudyStore
+
+        fields = corpus_config(self.study, self.study.fields)
+        corpus = open_corpus(fields, data_dir)
+        needed = select_labels(self.study, corpus, labels)
+        points = resolve(self.study, corpus, fields, needed)
+        store_class = ReadOnlyStudyStore if dry_run else StudyStore
+        with closing(store_class(storage / f"{self.study.name}-{corpus.name}")) as store:
+            planner = Planner(self.study, points, corpus, store, needed)
+            if dry_run:
+                print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
+                return 0
+            return self._train(planner, corpus)
+
+    def _train(self, planner: "Planner", corpus: "Corpus") -> int:
+        """Train the pending runs and print the ranking; return the exit code."""
+        with contextlib.ExitStack() as ray:
+            if planner.done:
+                self.stderr.print(f"nothing left to do in {planner.store.store}")
+            elif not self._train_pending(planner, corpus, ray):
+                self.stderr.print("interrupted; run the same command again to continue")
+                return 130
+            # Ray takes more than a second to shut down; the ranking is computed at the same time.
+            ranking = None if self.as_json else _start_ranking(planner.store.store.address)
+        code = ranking.wait() if ranking else 0
+        for run in planner.failed_runs:
+            self.stderr.print(f"failed: {run.label}, {run.stage} {run.id}: {run.reason}")
+        return code or bool(planner.failed_runs)
+
+    def _train_pending(
+        self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack
+    ) -> bool:
+        """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
+        from lmzoo.sweep.cluster import cluster
+        from lmzoo.sweep.console import Console
+        from lmzoo.sweep.packing import Packer, parse_fuse
+
+        packer = Packer(corpus, parse_fuse(self.fuse))
+        console = Console(planner, as_json=self.as_json)  # before `cluster` redirects stdout
+        stopped = threading.Event()
+        ray.callback(stopped.set)
+        prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
+        ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
+        ray.callback(stopped.set)
+
+        from lmzoo.sweep.capacity import Capacity
+        from lmzoo.sweep.fleet import Fleet
+        from lmzoo.sweep.ray_backend import train
+        from lmzoo.sweep.tracking import Tracker, tracking_callbacks
+
+        capacity = Capacity(self.resources, self.stderr.print)
+        capacity.check()
+        self.stderr.print(f"{capacity.describe()}; {planner.store.store}")
+        callbacks = [*getattr(self.study, "callbacks", ()), *tracking_callbacks(self.track, self.study.name)]
+        tracker = ray.enter_context(
+            closing(Tracker(callbacks, self.study.name, planner.store.path))
+        )
+        console.waiting = capacity.waiting
+        with console:
+            return train(Fleet(planner, packer, [console, tracker]), capacity)
+
+
+def _import_ray_tune(prepared: threading.Thread) -> None:
+    """Import what the sweep needs while Ray starts, and start to prepare the first runs."""
+    prepared.start()
+    with gc_disabled():
+        import lmzoo.sweep.ray_backend  # noqa: F401
+
+
+def _start_ranking(store: str) -> subprocess.Popen[bytes]:
+    """Start a process that prints the ranking: `lmzoo rank STORE`."""
+    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store])
+
+
+def _searched_fields(study: Study, overrides: list[str]) -> dict[str, Any]:
+    """Return the study's searched fields, changed by the `--search-space` options."""
+    search = dict(study.search)
+    for text in overrides:
+        path, equals, bounds = text.partition("=")
+        if not equals:
+            raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
+        if bounds == "off":
+            search.pop(path, None)
+        else:
+            search[path] = parse_range(bounds)
+    return search

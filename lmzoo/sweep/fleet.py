@@ -1,0 +1,281 @@
+"""The fleet: which worker trains which runs. Knows neither Ray nor the clock.
+
+A worker reports after every epoch and gets its next assignment. Runs leave its pack when they have
+ended, are pruned or move to another worker. Pending runs of the same shape join the pack:
+
+    share = ⌈runs that can be trained now / workers⌉
+    a worker without runs takes the first pending run, and up to `share` runs of its shape
+    a worker with runs takes more of their shape, up to `share`
+    a worker gives runs away while another one is idle and nothing is pending
+
+A run that was assigned to a worker that died is pending again. A run whose workers die repeatedly
+without progress is trained alone, so that it cannot end others, and finally fails.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lmzoo.store.records import Record
+from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.ready import ReadyRuns
+
+DEATHS_TO_SUSPECT = 2
+"""Deaths without progress after which a run is trained alone."""
+MAX_DEATHS = 4
+"""Deaths without progress after which a run fails."""
+MIN_SECONDS_LEFT = 1.0
+"""Runs move to an idle worker only if their pack still needs this many seconds."""
+
+
+class Listener(Protocol):
+    """Is informed of what the runs do: the console, the trackers."""
+
+    def start(self, run: PlannedRun) -> None: ...
+    def epoch(self, run: PlannedRun, record: Record) -> None: ...
+    def end(self, run: PlannedRun, test: Record | None) -> None: ...
+
+
+@dataclass
+class Assignment:
+    """The reply to a worker's report."""
+
+    members: list[str]
+    """Identities of the runs to train for one epoch, in one pack if `packed`."""
+    packed: bool
+    join: list[PlannedRun]
+    """The members that the worker does not have open."""
+    prune: list[str]
+    """Runs that the worker ends as pruned."""
+    release: list[str]
+    """Runs that the worker closes, so that another worker can continue them."""
+
+
+@dataclass
+class WorkerState:
+    """What the fleet knows of a worker."""
+
+    memory: int = 0
+    """Bytes of its GPU; 0 if it uses a CPU."""
+    training: dict[str, PlannedRun] = field(default_factory=dict)
+    leaving: dict[str, PlannedRun] = field(default_factory=dict)
+    """Runs that the worker is ending or releasing; they stay its own until it confirms."""
+    pruned: set[str] = field(default_factory=set)
+    released: set[str] = field(default_factory=set)
+    key: str = ""
+    """Pack key of the runs in training."""
+    replied_at: float = 0.0
+    epoch_seconds: float = 0.0
+
+    def seconds_left(self) -> float:
+        """Return the expected time until all its runs have ended."""
+        left = (run.budget - run.last_epoch for run in self.training.values())
+        return self.epoch_seconds * max(left, default=0)
+
+
+class Fleet:
+    """Assigns the ready runs of a planner to workers."""
+
+    def __init__(self, planner: Planner, packer: Packer, listeners: Sequence[Listener] = ()):
+        self.planner, self.packer, self.listeners = planner, packer, listeners
+        self.workers: dict[str, WorkerState] = {}
+        self.idle: set[str] = set()
+        """Workers that wait for an assignment."""
+        self.ready = ReadyRuns(packer.pack_key)
+        self.training_count = 0
+        self._deaths: dict[str, int] = {}
+        """Run identity -> deaths of its workers since its last epoch."""
+        self._started: set[str] = set()
+        self._collect()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is pending, in training or leaving."""
+        return self.planner.done
+
+    def wanted(self) -> int:
+        """Return how many workers could be used at this moment."""
+        leaving = sum(len(worker.released) for worker in self.workers.values())
+        return self.training_count + len(self.ready) + leaving
+
+    def exchange(
+        self,
+        name: str,
+        opened: Sequence[str],
+        reports: Sequence[tuple[str, Record]],
+        *,
+        live: int,
+        now: float,
+        memory: int = 0,
+    ) -> Assignment | None:
+        """Take a worker's reports and return its next assignment; None if it has to wait.
+
+        Args:
+            name: The worker.
+            opened: Identities of the runs that it has open.
+            reports: (run identity, epoch record), in the order of the epochs.
+            live: Number of workers that the cluster has room for.
+            now: Time in seconds, from any start.
+            memory: Bytes of its GPU; 0 if it uses a CPU.
+        """
+        worker = self.workers.setdefault(name, WorkerState(memory, replied_at=now))
+        self.idle.discard(name)
+        if worker.training:
+            worker.epoch_seconds = now - worker.replied_at
+        for run_id, record in reports:
+            self._report(worker, run_id, record)
+        for run_id in worker.leaving.keys() - set(opened):
+            # The worker closed the run while it had no contact; it is opened again and ends then.
+            self._return(worker, run_id)
+        self._give_away(worker)
+        self._take(worker, max(live, len(self.workers)))
+        worker.replied_at = now
+        assignment = Assignment(
+            members=list(worker.training),
+            packed=bool(worker.training) and self._is_packed(worker),
+            join=[run for run_id, run in worker.training.items() if run_id not in opened],
+            prune=[run for run in worker.pruned if run in worker.leaving],
+            release=[run for run in worker.released if run in worker.leaving],
+        )
+        if not assignment.members and not assignment.prune and not assignment.release:
+            self.idle.add(name)
+            return None
+        return assignment
+
+    def ended(
+        self,
+        name: str,
+        run_id: str,
+        status: str,
+        reason: str = "",
+        test: Record | None = None,
+        reports: Sequence[tuple[str, Record]] = (),
+    ) -> None:
+        """Record that a worker has written the end of a run, after these last epochs."""
+        worker = self.workers.get(name)
+        if worker is None:
+            return
+        for report in reports:
+            self._report(worker, *report)
+        run = self._remove(worker, run_id)
+        if run:
+            self._finish(run, status, reason, test)
+
+    def released(self, name: str, run_id: str) -> None:
+        """Record that a worker has closed a run without ending it."""
+        worker = self.workers.get(name)
+        if worker and run_id in worker.released:
+            self._return(worker, run_id)
+
+    def gone(self, name: str) -> list[PlannedRun]:
+        """Forget a worker that has ended; return the runs that it had, for `give_back`."""
+        worker = self.workers.pop(name, None)
+        self.idle.discard(name)
+        if worker is None:
+            return []
+        self.training_count -= len(worker.training)
+        return [*worker.training.values(), *worker.leaving.values()]
+
+    def give_back(self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "") -> None:
+        """Make the runs of a worker that is gone pending again.
+
+        Args:
+            runs: What `gone` returned.
+            interrupted: Whether the machine went away, which is not the fault of any run.
+            reason: Why the worker died, for the record of a run that fails.
+        """
+        for run in runs:
+            deaths = self._deaths[run.id] = self._deaths.get(run.id, 0) + (not interrupted)
+            if deaths >= MAX_DEATHS:
+                why = f"died {deaths} times without progress" + (f": {reason}" if reason else "")
+                self._finish(run, "failed", why)
+            else:
+                if deaths >= DEATHS_TO_SUSPECT:
+                    self.packer.isolate(run)
+                self.planner.requeue(run.id)
+        self._collect()
+
+    def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
+        run = worker.training.get(run_id)
+        if run is None:
+            return
+        if record["epoch"] > run.last_epoch or record["valid_token"] is None:
+            self._deaths.pop(run_id, None)
+            for listener in self.listeners:
+                listener.epoch(run, record)
+        continues = self.planner.report(run_id, record)
+        trained = record["epoch"] >= run.budget or record["valid_token"] is None
+        if trained or not continues:
+            self._leave(worker, run_id)
+        if not trained and not continues:
+            worker.pruned.add(run_id)
+
+    def _give_away(self, worker: WorkerState) -> None:
+        """Release runs if another worker is idle and nothing is pending."""
+        if not self.idle or self.ready or len(worker.training) < 2:
+            return
+        if worker.seconds_left() < MIN_SECONDS_LEFT:
+            return
+        fair = max(1, self.training_count // len(self.workers))
+        coming = sum(len(other.released) for other in self.workers.values())
+        count = min(len(worker.training) - fair, len(self.idle) * fair - coming)
+        for run_id in list(worker.training)[len(worker.training) - max(0, count) :]:
+            self._leave(worker, run_id)
+            worker.released.add(run_id)
+
+    def _take(self, worker: WorkerState, workers: int) -> None:
+        """Assign pending runs to a worker, up to its share."""
+        if not self.ready:
+            return
+        share = math.ceil((self.training_count + len(self.ready)) / workers)
+        if not worker.training:
+            worker.key = self.ready.first_key()
+            share = max(share, 1)
+        like = next(iter(worker.training.values()), None)
+        first = like or self.ready.first(worker.key)
+        if first is None:
+            return
+        limit = min(share, self.packer.max_members(first, worker.memory))
+        room = limit - len(worker.training)
+        for run in self.ready.take(worker.key, room):
+            worker.training[run.id] = run
+            self.training_count += 1
+            self.planner.start(run)
+            if run.id not in self._started:
+                self._started.add(run.id)
+                for listener in self.listeners:
+                    listener.start(run)
+
+    def _is_packed(self, worker: WorkerState) -> bool:
+        return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
+
+    def _leave(self, worker: WorkerState, run_id: str) -> None:
+        worker.leaving[run_id] = worker.training.pop(run_id)
+        self.training_count -= 1
+
+    def _return(self, worker: WorkerState, run_id: str) -> None:
+        self._remove(worker, run_id)
+        self.planner.requeue(run_id)
+        self._collect()
+
+    def _remove(self, worker: WorkerState, run_id: str) -> PlannedRun | None:
+        if run_id in worker.training:  # it had ended before the worker opened it
+            self._leave(worker, run_id)
+        worker.pruned.discard(run_id)
+        worker.released.discard(run_id)
+        return worker.leaving.pop(run_id, None)
+
+    def _finish(
+        self, run: PlannedRun, status: str, reason: str = "", test: Mapping[str, Any] | None = None
+    ) -> None:
+        run = self.planner.end(run.id, status, reason)
+        for listener in self.listeners:
+            listener.end(run, dict(test) if test else None)
+        self._collect()
+
+    def _collect(self) -> None:
+        for run in self.planner.new_ready():
+            self.ready.add(run)

@@ -1,0 +1,80 @@
+"""The mailbox: passes messages between the workers and the sweep's driver.
+
+The mailbox is a small Ray actor on the driver's node. It stores messages and decides nothing: the
+coordinator, a thread of the driver, fetches the messages and sends the replies. If the mailbox is
+killed, Ray restarts it and repeats the calls that were not answered; so every message may arrive
+twice.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+CALLS = 100_000
+"""Maximum number of unanswered calls; each worker has at most three."""
+
+Message = tuple[Any, ...]
+"""(kind, worker, ...); the coordinator has one method for each kind."""
+
+
+class Mailbox:
+    """Messages from workers, replies to them, and the number of heartbeats of each worker."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._arrived = asyncio.Event()
+        self._replies: dict[str, asyncio.Future[Any]] = {}
+        self._heartbeats: Counter[str] = Counter()
+
+    async def exchange(self, worker: str, *content: Any) -> Any:
+        """Send an `exchange` message of a worker; return the coordinator's reply to it."""
+        reply = self._replies[worker] = asyncio.get_running_loop().create_future()
+        await self.post("exchange", worker, *content)
+        return await reply
+
+    async def post(self, *message: Any) -> None:
+        """Send a message that has no reply."""
+        self._messages.append(message)
+        self._arrived.set()
+
+    async def beat(self, worker: str) -> None:
+        """Count a heartbeat of a worker."""
+        self._heartbeats[worker] += 1
+
+    async def fetch(
+        self, replies: Mapping[str, Any], seconds: float
+    ) -> tuple[list[Message], dict[str, int]]:
+        """Send replies; return the messages, as soon as there is one, and all heartbeat counts.
+
+        Args:
+            replies: Worker -> reply to its last `exchange`.
+            seconds: Time after which an empty list is returned.
+        """
+        for worker, reply in replies.items():
+            future = self._replies.pop(worker, None)
+            if future is not None and not future.done():
+                future.set_result(reply)
+        try:
+            await asyncio.wait_for(self._arrived.wait(), seconds)
+        except TimeoutError:
+            pass
+        messages, self._messages = self._messages, []
+        self._arrived.clear()
+        return messages, dict(self._heartbeats)
+
+
+def start_mailbox() -> Any:
+    """Start the mailbox on this node and return its handle."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Mailbox).options(
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=-1,
+        max_concurrency=CALLS,
+        scheduling_strategy=here,
+    )
+    return actor.remote()

@@ -1,0 +1,203 @@
+"""The runs that a worker has open, and how it trains them.
+
+A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A death
+loses at most one trained epoch and the epoch in training. The end of a run, and its release for
+another worker, are confirmed after its last write.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.store.local import Store
+from lmzoo.store.records import (
+    CHECKPOINT,
+    CONFIG,
+    RECORDS,
+    Record,
+    RunFolder,
+    epoch_records,
+    find_end,
+    records_pending,
+)
+from lmzoo.store.writer import Writer
+from lmzoo.sweep.tensorboard import RunWriter
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import add_model_facts
+from lmzoo.train.trainer import fit
+
+Report = tuple[str, Record]
+"""Run identity and epoch record."""
+
+
+class OpenRun:
+    """A run of this worker, with its TensorBoard curves."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: Mapping[str, Any],
+        corpus: Corpus,
+        device: torch.device,
+        writer: Writer,
+    ) -> None:
+        config: Mapping[str, Any] = job["config"]
+        if job["is_new"] and "parameters" not in config:
+            config = add_model_facts(config, corpus.task)
+        self.id, self.budget = config["run"], job["budget"]
+        self._test = config["stage"] == "confirm"
+        self.run = Run(
+            folder, config, corpus, device=device, lock=False, new=job["is_new"], writer=writer
+        )
+        self._curves = RunWriter(folder.path, config, self.run.epoch)
+        self.unreported = [
+            (self.id, record)
+            for record in epoch_records(self.run.records)
+            if record["epoch"] > job["epoch"]
+        ]
+        """Reports of epochs that a worker wrote and did not report before it died."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the store shows the end of the run for its budget."""
+        return not records_pending(self.run.records, self.budget, test=self._test)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run has reached its budget or has diverged."""
+        return self.run.epoch >= self.budget or self.run.training.diverged
+
+    def save_epoch(self) -> Report:
+        """Write the last epoch; return its report."""
+        self.run.save_epoch()
+        self._curves.write_epoch(self.run.training.record)
+        return self.id, self.run.training.record
+
+    def end(self) -> None:
+        """Test a trained run that is to be tested, and write how the run ended."""
+        if self.run.training.diverged:
+            self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
+            return
+        if self._test:
+            losses = self.run.test()
+            self._curves.write_test(losses.token, losses.sentence, self.run.epoch)
+        self.run.end("finished")
+
+    def outcome(self) -> dict[str, Any]:
+        """Return what a worker confirms about a run that has ended."""
+        end = find_end(self.run.records, self.budget) or {}
+        test = [r for r in self.run.records if r["event"] == "test" and r["epoch"] == self.budget]
+        return {
+            "status": end["status"],
+            "reason": end.get("reason", ""),
+            "test": test[-1] if test else None,
+        }
+
+    def close(self) -> None:
+        """Close the TensorBoard curves and give the last records to the writer."""
+        self._curves.close()
+        self.run.flush()
+        self.run.publish("events.*")
+
+
+class Pack:
+    """Opens, trains and closes the runs of a worker's assignments."""
+
+    def __init__(
+        self, store: Store, corpus: Corpus, device: torch.device, confirm: Callable[..., None]
+    ) -> None:
+        """`confirm` is called, from any thread, with ("ended" or "released", run id, facts)."""
+        self.store, self.corpus, self.device = store, corpus, device
+        self.writer = Writer()
+        self._confirm = confirm
+        self._open: dict[str, OpenRun] = {}
+        self._closing: dict[str, str] = {}
+        """Runs whose last writes are not confirmed, with their keys of the writer."""
+
+    @property
+    def opened(self) -> list[str]:
+        """Identities of the runs that are open or whose end is not confirmed yet."""
+        return [*self._open, *self._closing.copy()]
+
+    def apply(self, assignment: Mapping[str, Any]) -> list[Report]:
+        """Close runs and open others; return the reports of epochs that were not reported."""
+        for run_id in assignment["prune"]:
+            if run_id in self._open:
+                run = self._open[run_id].run
+                run.prune(run.epoch)
+                self._close(run_id, "ended")
+        for run_id in assignment["release"]:
+            if run_id in self._open:
+                self._close(run_id, "released")
+        reports = []
+        for job, folder in self._read(assignment["join"]):
+            run = OpenRun(folder, job, self.corpus, self.device, self.writer)
+            self._open[run.id] = run
+            reports += run.unreported
+            if run.has_ended:
+                self._close(run.id, "ended")
+        return reports
+
+    def train_epoch(self, members: Sequence[str], *, packed: bool) -> list[Report]:
+        """Train one epoch of the members that have nothing unreported; return their reports."""
+        runs = [self._open[run_id] for run_id in members if run_id in self._open]
+        unreported = [run for run in runs if run.unreported]
+        active = [run for run in runs if not run.unreported and not run.is_trained]
+        reports = [run.save_epoch() for run in self._train(active, packed=packed)]
+        for run in runs:
+            if run.is_trained:
+                run.end()
+                run.unreported = [(run.id, run.run.training.record)]
+                self._close(run.id, "ended")
+        for run in unreported:
+            run.unreported = []
+        for key in [*self._closing.values()]:
+            self.writer.done(key)  # raises the error of a write that failed
+        return reports
+
+    def suspend(self) -> None:
+        """Close all runs without ending them: the sweep may give them to another worker."""
+        for run_id in [*self._open]:
+            self._open.pop(run_id).close()
+        self.writer.wait()
+
+    def _train(self, runs: list[OpenRun], *, packed: bool) -> list[OpenRun]:
+        """Train one epoch of each run; a pack that exceeds the GPU's memory is divided."""
+        if not packed:
+            for run in runs:
+                next(fit(run.run.training, self.corpus, run.budget))
+        elif runs:
+            try:
+                train_packed_epoch([run.run.training for run in runs], self.corpus)
+            except torch.OutOfMemoryError:
+                if len(runs) == 1:
+                    raise
+                half = len(runs) // 2
+                self._train(runs[:half], packed=True)
+                self._train(runs[half:], packed=True)
+        return runs
+
+    def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:
+        """Return the folder of each job, and read the folders of continued runs together."""
+        folders = [(job, RunFolder(self.store / job["config"]["run"])) for job in jobs]
+        continued = [folder for job, folder in folders if not job["is_new"]]
+        if continued:
+            files = (CONFIG, RECORDS, CHECKPOINT)
+            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in files])
+        return folders
+
+    def _close(self, run_id: str, kind: str) -> None:
+        """Close a run, and confirm it after its last write."""
+        run = self._open.pop(run_id)
+        key = self._closing[run_id] = run.run.key
+        facts = {**run.outcome(), "reports": run.unreported} if kind == "ended" else {}
+        run.close()
+
+        def confirm() -> None:
+            self._confirm(kind, run_id, facts)
+            del self._closing[run_id]
+
+        self.writer.submit(key, confirm)
