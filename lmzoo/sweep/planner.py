@@ -2,11 +2,8 @@
 
 A planner is built from the study store each time a sweep starts; it saves no state of its own. It
 does not know Ray: the fleet requests runs from it, and reports every epoch and every end. Workers
-write the run folders. `start`, `requeue` and `report` do no I/O, `end` only appends new settings
-and writes `study.json`, and no call scans all points or all runs.
-
-Points are independent of each other. Within a point, a setting starts when the setting `parallel`
-places before it has ended, and the confirm stage starts after the last (`point_planner.py`).
+write the run folders; the planner writes new settings and `study.json`. No call scans all points
+or all runs. Points are independent of each other (`point_planner.py`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -86,7 +83,11 @@ class Planner:
 
         The same event may be reported again, and gets the same answer.
         """
-        return self._points[run_id][0].report(run_id, record["epoch"], record["valid_token"])
+        answers = []
+        for point in self._points[run_id]:
+            answers.append(point.report(run_id, record["epoch"], record["valid_token"]))
+            self._add_planned(point)
+        return answers[0]
 
     def end(self, run_id: str, status: str, reason: str = "") -> PlannedRun:
         """Record the end of a running run, and plan the runs that waited for it.

@@ -1,11 +1,18 @@
 """The planner of one point: tune settings, select the best one, confirm it.
 
-With `parallel` = w, setting i is suggested and starts when the settings 0 to i-w have ended. Its
-suggestion and its pruning depend on the results of these settings only. So they do not depend on
-the order of execution, on deaths or on restarts, and a slow run delays only the settings that are w
-or more places after it.
+Decisions do not depend on timing. With `parallel` = w, setting i starts when
+
+    the settings 0 to i-w have ended or reached the first rung,
+    the settings 0 to i-2w have ended or reached the second rung, and so on,
+    and, after the last rung, the settings 0 to i-Lw have ended.
+
+The pruner compares run i up to the k-th rung with the settings 0 to i-kw, whose losses there are
+known; the sampler suggests setting i from the results of the settings 0 to i-Lw. So the same
+settings are tried and the same runs are pruned whatever the order of execution, deaths and
+restarts, and a long run does not delay the start of the next one.
 """
 
+import bisect
 import logging
 import math
 from typing import Any
@@ -14,11 +21,12 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.search_space import Choice, Range, near_bound
 from lmzoo.seeding import derive_seed
-from lmzoo.store.records import Record, epoch_records, find_end, records_pending
-from lmzoo.sweep.asha import passes_rung, rungs
+from lmzoo.store.records import epoch_records, find_end, records_pending
 from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.sweep.pruners import make_pruner, rungs
 from lmzoo.sweep.resolve import ResolvedPoint
-from lmzoo.sweep.search import TriedSetting, suggest
+from lmzoo.sweep.samplers import make_sampler
+from lmzoo.sweep.search import Result, Search
 from lmzoo.sweep.study import Study
 from lmzoo.sweep.study_store import StudyStore
 
@@ -40,15 +48,22 @@ class PointPlanner:
         self.study, self.point, self.corpus, self.store = study, point, corpus, store
         self.samples = study.samples if point.search_space else 0
         self.parallel = study.settings_in_parallel
-        self.rungs = rungs(study.grace, study.reduction, study.epochs)
+        self._levels = [*rungs(study), math.inf]
+        """Epochs that settings must reach, in this order; infinity is the end."""
+        self._reached = [0] * len(self._levels)
+        """Number of settings before the first one that has not reached the level."""
+        self._lag = self.parallel * len(self._levels)
+        self._pruner = make_pruner(study)
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
         self.open: dict[str, PlannedRun] = {}
         self.best_setting: dict[str, Any] | None = None
         self._position, self._runs = position, runs
         self._new: list[PlannedRun] = []
-        self._ended = 0
-        """Number of settings before the first one that has not ended."""
+        if self.samples:
+            seed = derive_seed(study.seed, point.id)
+            sampler = make_sampler(study, point.search_space, seed)
+            self._search = Search(point.search_space, sampler, self._lag)
         self._advance()
 
     def new_runs(self) -> list[PlannedRun]:
@@ -60,7 +75,10 @@ class PointPlanner:
         """Add an epoch's validation loss; return False if the pruner stops the run."""
         run = self.open[run_id]
         run.add_epoch(epoch, loss)
-        return run.stage != "tune" or self._passes(run, epoch)
+        if run.stage == "confirm":
+            return True
+        self._advance()
+        return self._passes(run, epoch)
 
     def end(self, run_id: str) -> None:
         """Plan the runs that waited for an open run, which has ended."""
@@ -86,23 +104,27 @@ class PointPlanner:
 
     def _advance(self) -> None:
         """Plan the settings that may start, or the confirm stage if all settings have ended."""
-        while True:
-            first = len(self.tune_runs)
-            while self._ended < first and self.tune_runs[self._ended].status:
-                self._ended += 1
-            indices = range(first, min(self._ended + self.parallel, self.samples))
-            if not indices:
-                break
+        while indices := range(len(self.tune_runs), self._count_startable()):
             self._plan_settings(indices)
-        if self._ended == self.samples and self.best_setting is None:
+        if self._reached[-1] == self.samples and self.best_setting is None:
             self._plan_confirm_stage()
+
+    def _count_startable(self) -> int:
+        """Return the number of settings, from the first one on, that may start."""
+        for k, level in enumerate(self._levels):
+            while (n := self._reached[k]) < len(self.tune_runs):
+                if not self.tune_runs[n].status and self.tune_runs[n].last_epoch < level:
+                    break
+                self._reached[k] += 1
+        starts = (n + self.parallel * (k + 1) for k, n in enumerate(self._reached))
+        return min(self.samples, *starts)
 
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
         settings, new = self.store.settings(self.point.id), dict[int, dict[str, Any]]()
         for index in indices:
             if index not in settings:
-                settings[index] = new[index] = self._suggest(index)
+                settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
         refusals = {index: self._refusal(settings[index]) for index in indices}
         if all(refusals.values()) and not any(run.id for run in self.tune_runs):
             raise UserError(
@@ -129,30 +151,25 @@ class PointPlanner:
     def _refused_run(self, index: int, setting: dict[str, Any], reason: str) -> PlannedRun:
         """Return an ended run for a refused setting; the search treats it as diverged."""
         LOG.warning("%s: setting %s is not trained: %s", self.point.label, setting, reason)
-        config = {"setting": dict(setting), "seed": self.study.tune_seed}
-        budget = self.study.epochs
-        return PlannedRun(
-            "", self.point.label, "tune", index, config, budget, {}, "refused", reason
-        )
+        run = PlannedRun("", self.point.label, "tune", index, {"setting": setting}, 0)
+        run.status, run.reason = "refused", reason
+        return run
 
-    def _earlier_runs(self, index: int) -> list[PlannedRun]:
-        """Return the ended runs on which the decisions about the setting `index` depend."""
-        return self.tune_runs[: max(0, index - self.parallel + 1)]
-
-    def _suggest(self, index: int) -> dict[str, Any]:
-        """Return a new setting; the first one of a point is its default, if in range."""
+    def _suggest(self, earlier: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the setting after `earlier`; the first one is the point's default, if in range."""
         ranges, default = self.point.search_space, self.point.default_setting
-        if index == 0 and all(_contains(bounds, default[path]) for path, bounds in ranges.items()):
+        in_range = all(_contains(bounds, default[path]) for path, bounds in ranges.items())
+        if not earlier and in_range:
             return default
-        seed = derive_seed(self.study.seed, self.point.id, index)
-        tried = [self._tried_setting(run) for run in self._earlier_runs(index)]
-        return suggest(ranges, tried, 1, seed)[0]
+        return self._search.suggest(earlier, self._result)
 
-    def _tried_setting(self, run: PlannedRun) -> TriedSetting:
+    def _result(self, index: int) -> Result:
+        """Return the result of a setting that has ended."""
+        run = self.tune_runs[index]
         loss = run.best_loss if run.status in ("finished", "pruned") else None
         if loss is None:
             loss = 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
-        return TriedSetting(run.config["setting"], loss, run.status == "pruned", run.curve)
+        return Result(loss, run.status == "pruned", run.curve)
 
     def _plan_confirm_stage(self) -> None:
         """Select the best finished setting and plan its confirm runs; none if none finished."""
@@ -191,9 +208,7 @@ class PointPlanner:
 
     def _read(self, run: PlannedRun) -> None:
         """Read the run's curve and its end, if it has ended, from the store."""
-        known_runs = getattr(self.store, "known_runs", None)
-        has_config = known_runs is None and self.store.run(run.id).config is not None
-        run.is_new = not (has_config or (known_runs and run.id in known_runs))
+        run.is_new = run.id not in self.store.known_runs
         if run.is_new:
             return
         records = self.store.run(run.id).records()
@@ -203,7 +218,11 @@ class PointPlanner:
             # the budget of the sweep that trained it.
             if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
                 run.add_epoch(record["epoch"], record["valid_token"])
-        if not self._is_pending(records, test=run.stage == "confirm"):
+        try:
+            pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
+        except UserError as error:
+            raise UserError(f"point {self.point.label!r}: {error}") from None
+        if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"
         elif run.stage == "tune" and not self._passes(run, run.last_epoch):
@@ -211,19 +230,21 @@ class PointPlanner:
             self.store.prune(run.id, run.last_epoch)
             run.status = "pruned"
 
-    def _is_pending(self, records: list[Record], *, test: bool) -> bool:
-        try:
-            return records_pending(records, self.study.epochs, test=test)
-        except UserError as error:
-            raise UserError(f"point {self.point.label!r}: {error}") from None
-
     def _passes(self, run: PlannedRun, epoch: int) -> bool:
-        """True unless the pruner stops the run at this epoch."""
-        if epoch not in self.rungs or epoch not in run.curve:
+        """True unless the pruner stops the run at this epoch, which is before its last one."""
+        if epoch not in run.curve or epoch >= self.study.epochs:
             return True
-        earlier = self._earlier_runs(run.index)
-        losses = [other.curve[epoch] for other in earlier if epoch in other.curve]
-        return passes_rung(run.curve[epoch], losses, self.study.reduction)
+        level = bisect.bisect_left(self._levels, epoch)
+        known = max(0, run.index - self.parallel * (level + 1) + 1)
+        earlier = (_until(epoch, other.curve) for other in self.tune_runs[:known])
+        return not self._pruner.prunes(epoch, _until(epoch, run.curve), earlier)
+
+
+def _until(epoch: int, curve: dict[int, float]) -> dict[int, float]:
+    """Return the curve without the epochs after `epoch`."""
+    if max(curve, default=0) <= epoch:
+        return curve
+    return {e: loss for e, loss in curve.items() if e <= epoch}
 
 
 def _contains(bounds: Range, value: Any) -> bool:

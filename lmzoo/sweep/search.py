@@ -1,13 +1,13 @@
-"""Optuna's suggestions as a pure function of the settings tried so far.
+"""The search of one point: Optuna's suggestions as a pure function of the results.
 
 Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
-depend on the order in which trials end. Here a point's settings come in generations. Generation g
-is suggested from the results of all earlier generations, with a seed of its own. The same results
-always give the same suggestions, even after an interrupted sweep.
+depend on the order in which trials end. Here the sampler of a point is asked for the settings 0, 1,
+2, ... in this order, and before setting i it is told the results of the settings 0 to i-`lag`, in
+this order. The settings between them are running trials for it. After a restart the same calls
+are repeated, which gives the same suggestions, also from a sampler that keeps a state.
 """
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,20 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.trial import TrialState, create_trial
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler
+from optuna.trial import TrialState
 
 from lmzoo.search_space import Choice, FloatRange, IntRange, Range
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+Setting = dict[str, Any]
+
 
 @dataclass(frozen=True)
-class TriedSetting:
-    """A setting and its result."""
+class Result:
+    """The result of a tried setting."""
 
-    setting: Mapping[str, Any]
     value: float
     """Lowest validation loss; a fixed high loss for a setting that gave none."""
     pruned: bool = False
@@ -37,35 +39,48 @@ class TriedSetting:
     """Epoch -> lowest validation loss up to that epoch."""
 
 
-def suggest(
-    search_space: Mapping[str, Range], tried: Sequence[TriedSetting], count: int, seed: int
-) -> list[dict[str, Any]]:
-    """Return the next `count` settings, suggested by TPE; the first few are random."""
-    distributions = {path: _distribution(bounds) for path, bounds in search_space.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        several = len(search_space) > 1
-        sampler = optuna.samplers.TPESampler(
-            seed=seed % 2**32, n_startup_trials=5, multivariate=several, constant_liar=True
-        )
-        study = optuna.create_study(sampler=sampler, direction="minimize")
-        study.add_trials([_frozen_trial(setting, distributions) for setting in tried])
-        return [dict(study.ask(distributions).params) for _ in range(count)]
+class Search:
+    """Suggests the settings of one point, one after the other."""
+
+    def __init__(self, space: Mapping[str, Range], sampler: BaseSampler, lag: int) -> None:
+        self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
+        self._study = optuna.create_study(sampler=sampler)
+        self._lag, self._trials, self._told = lag, list[optuna.Trial](), 0
+        # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
+        self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
+
+    def suggest(self, settings: Sequence[Setting], result: Callable[[int], Result]) -> Setting:
+        """Return the setting that follows `settings`.
+
+        Args:
+            settings: All earlier settings; a setting that the sampler did not suggest replaces its
+                suggestion.
+            result: Returns the result of a setting; it is called for the settings at least `lag`
+                places before the new one.
+        """
+        for index in range(len(self._trials), len(settings) + 1):
+            while self._told <= index - self._lag:
+                self._tell(self._trials[self._told], result(self._told))
+                self._told += 1
+            trial = self._study.ask(self._distributions)
+            if index < len(settings) and trial.params != settings[index]:
+                self._study.tell(trial, state=TrialState.FAIL)
+                self._study.enqueue_trial(settings[index])
+                trial = self._study.ask(self._distributions)
+            self._trials.append(trial)
+        return {path: self._trials[-1].params[path] for path in self._distributions}
+
+    def _tell(self, trial: optuna.Trial, result: Result) -> None:
+        if result.pruned and not self._ignores_pruned:
+            for epoch, loss in result.curve.items():
+                trial.report(loss, epoch)
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, result.value)
 
 
-def _frozen_trial(
-    tried: TriedSetting, distributions: Mapping[str, BaseDistribution]
-) -> optuna.trial.FrozenTrial:
-    return create_trial(
-        state=TrialState.PRUNED if tried.pruned else TrialState.COMPLETE,
-        value=tried.value,
-        params=dict(tried.setting),
-        distributions=dict(distributions),
-        intermediate_values=dict(tried.curve),
-    )
-
-
-def _distribution(bounds: Range) -> BaseDistribution:
+def distribution(bounds: Range) -> BaseDistribution:
+    """Return a range as Optuna describes it."""
     if isinstance(bounds, IntRange):
         return IntDistribution(bounds.low, bounds.high, log=bounds.log)
     if isinstance(bounds, FloatRange):

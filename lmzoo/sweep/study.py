@@ -8,7 +8,7 @@
 
 A sweep trains each point in two stages:
 
-1. tune: it tries `samples` settings of the searched fields on one seed, and ASHA stops settings
+1. tune: it tries `samples` settings of the searched fields on one seed, and a pruner stops settings
    early within that point. The validation loss selects the best setting.
 2. confirm: it trains the best setting in full on `seeds` new seeds.
 
@@ -27,7 +27,7 @@ Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 
 PARALLEL_RUNS = 80
-"""Tune runs of a whole study that `parallel=0` tries side by side, if it has as many samples."""
+"""Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,30 @@ class Study:
     seed: int = 0
     """Seed of the study; suggestions and all training seeds derive from it."""
     grace: int = 2
-    """Epochs before ASHA may stop a run."""
+    """Epochs before the pruner may stop a run."""
     reduction: int = 3
     """ASHA's η: about 1/η of the runs continue past each rung."""
 
     parallel: int = 0
-    """Settings that a point tries side by side; 0: chosen from the numbers of points and samples.
+    """Settings that a point starts together; 0: chosen from the numbers of points and samples.
 
-    The decisions about a setting use the results of the settings `parallel` and more before it.
+    More start when these reach the first rung, and again at each later rung (`point_planner.py`).
     """
+    sampler: Any = "tpe"
+    """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
+    pruner: Any = "asha"
+    """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
+    callbacks: tuple[Any, ...] = ()
+    """Logger callbacks of Ray Tune, to which each run is a trial."""
 
     @property
     def settings_in_parallel(self) -> int:
-        """Settings that a point tries side by side; the same on every cluster."""
-        chosen = self.parallel or max(2, math.ceil(PARALLEL_RUNS / len(self.points)))
-        return min(self.samples, chosen)
+        """`parallel`, chosen if it is 0: the same on every cluster.
+
+        At most half of the settings start together, so that the others are compared with them.
+        """
+        half, share = math.ceil(self.samples / 2), math.ceil(PARALLEL_RUNS / len(self.points))
+        return self.parallel or min(half, share)
 
     @property
     def tune_seed(self) -> int:

@@ -33,6 +33,9 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
             "fields": dict(study.fields),
             "search": _search_json(study.search),
             "off": list(study.off),
+            "parallel": study.parallel,
+            "sampler": _name(study.sampler),
+            "pruner": _name(study.pruner),
         },
         "search": {path: bounds for space in spaces for path, bounds in space.items()},
         "points": [
@@ -52,6 +55,11 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
             if planner.best_setting is not None
         },
     }
+
+
+def _name(choice: Any) -> str:
+    """Return the name of a sampler or pruner; of an object, its class."""
+    return choice if isinstance(choice, str) else type(choice).__name__
 
 
 def _cell_name(model: Any) -> str | None:

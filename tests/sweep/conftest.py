@@ -116,5 +116,4 @@ def toy_study(sentences: Path) -> Study:
         samples=4,
         seeds=2,
         grace=1,
-        parallel=2,
     )
