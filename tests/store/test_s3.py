@@ -1,5 +1,6 @@
 """A store in a bucket behaves like one in a folder."""
 
+import errno
 import stat
 import subprocess
 import sys
@@ -128,3 +129,75 @@ def test_prefetch_reads_in_parallel_and_its_result_is_returned_once(store, monke
     (store / "run1").append("records", "more")
     assert (store / "run1").read("records") == b"old1\nmore\n"
     assert (store / "run9").read("records") is None
+
+
+def test_prefetch_returns_the_subfolders(store):
+    assert store.prefetch("records") == set()
+    (store / "run").write("config", b"")
+    store.write("study.json", b"")
+    assert store.prefetch("records") == {"run"}
+
+
+def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(store, monkeypatch):
+    (store / "run0").write("config", b"c0")
+    barrier, read, reads = threading.Barrier(4, timeout=60), S3Store._read, []
+
+    def read_together(self, name):
+        reads.append(name)
+        barrier.wait()
+        return read(self, name)
+
+    monkeypatch.setattr(S3Store, "_read", read_together)
+    store.read_ahead(f"run{i}/{name}" for i in range(2) for name in ("config", "records"))
+    assert len(reads) == 4
+    assert [(store / "run0").read(name) for name in ("config", "records")] == [b"c0", None]
+    assert [(store / "run1").read(name) for name in ("config", "records")] == [None, None]
+    assert len(reads) == 4
+
+
+def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatch):
+    child, reads, read = store / "run", [], S3Store._read
+    monkeypatch.setattr(S3Store, "_read", lambda self, name: reads.append(name) or read(self, name))
+    child.append("lines", "zero")
+    child.append("lines", "one")
+    assert reads == ["lines"] * 2, "without a lock another process may append"
+    lock = store.lock(".worker-1")
+    child.append("lines", "two")
+    child.append("lines", "three")
+    assert reads == ["lines"] * 3
+    fresh = store / "fresh"
+    fresh.remember("lines", b"")
+    fresh.append("lines", "one")
+    assert reads == ["lines"] * 3
+    assert child.read("lines") == b"zero\none\ntwo\nthree\n"
+    assert fresh.read("lines") == b"one\n"
+    child.delete("lines")
+    child.append("lines", "anew")
+    assert child.read("lines") == b"anew\n"
+    lock.close()
+
+
+def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, monkeypatch):
+    lock, put, failures = store.lock(".lock"), s3_bucket.Bucket.put, []
+    store.append("lines", "one")
+
+    def lose_answer(*args, **options):
+        put(*args, **options)
+        if not failures:
+            failures.append(1)
+            raise OSError(errno.EHOSTUNREACH, "the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s3_bucket.Bucket, "put", lose_answer)
+        patch.setattr(retry_module.time, "sleep", lambda _: None)
+        store.append("lines", "two")
+    assert failures
+    assert store.read("lines") == b"one\ntwo\n"
+    lock.close()
+
+
+def test_create_refuses_to_replace_an_object(store):
+    store.create("config", b"one")
+    with pytest.raises(FileExistsError):
+        store.create("config", b"two")
+    assert store.read("config") == b"one"

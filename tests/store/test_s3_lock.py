@@ -87,3 +87,38 @@ def test_owner_that_cannot_renew_stops_writing_before_the_lock_expires(store, mo
         store.write("state", b"too late")
     lock.close()
     assert store.read(".lock"), "the lock may belong to another process"
+
+
+def test_a_lock_protects_the_stores_of_subfolders(store):
+    lock = store.lock(".worker-1")
+    child = store / "study" / "run"
+    child.append("records", "one")
+    lock._renewed_at -= 0.85 * s3_lock.EXPIRY
+    for write in (
+        lambda: child.append("records", "two"),
+        lambda: child.write("state", b""),
+        lambda: child.create("new", b""),
+        lambda: child.delete("records"),
+    ):
+        with pytest.raises(UserError, match="the lock was lost"):
+            write()
+    assert child.read("records") == b"one\n"
+    lock.close()
+
+
+def test_clear_locks_waits_for_living_workers_and_deletes_the_locks_of_dead_ones(
+    store, monkeypatch
+):
+    monkeypatch.setattr(s3_lock, "EXPIRY", 2.0)
+    dead, alive = (open_store(str(store)).lock(f".worker-{i}") for i in range(2))
+    driver = store.lock(".driver")
+    (store / "run").write(".worker-7", b"a file of a run")
+    dead._released.set()  # its process is gone and renews no more
+    with pytest.raises(UserError, match="in use by process"):
+        store.clear_locks(".worker-*", 0.3)
+    timer = threading.Timer(1.0, alive.close)
+    timer.start()
+    store.clear_locks(".worker-*", 60)
+    timer.join()
+    driver.close()
+    assert store.names() == ["run/.worker-7"]

@@ -12,10 +12,7 @@ from lmzoo.analysis.render import render
 from lmzoo.errors import UserError
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CHECKPOINT
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import SETTINGS, StudyStore
-from lmzoo.train.run import Run
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 
 from .local_sweep import outcome, sweep
@@ -40,24 +37,6 @@ def test_an_interrupted_study_in_a_bucket_equals_a_study_in_a_folder(
     assert not list(fetched.glob(f"*/{CHECKPOINT}"))
     assert len(list(fetched.glob("*/test-*.npy"))) == 2 * (2 + 2)  # the baselines included
     assert render(study_ranking(address), "csv") == render(study_ranking(folder), "csv")
-
-
-def test_a_run_in_a_bucket_continues_from_the_checkpoint_before_a_damaged_one(
-    bucket, study, corpus, corpus_fields
-):
-    with closing(StudyStore(f"{bucket}/toy-text")) as store:
-        planned = Planner(study, resolve(study, corpus, corpus_fields), corpus, store).start_next()
-        assert planned is not None
-        run = Run(store.run(planned.id), planned.config, corpus)
-        list(run.train(3))
-        run.close()
-        store.run(planned.id).store.write(CHECKPOINT, b"damaged")
-        run = Run(store.run(planned.id), planned.config, corpus)
-        assert run.epoch == 2
-        list(run.train(3))
-        run.close()
-        events = [(r["event"], r["epoch"]) for r in store.run(planned.id).records()]
-        assert sorted(events) == [("epoch", 1), ("epoch", 2), ("epoch", 3), ("note", 2)]
 
 
 def test_a_second_sweep_on_a_bucket_is_refused(bucket):

@@ -1,0 +1,311 @@
+"""A run that is written in the background and killed at any moment: nothing is lost or doubled."""
+
+# ruff: noqa: F811  fixtures are imported, and then requested by name
+import functools
+import threading
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.errors import UserError
+from lmzoo.store.local import Store
+from lmzoo.store.open import open_store
+from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, records_pending
+from lmzoo.store.s3_bucket import Bucket, _client
+from lmzoo.store.writer import Writer
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
+from lmzoo.train.trainer import fit
+from tests.store.conftest import bucket, s3_server  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+BUDGET = 4
+
+
+class KilledError(BaseException):
+    """Ends a process at this moment."""
+
+
+@pytest.fixture
+def config(corpus):
+    model = zoo.config("DLM46", width=4, emission={"components": 3})
+    return run_config(model, Recipe(batch=16), corpus, {"name": "toy"}, seed=0)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def address(request, tmp_path):
+    return tmp_path / "study" if request.param == "folder" else request.getfixturevalue("bucket")
+
+
+def train(address, config, corpus, *, epochs=BUDGET, end=True, threads=4):
+    """Train like a worker until the run has ended; return the epochs as they are reported."""
+    store, writer, reported = open_store(address), Writer(threads), []
+    lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    new = config["run"] not in store.prefetch(RECORDS)
+    try:
+        run = Run(folder, config, corpus, lock=False, new=new, writer=writer)
+        reported += [r["epoch"] for r in run.records if r["event"] == "epoch"]
+        for _ in fit(run.training, corpus, epochs):
+            run.save_epoch()
+            reported.append(run.epoch)
+        if end and records_pending(run.records, epochs, test=True):
+            run.test()
+            run.end("finished")
+        run.close()
+    except KilledError:
+        return reported
+    finally:
+        writer._pool.shutdown()
+        lock.close()
+    return None
+
+
+def events(address, config):
+    """Return the lines of the records file without the timings; every line must be whole."""
+    store = open_store(address) / config["run"]
+    lines = (store.read(RECORDS) or b"").splitlines()
+    records = RunFolder(store).records()
+    assert len(records) == len(lines), "a record is there twice, or torn"
+    drop = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in record.items() if k not in drop} for record in records]
+
+
+def kill_at(patch, count, *, after):
+    """Kill the process before, or after, its write number `count`; nothing later is written."""
+    writes = [0]
+
+    def killing(write):
+        @functools.wraps(write)
+        def wrapper(*args, **options):
+            writes[0] += 1
+            if writes[0] > count or (writes[0] == count and not after):
+                raise KilledError
+            result = write(*args, **options)
+            if writes[0] >= count:
+                raise KilledError
+            return result
+
+        return wrapper
+
+    for owner, name in ((Store, "_write"), (Store, "_append"), (Bucket, "put")):
+        patch.setattr(owner, name, killing(getattr(owner, name)))
+    return writes
+
+
+@pytest.mark.parametrize("append_seconds", [0.0, 10.0])
+def test_a_run_killed_at_any_write_loses_no_epoch_and_has_none_twice(
+    address, config, corpus, append_seconds, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(type(open_store(address)), "append_seconds", append_seconds)
+    assert train(tmp_path / "undisturbed", config, corpus) is None
+    expected = events(tmp_path / "undisturbed", config)
+    assert [(r["event"], r["epoch"]) for r in expected] == [
+        *(("epoch", e) for e in range(1, BUDGET + 1)), ("test", BUDGET), ("end", BUDGET),
+    ]  # fmt: skip
+    kills = 0
+    for after in (False, True):
+        for count in range(2, 20):  # the first write to a bucket is the lock
+            place = f"{address}/{after}-{count}"
+            with monkeypatch.context() as patch:
+                kill_at(patch, count, after=after)
+                reported = train(place, config, corpus, threads=1)
+            if reported is None:
+                break
+            kills += 1
+            store = open_store(place)
+            store.clear_locks(".worker-*", 0)
+            resumed = Run(RunFolder(store / config["run"]), config, corpus)
+            # The last epoch that was reported may be lost: it was being written.
+            assert resumed.epoch >= max(reported, default=0) - 1
+            known = [r["epoch"] for r in resumed.records if r["event"] == "epoch"]
+            assert known == list(range(1, resumed.epoch + 1))
+            resumed.close()
+            assert train(place, config, corpus) is None
+            assert events(place, config) == expected
+    assert kills >= 2 * (BUDGET + 3)
+
+
+def test_a_written_run_equals_one_written_at_once(address, config, corpus, tmp_path):
+    assert train(address, config, corpus) is None
+    run = Run(RunFolder(tmp_path / "alone" / config["run"]), config, corpus)
+    list(run.train(BUDGET))
+    run.test()
+    run.end("finished")
+    run.close()
+    assert events(address, config) == events(tmp_path / "alone", config)
+
+
+def test_a_checkpoint_without_records_is_continued(tmp_path, config, corpus, monkeypatch):
+    """Earlier versions wrote only the record of the last epoch into the checkpoint."""
+    from lmzoo.train import run as module
+
+    full = module.checkpoint_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            module,
+            "checkpoint_bytes",
+            lambda state: full({k: v for k, v in state.items() if k != "records"}),
+        )
+        folder = RunFolder(tmp_path / config["run"])
+        run = Run(folder, config, corpus)
+        list(run.train(2))
+        run.close()
+    path = folder.path / RECORDS
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    Run(folder, config, corpus).close()
+    assert [r["epoch"] for r in folder.records()] == [1, 2]
+
+
+def test_records_of_a_bucket_wait_in_the_checkpoint_until_the_run_is_closed(bucket, config, corpus):
+    store, writer = open_store(bucket), Writer()
+    with_lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
+    for _ in fit(run.training, corpus, 3):
+        run.save_epoch()
+    writer.wait()
+    assert folder.records() == []
+    assert [r["epoch"] for r in run.records] == [1, 2, 3]
+    run._appended_at -= 11
+    for _ in fit(run.training, corpus, 4):
+        run.save_epoch()
+    writer.wait()
+    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4]
+    for _ in fit(run.training, corpus, 5):
+        run.save_epoch()
+    run.close()
+    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4, 5]
+    with_lock.close()
+    writer.close()
+
+
+def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
+    """Two requests a run and epoch, with the lock, opening and closing."""
+    requests: list[str] = []
+
+    def count(request, **_):
+        requests.append(f"{request.method} {request.url.rpartition('/')[2]}")
+
+    _client().meta.events.register("before-send.s3", count)
+    store, writer = open_store(bucket), Writer()
+    lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
+    for _ in fit(run.training, corpus, 10):
+        run.save_epoch()
+    run.test()
+    run.end("finished")
+    (folder.path).mkdir(parents=True)
+    (folder.path / "events.out").write_text("curves")
+    run.publish("events.*")
+    run.close()
+    lock.close()
+    assert not [r for r in requests if r.startswith("GET")]
+    assert requests.count(f"PUT {CHECKPOINT}") == 10
+    assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
+    assert len(requests) == 16
+    writer.close()
+
+
+def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
+    store, writer = open_store(address), Writer()
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, new=True, writer=writer)
+    for _ in fit(run.training, corpus, 2):
+        run.save_epoch()
+    run.prune(2)
+    run.close()
+    writer.close()
+    end = folder.records()[-1]
+    assert end == {"event": "end", "epoch": 2, "status": "pruned", "reason": "rung 2"}
+    assert folder.store.read(CHECKPOINT) is None
+
+
+def test_an_error_of_the_writer_is_raised_and_no_record_is_written_without_its_checkpoint(
+    address, config, corpus, monkeypatch
+):
+    store, writer = open_store(address), Writer()
+    folder = RunFolder(store / config["run"])
+    run = Run(folder, config, corpus, new=True, writer=writer)
+    epochs = fit(run.training, corpus, 4)
+    next(epochs)
+    run.save_epoch()
+    writer.wait()
+
+    def refuse(*_, **__):
+        raise OSError(28, "Quota gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lmzoo.store.retry.RETRY_SECONDS", 0.0)
+        patch.setattr(type(store), "_write", refuse)
+        next(epochs)
+        run.save_epoch()
+        next(epochs)
+        with pytest.raises(UserError, match=rf"{CHECKPOINT}: Quota gone"):
+            run.save_epoch()
+    run.close()
+    writer.close()
+    written = [r["epoch"] for r in folder.records()]
+    assert written in ([], [1])
+    again = Run(folder, config, corpus)
+    assert again.epoch == 1
+    again.close()
+    assert [r["epoch"] for r in folder.records()] == [1]
+
+
+def test_a_run_waits_for_a_slow_store_before_it_saves_a_second_epoch(
+    tmp_path, config, corpus, monkeypatch
+):
+    """Or the checkpoints of many epochs would fill the memory."""
+    run = Run(RunFolder(tmp_path / "run"), config, corpus, new=True, writer=(writer := Writer()))
+    writer.wait()
+    answer, write = threading.Event(), Store._write
+
+    def write_later(self, *args):
+        answer.wait(60)
+        write(self, *args)
+
+    monkeypatch.setattr(Store, "_write", write_later)
+    epochs = fit(run.training, corpus, 2)
+    next(epochs)
+    run.save_epoch()
+    next(epochs)
+    timer = threading.Timer(0.5, answer.set)
+    timer.start()
+    run.save_epoch()
+    assert answer.is_set()
+    run.close()
+    writer.close()
+    timer.join()
+
+
+def test_new_is_refused_if_the_run_exists(address, config, corpus):
+    assert train(address, config, corpus, end=False) is None
+    before = events(address, config)
+    folder = RunFolder(open_store(address) / config["run"])
+    writer = Writer()
+    with pytest.raises(UserError, match="was created by another process"):
+        Run(folder, config, corpus, new=True)
+    run = Run(RunFolder(open_store(address) / config["run"]), config, corpus,
+              lock=False, new=True, writer=writer)  # fmt: skip
+    next(fit(run.training, corpus, 1))
+    with pytest.raises(UserError, match="was created by another process"):
+        run.save_epoch()
+    run.close()
+    writer.close()
+    assert events(address, config) == before
+
+
+def test_a_damaged_checkpoint_in_a_bucket_starts_over_without_duplicate_records(
+    bucket, config, corpus
+):
+    assert train(bucket, config, corpus, end=False) is None
+    before = events(bucket, config)
+    (open_store(bucket) / config["run"]).write(CHECKPOINT, b"damaged")
+    assert train(bucket, config, corpus, end=False) is None
+    after = events(bucket, config)
+    assert [r for r in after if r["event"] != "note"] == before
+    assert "damaged, starting over" in after[-1]["reason"]
