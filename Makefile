@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test check docs lock drill drill-faults format clean bench bench-gpu
+.PHONY: sweep test check docs lock drill drill-slurm drill-faults format clean bench bench-gpu
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -35,6 +35,10 @@ lock: $(ALL)
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
 	$(BIN)/python -m pytest drills/test_sweep.py drills/test_access.py -x -v -o addopts="" --timeout 7200
+
+# A sweep as a job of a real SLURM, requeued three times; needs root and installs slurm-wlm and munge.
+drill-slurm: $(ALL)
+	$(BIN)/python -m pytest drills/test_slurm.py -x -v -o addopts="" --timeout 3600
 
 # One sweep under thirty random faults: every record must equal that of an undisturbed sweep.
 drill-faults: $(ALL)

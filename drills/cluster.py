@@ -17,13 +17,18 @@ OPTIONS = (
 )
 
 
+def write_sentences(path: Path) -> None:
+    """Write the corpus of the drills."""
+    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(400)]
+    path.write_text("\n".join(lines) + "\n")
+
+
 class Cluster:
     """Hosts with a Ray cluster on them; `shared` is their common folder /mnt."""
 
     def __init__(self, head: Host, workers: list[Host], laptop: Host, shared: Path) -> None:
         self.head, self.workers, self.laptop, self.shared = head, workers, laptop, shared
-        lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(400)]
-        (shared / "sentences.txt").write_text("\n".join(lines) + "\n")
+        write_sentences(shared / "sentences.txt")
         self._write_cluster_file(shared / "cluster.yaml")
 
     def up(self) -> None:

@@ -8,6 +8,7 @@ import botocore.session
 import botocore.validate
 import pytest
 import yaml
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 ROOT = Path(__file__).parents[2]
@@ -58,15 +59,40 @@ def test_aws_nodes_have_security_groups_and_only_the_head_has_permissions():
         assert ("IamInstanceProfile" in node_config) == (name == config["head_node_type"])
 
 
-def test_workers_are_spot_gpus_that_start_on_demand_and_end_when_idle():
+def test_workers_are_spot_machines_that_start_on_demand_and_end_when_idle():
     config = yaml.safe_load(FILES["aws"].read_text())
-    gpu, head = (config["available_node_types"][name] for name in ("gpu", "head"))
-    assert gpu["min_workers"] == 0
-    assert gpu["max_workers"] == config["max_workers"]
-    assert gpu["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
-    assert gpu["resources"]["GPU"]
-    assert "GPU" not in head["resources"]
+    workers = {n: t for n, t in config["available_node_types"].items() if n != "head"}
+    for worker in workers.values():
+        assert worker["min_workers"] == 0 < worker["max_workers"]
+        assert worker["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert sum(w["max_workers"] for w in workers.values()) == config["max_workers"]
+    assert {n for n, t in workers.items() if "GPU" in t["resources"]} == {"gpu"}
+    assert "GPU" not in config["available_node_types"]["head"]["resources"]
     assert 0 < config["idle_timeout_minutes"] <= 10
+
+
+def test_every_machine_offers_all_its_cpus_and_gpus():
+    """The machines named in comments too; the head keeps one CPU for the driver."""
+    text = FILES["aws"].read_text()
+    types = yaml.safe_load(text)["available_node_types"]
+    machines = {t["node_config"]["InstanceType"]: t["resources"] for t in types.values()}
+    comments = dict(re.findall(r"#   (\S+\.\d*xlarge) +({.*})", text))
+    assert len(comments) == 3
+    machines |= {name: yaml.safe_load(resources) for name, resources in comments.items()}
+    for name, resources in machines.items():
+        facts = INSTANCE_TYPES[name]
+        gpus = sum(gpu["Count"] for gpu in facts.get("GpuInfo", {}).get("Gpus", []))
+        reserved = name == types["head"]["node_config"]["InstanceType"]
+        assert resources["CPU"] == facts["VCpuInfo"]["DefaultVCpus"] - reserved, name
+        assert resources.get("GPU", 0) == gpus, name
+
+
+def test_machines_without_a_gpu_are_not_asked_for_one():
+    config = yaml.safe_load(FILES["aws"].read_text())
+    assert any("cuda" in command for command in config["worker_setup_commands"])
+    cpu = config["available_node_types"]["cpu"]["worker_setup_commands"]
+    assert not any("cuda" in command for command in cpu)
+    assert cpu[0] == config["head_setup_commands"][0]
 
 
 def test_the_cluster_is_private(cluster):
