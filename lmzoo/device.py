@@ -5,20 +5,39 @@ the call, such as masks and ranges, are on the device of the parameters.
 """
 
 import contextlib
+import os
 
 import torch
 from torch import nn
 
+from lmzoo.errors import UserError
+
 CPU = torch.device("cpu")
+GPU = torch.device("cuda", 0)
 
 
 def best_device() -> torch.device:
-    """Return the GPU that this process sees, or the CPU if it sees none.
+    """Return the GPU that this process sees, or the CPU if it sees none."""
+    return GPU if torch.cuda.is_available() else CPU
 
-    Ray shows a worker that has a share of a GPU only that GPU, as number 0. It hides no GPU from a
-    worker without a share, so such a worker must not call this function.
+
+def granted_gpu(node: str) -> torch.device:
+    """Return the GPU that Ray has granted to this worker; Ray shows it as number 0.
+
+    Raises:
+        UserError: torch cannot compute on it. Training on the CPU would be a silent mistake.
     """
-    return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
+    try:
+        torch.ones(1, device=GPU).add_(1)
+    except (AssertionError, RuntimeError) as error:  # a CPU build, no driver, an old GPU
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        reason = next(iter(str(error).splitlines()), "")
+        raise UserError(
+            f"node {node} granted a GPU that torch cannot use (torch {torch.__version__}, "
+            f"CUDA_VISIBLE_DEVICES={visible}: {reason}); install a CUDA build of torch for its "
+            "driver, or use --device cpu"
+        ) from None
+    return GPU
 
 
 def device_scope(module: nn.Module) -> contextlib.AbstractContextManager[object]:

@@ -1,10 +1,13 @@
-"""Data moves to the device of a model; the order of the data does not depend on the device."""
+"""The device of a model: data moves to it, and a GPU that Ray granted is used or refused."""
 
+import pytest
 import torch
 
+from lmzoo import device
 from lmzoo.data.batches import epoch_batches
 from lmzoo.data.open import open_corpus
-from lmzoo.device import CPU, device_of
+from lmzoo.device import CPU, device_of, granted_gpu
+from lmzoo.errors import UserError
 
 META = torch.device("meta")
 
@@ -29,3 +32,20 @@ def test_the_order_of_the_data_does_not_depend_on_the_default_device() -> None:
 def test_a_module_without_parameters_is_on_the_cpu() -> None:
     assert device_of(torch.nn.Identity()) == CPU
     assert device_of(torch.nn.Linear(2, 2, device="meta")) == META
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use a GPU here")
+def test_a_granted_gpu_that_torch_cannot_use_is_an_error_that_names_the_node(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(UserError) as error:
+        granted_gpu("gpu-3")
+    message = str(error.value)
+    assert message.startswith("node gpu-3 granted a GPU that torch cannot use (torch 2.")
+    assert "CUDA_VISIBLE_DEVICES=3" in message
+    assert "use --device cpu" in message
+    assert "\n" not in message
+
+
+def test_a_granted_gpu_that_torch_can_use_is_returned(monkeypatch):
+    monkeypatch.setattr(device, "GPU", META)  # a device on which every operation works
+    assert granted_gpu("gpu-3") == META

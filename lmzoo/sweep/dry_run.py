@@ -18,7 +18,7 @@ from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import ResolvedPoint
 
 if TYPE_CHECKING:
-    from lmzoo.sweep.cluster import Resources
+    from lmzoo.sweep.resources import Resources
 
 STEPS = 3
 """Training steps timed for an estimate, after one that is not timed."""

@@ -6,6 +6,7 @@ SSH only. The token is read from the head when it is needed, and is not stored.
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,7 +49,9 @@ class Cluster:
 
     def up(self) -> None:
         """Start the cluster; Ray prints the progress."""
-        code = subprocess.run([*_ray("up"), "-y", str(self.file)], cwd=ROOT, check=False).returncode
+        code = subprocess.run(
+            [*ray_command("up"), "-y", str(self.file)], cwd=ROOT, check=False
+        ).returncode
         if code:
             raise UserError(f"`ray up {self.file}` failed with exit code {code}; see its output")
 
@@ -95,7 +98,7 @@ class Cluster:
         """Yield the local port of an SSH tunnel to the job server."""
         port = _free_port()
         ssh = subprocess.Popen(
-            [*_ray("dashboard"), str(self.file), "--port", str(port), "--remote-port",
+            [*ray_command("dashboard"), str(self.file), "--port", str(port), "--remote-port",
              str(JOBS_PORT)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             cwd=ROOT, start_new_session=True,
@@ -115,8 +118,13 @@ class Cluster:
             ssh.wait()
 
 
-def _ray(command: str) -> list[str]:
-    return [sys.executable, "-m", "ray.scripts.scripts", command]
+def ray_command(command: str) -> list[str]:
+    """Return a command of Ray's executable, preferably the one installed beside this Python."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    executable = shutil.which("ray", path=folders)
+    if executable is None:
+        raise UserError("there is no `ray` on the PATH; install lmzoo[cluster]")
+    return [executable, command]
 
 
 def _free_port() -> int:

@@ -16,7 +16,7 @@ import boto3
 import pytest
 import yaml
 
-from lmzoo.sweep.remote import ROOT
+from lmzoo.sweep.remote import ROOT, ray_command
 from tests.sweep.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -93,7 +93,7 @@ def test_ray_up_launches_the_head_of_the_config(aws):
 
     with (aws / "up.log").open("w") as log:
         up = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "up", "-y", str(path)],
+            [*ray_command("up"), "-y", str(path)],
             cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     try:

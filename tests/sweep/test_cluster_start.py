@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -143,6 +144,38 @@ def test_a_study_that_imports_ray_first_is_refused(tmp_path):
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: ray was imported before"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001 is not an address that a sweep can join"),
+        ("http://127.0.0.1:8265", "RAY_ADDRESS=HOST:6379, or from elsewhere with --submit"),
+        ("127.0.0.1:1", "no Ray cluster responds at 127.0.0.1:1"),
+        ("nonsense", "this machine cannot join the Ray cluster at nonsense"),
+    ],
+)
+def test_an_address_that_cannot_be_joined_is_one_line(monkeypatch, address, message):
+    monkeypatch.setattr(clusters, "ADDRESS", address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=message), clusters.cluster():
+        pytest.fail("it joins")
+
+
+def test_a_machine_that_is_no_node_of_the_cluster_is_told_so(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        monkeypatch.setattr(clusters, "ADDRESS", address)
+
+        def init(**_):
+            raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
+
+        monkeypatch.setattr(clusters.ray, "init", init)
+        with (
+            pytest.raises(UserError, match="run the sweep on a node of the cluster"),
+            clusters.cluster(),
+        ):
+            pytest.fail("it joins")
 
 
 def test_actors_of_ray_tune_use_the_processes_that_ray_has_started():

@@ -1,0 +1,59 @@
+"""The CPUs and GPUs of a worker, and how many workers fit on a node."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lmzoo.errors import UserError
+
+ROUNDING = 1e-9
+"""Added to quotients such as 7 / 0.07, which floating point makes slightly too small."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What each worker needs.
+
+    Attributes:
+        cpus: CPUs of a worker.
+        gpus: GPUs of a worker, or a share of one GPU; None: not decided.
+        concurrent: The maximum number of workers; 0: as many as fit.
+        device: `cpu` uses no GPU, `gpu` requires GPUs, `auto` uses the GPUs that there are.
+    """
+
+    cpus: float = 1.0
+    gpus: float | None = None
+    concurrent: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        gpus = self.gpus
+        if self.device not in ("auto", "cpu", "gpu"):
+            raise UserError(f"--device {self.device} is unknown; choose auto, cpu or gpu")
+        if gpus is not None and gpus > 1 and gpus != int(gpus):
+            raise UserError(
+                f"--gpus-per-trial {gpus:g} is neither a share of one GPU nor a whole number"
+            )
+        if gpus is not None and self.device == ("cpu" if gpus else "gpu"):
+            raise UserError(f"--device {self.device} contradicts --gpus-per-trial {gpus:g}")
+
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+    def decide(self, *, has_gpus: bool) -> "Resources":
+        """Return the resources with the GPUs decided; `has_gpus`: the cluster has GPUs."""
+        if self.gpus is not None:
+            return self
+        uses_gpu = self.device == "gpu" or (self.device == "auto" and has_gpus)
+        return dataclasses.replace(self, gpus=1.0 if uses_gpu else 0.0)
+
+    def workers_on(self, node: Mapping[str, float]) -> int:
+        """Return how many workers fit on a node; `node` maps CPU and GPU to their numbers.
+
+        A share of a GPU is a share of one GPU: of two GPUs, shares of 0.6 make two workers.
+        """
+        workers = int(node.get("CPU", 0) / self.cpus + ROUNDING)
+        if not self.gpus:
+            return workers
+        shares = int(1 / self.gpus + ROUNDING) if self.gpus < 1 else 1 / self.gpus
+        return min(workers, int(int(node.get("GPU", 0)) * shares + ROUNDING))
