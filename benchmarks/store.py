@@ -59,7 +59,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     milliseconds: Annotated[float, typer.Option(min=0, help="Added to every request.")] = 30.0,
     width: Annotated[int, typer.Option(min=1, help="Of the models.")] = 32,
-    sentences: Annotated[int, typer.Option(min=1, help="Of the training split.")] = 2000,
+    sentences: Annotated[int, typer.Option(min=1, help="Of the training split.")] = 4000,
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/store.json"),
 ) -> None:
     """Measure all stores in turns."""

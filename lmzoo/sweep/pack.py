@@ -1,8 +1,8 @@
 """The runs that a worker has open, and how it trains them.
 
-A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A death
-loses at most one trained epoch and the epoch in training. The end of a run, and its release for
-another worker, are confirmed after its last write.
+A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A
+death loses at most one trained epoch and the epoch in training. The end of a run, and its release
+for another worker, are confirmed after its last write.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,12 +52,9 @@ class OpenRun:
         self.run = Run(
             folder, config, corpus, device=device, lock=False, new=job["is_new"], writer=writer
         )
-        self._curves = RunWriter(folder.path, config, self.run.epoch)
-        self.unreported = [
-            (self.id, record)
-            for record in epoch_records(self.run.records)
-            if record["epoch"] > job["epoch"]
-        ]
+        records = epoch_records(self.run.records)
+        self._curves = RunWriter(folder.path, config, self.run.epoch, records)
+        self.unreported = [(self.id, r) for r in records if r["epoch"] > job["epoch"]]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
     @property

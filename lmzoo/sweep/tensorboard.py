@@ -2,11 +2,12 @@
 
 All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
 Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
-continued run writes a new event file, which purges the epochs that it repeats.
+continued run writes a new event file, which replaces its earlier curves, because a process that was
+killed may not have written their last epochs.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.utils.tensorboard.summary import hparams
 from lmzoo.store.records import Record
 from lmzoo.store.retry import LOG
 
+FLUSH_SECONDS = 10
+"""A thread of the event file writes the new numbers this often; training does not wait for it."""
 METRICS = {"valid/token": 0.0, "test/token": 0.0}
 CURVES = {
     "train_token": "train/token",
@@ -28,12 +31,32 @@ CURVES = {
 class RunWriter:
     """Writes one run's event file; a disk error stops the curves but not the run."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], epoch: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        epoch: int,
+        records: Sequence[Record] = (),
+    ) -> None:
+        """Open a new event file.
+
+        Args:
+            folder: The run folder.
+            config: The config of the run.
+            epoch: Number of finished epochs; 0 for a new run.
+            records: The epoch records of a run that is continued.
+        """
         self._folder, self._writer = folder, None
+        earlier = [record for record in records if record["epoch"] <= epoch]
+        purged = earlier[0]["epoch"] if earlier else epoch + 1
         with self._catch_disk_error():
-            self._writer = SummaryWriter(str(folder), purge_step=epoch + 1 if epoch else None)
+            self._writer = SummaryWriter(
+                str(folder), purge_step=purged if epoch else None, flush_secs=FLUSH_SECONDS
+            )
             if epoch == 0:
                 self._write_hparams(config)
+        for record in earlier:
+            self.write_epoch(record)
 
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
@@ -55,7 +78,6 @@ class RunWriter:
             if self._writer is not None:
                 for tag, value in curves.items():
                     self._writer.add_scalar(tag, value, epoch)
-                self._writer.flush()
 
     @contextlib.contextmanager
     def _catch_disk_error(self) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """The study store writes in order in the background, and no error of a write is lost."""
 
-
 import threading
 from contextlib import closing
 
@@ -60,7 +59,8 @@ def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(
             store.write_study({"number": number})
         store.write_study({"number": 99})
         begin.set()
-    assert written in ([99], [0, 99])
+    assert len(written) <= 2
+    assert written[-1] == 99
 
 
 @pytest.mark.parametrize("call", ["next call", "close"])

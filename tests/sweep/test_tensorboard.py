@@ -1,8 +1,9 @@
-"""A disk error while TensorBoard curves are written does not end the run."""
+"""TensorBoard curves are complete after a kill, and a disk error does not end the run."""
 
 import errno
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmzoo.sweep import tensorboard
 
@@ -45,3 +46,35 @@ def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, monkeypatch, caplo
     assert [r.message for r in caplog.records] == [
         f"{tmp_path}: TensorBoard curves stop here: [Errno 28] No space left on device"
     ]
+
+
+def curve(folder):
+    events = EventAccumulator(str(folder), {"scalars": 0})
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars("valid/token")]
+
+
+def record(epoch, loss):
+    return {**RECORD, "epoch": epoch, "valid_token": loss}
+
+
+def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(tmp_path):
+    first = tensorboard.RunWriter(tmp_path, CONFIG, epoch=0)
+    first.write_epoch(record(1, 4.0))
+    first.close()  # it was killed before the numbers of epochs 2 and 3 were written
+    records = [record(1, 4.0), record(2, 3.0), record(3, 2.0)]
+    second = tensorboard.RunWriter(tmp_path, CONFIG, epoch=2, records=records)
+    second.write_epoch(record(3, 2.0))  # its checkpoint was damaged
+    second.write_epoch(record(4, 1.0))
+    second.close()
+    assert curve(tmp_path) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
+
+
+def test_a_disk_error_of_the_background_thread_is_logged_and_not_raised(tmp_path, caplog):
+    writer = tensorboard.RunWriter(tmp_path, CONFIG, epoch=0)
+    assert writer._writer is not None
+    queue = writer._writer.file_writer.event_writer._async_writer
+    queue._worker.exception = OSError(errno.ENOSPC, "No space left on device")
+    writer.write_epoch(RECORD)
+    writer.close()
+    assert "TensorBoard curves stop here" in caplog.text
