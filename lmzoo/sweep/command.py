@@ -155,7 +155,10 @@ class _Sweep:
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
         self.stderr.print(f"{capacity.describe()}; {planner.store.store}")
-        callbacks = [*getattr(self.study, "callbacks", ()), *tracking_callbacks(self.track, self.study.name)]
+        callbacks = [
+            *getattr(self.study, "callbacks", ()),
+            *tracking_callbacks(self.track, self.study.name),
+        ]
         tracker = ray.enter_context(
             closing(Tracker(callbacks, self.study.name, planner.store.path))
         )

@@ -35,6 +35,7 @@ class Console:
         self.run_count = self.epoch_count = 0
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
+        self._running: dict[str, PlannedRun] = {}
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":
@@ -50,7 +51,8 @@ class Console:
             self._live.stop()
 
     def start(self, run: PlannedRun) -> None:
-        """Do nothing: the panel shows the running runs."""
+        """Show a run among the running ones."""
+        self._running[run.id] = run
 
     def epoch(self, run: PlannedRun, record: Record) -> None:
         """Count an epoch."""
@@ -59,6 +61,7 @@ class Console:
     def end(self, run: PlannedRun, test: Record | None) -> None:
         """Count a run that has ended, and print one line about it."""
         self.run_count += 1
+        self._running.pop(run.id, None)
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
@@ -77,13 +80,18 @@ class Console:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("point", "tuned", "confirmed", "best", "now"):
             table.add_column(name, justify="left" if name in ("point", "now") else "right")
-        points = sorted(self.planner.points, key=lambda p: not p.running)[:MAX_POINTS]
-        for point in points:
-            table.add_row(*self._cells(point))
-        hidden = len(self.planner.points) - len(points)
+        running: dict[str, list[PlannedRun]] = {}
+        for run in [*self._running.values()]:
+            running.setdefault(run.label, []).append(run)
+        points = sorted(self.planner.points, key=lambda p: p.point.label not in running)
+        shown = points[:MAX_POINTS]
+        for point in shown:
+            table.add_row(*self._cells(point, running.get(point.point.label, [])))
+        hidden = len(points) - len(shown)
         if hidden:
             table.add_row(f"[dim]and {hidden} more points[/]")
-        return Group(f"[bold]{self.planner.study.question}[/]", table, self._progress())
+        waiting = self.waiting()
+        return Group(table, self._progress(), *([f"[yellow]{waiting}[/]"] if waiting else []))
 
     def seconds_left(self) -> float | None:
         """Return the estimated time left; None before the first epoch."""
@@ -92,12 +100,12 @@ class Console:
         seconds_per_epoch = (time.monotonic() - self.start_time) / self.epoch_count
         return seconds_per_epoch * self._pending_epochs()
 
-    def _cells(self, point: PointPlanner) -> tuple[str, ...]:
+    def _cells(self, point: PointPlanner, running: list[PlannedRun]) -> tuple[str, ...]:
         tuned = sum(bool(run.status) for run in point.tune_runs)
         confirmed = sum(bool(run.status) for run in point.confirm_runs)
         runs = point.tune_runs + point.confirm_runs
         losses = [run.best_loss for run in runs if run.best_loss is not None]
-        now = ", ".join(f"{r.stage} {r.last_epoch}/{r.budget}" for r in point.running.values())
+        now = ", ".join(f"{r.stage} {r.last_epoch}/{r.budget}" for r in running)
         return (
             point.point.label,
             f"{tuned}/{point.samples}",

@@ -93,7 +93,7 @@ class Coordinator:
             self._beats.pop(worker, None)
         if runs or died:
             interrupted = bool(node) and not self.capacity.node_alive(node)
-            self._recovery.submit(self._recover, worker, runs, interrupted)
+            self._recovery.submit(self._recover, worker, runs, interrupted=interrupted)
 
     def _count_failed_start(self, worker: str) -> None:
         self._failed_starts += 1
@@ -101,7 +101,7 @@ class Coordinator:
             reason = self._reasons.get(worker, "see Ray's log files")
             self.error = UserError(f"{self._failed_starts} workers failed at their start: {reason}")
 
-    def _recover(self, worker: str, runs: Sequence[PlannedRun], interrupted: bool) -> None:
+    def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
         try:
             self.store.clear_locks(lock_name(worker), LOCK_SECONDS)
             with self._mutex:
@@ -128,7 +128,7 @@ class Coordinator:
         if worker not in self._gone:
             self._handles[worker] = handle, node
 
-    def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:
+    def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:  # noqa: FBT001
         self._reasons[worker] = reason
         if fatal and not self.error:
             self.error = UserError(reason)

@@ -1,20 +1,14 @@
 """The fleet: which worker trains which runs. Knows neither Ray nor the clock.
 
 A worker reports after every epoch and gets its next assignment. Runs leave its pack when they have
-ended, are pruned or move to another worker. Pending runs of the same shape join the pack:
-
-    share = ⌈runs that can be trained now / workers⌉
-    a worker without runs takes the first pending run, and up to `share` runs of its shape
-    a worker with runs takes more of their shape, up to `share`
-    a worker gives runs away while another one is idle and nothing is pending
+ended, are pruned or move to another worker; pending runs of the same shape join it (`sharing.py`).
 
 A run that was assigned to a worker that died is pending again. A run whose workers die repeatedly
 without progress is trained alone, so that it cannot end others, and finally fails.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lmzoo.store.records import Record
@@ -22,13 +16,12 @@ from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.ready import ReadyRuns
+from lmzoo.sweep.sharing import Sharing, WorkerState
 
 DEATHS_TO_SUSPECT = 2
 """Deaths without progress after which a run is trained alone."""
 MAX_DEATHS = 4
 """Deaths without progress after which a run fails."""
-MIN_SECONDS_LEFT = 1.0
-"""Runs move to an idle worker only if their pack still needs this many seconds."""
 
 
 class Listener(Protocol):
@@ -54,28 +47,6 @@ class Assignment:
     """Runs that the worker closes, so that another worker can continue them."""
 
 
-@dataclass
-class WorkerState:
-    """What the fleet knows of a worker."""
-
-    memory: int = 0
-    """Bytes of its GPU; 0 if it uses a CPU."""
-    training: dict[str, PlannedRun] = field(default_factory=dict)
-    leaving: dict[str, PlannedRun] = field(default_factory=dict)
-    """Runs that the worker is ending or releasing; they stay its own until it confirms."""
-    pruned: set[str] = field(default_factory=set)
-    released: set[str] = field(default_factory=set)
-    key: str = ""
-    """Pack key of the runs in training."""
-    replied_at: float = 0.0
-    epoch_seconds: float = 0.0
-
-    def seconds_left(self) -> float:
-        """Return the expected time until all its runs have ended."""
-        left = (run.budget - run.last_epoch for run in self.training.values())
-        return self.epoch_seconds * max(left, default=0)
-
-
 class Fleet:
     """Assigns the ready runs of a planner to workers."""
 
@@ -85,6 +56,7 @@ class Fleet:
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
         self.ready = ReadyRuns(packer.pack_key)
+        self.sharing = Sharing(self.ready, packer)
         self.training_count = 0
         self._deaths: dict[str, int] = {}
         """Run identity -> deaths of its workers since its last epoch."""
@@ -131,7 +103,7 @@ class Fleet:
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
         self._give_away(worker)
-        self._take(worker, max(live, len(self.workers)))
+        self._take(worker, live)
         worker.replied_at = now
         assignment = Assignment(
             members=list(worker.training),
@@ -214,33 +186,16 @@ class Fleet:
             worker.pruned.add(run_id)
 
     def _give_away(self, worker: WorkerState) -> None:
-        """Release runs if another worker is idle and nothing is pending."""
-        if not self.idle or self.ready or len(worker.training) < 2:
-            return
-        if worker.seconds_left() < MIN_SECONDS_LEFT:
-            return
-        fair = max(1, self.training_count // len(self.workers))
-        coming = sum(len(other.released) for other in self.workers.values())
-        count = min(len(worker.training) - fair, len(self.idle) * fair - coming)
-        for run_id in list(worker.training)[len(worker.training) - max(0, count) :]:
+        """Release runs of which another worker has more use."""
+        count = self.sharing.count_to_release(worker, self.workers.values(), len(self.idle))
+        for run_id in list(worker.training)[len(worker.training) - count :]:
             self._leave(worker, run_id)
             worker.released.add(run_id)
 
-    def _take(self, worker: WorkerState, workers: int) -> None:
+    def _take(self, worker: WorkerState, live: int) -> None:
         """Assign pending runs to a worker, up to its share."""
-        if not self.ready:
-            return
-        share = math.ceil((self.training_count + len(self.ready)) / workers)
-        if not worker.training:
-            worker.key = self.ready.first_key()
-            share = max(share, 1)
-        like = next(iter(worker.training.values()), None)
-        first = like or self.ready.first(worker.key)
-        if first is None:
-            return
-        limit = min(share, self.packer.max_members(first, worker.memory))
-        room = limit - len(worker.training)
-        for run in self.ready.take(worker.key, room):
+        count = self.sharing.count_to_take(worker, self.workers.values(), live)
+        for run in self.ready.take(worker.key, count):
             worker.training[run.id] = run
             self.training_count += 1
             self.planner.start(run)

@@ -7,6 +7,7 @@ twice.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -58,10 +59,8 @@ class Mailbox:
             future = self._replies.pop(worker, None)
             if future is not None and not future.done():
                 future.set_result(reply)
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
-        except TimeoutError:
-            pass
         messages, self._messages = self._messages, []
         self._arrived.clear()
         return messages, dict(self._heartbeats)

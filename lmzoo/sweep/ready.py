@@ -1,7 +1,7 @@
 """The runs that can start, by pack key and in order of priority."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from lmzoo.sweep.planned_run import PlannedRun
 
@@ -25,9 +25,14 @@ class ReadyRuns:
         heapq.heappush(heap, (run.priority, self._added, run))
         self._count += 1
 
-    def first_key(self) -> str:
-        """Return the pack key of the first run."""
-        return min(self._heaps, key=lambda key: self._heaps[key][0][:2])
+    def count(self, key: str) -> int:
+        """Return the number of runs of a pack key."""
+        return len(self._heaps.get(key, ()))
+
+    def first_key(self, besides: Collection[str] = ()) -> str:
+        """Return the pack key of the first run that has none of the keys `besides`; "" if none."""
+        keys = self._heaps.keys() - besides
+        return min(keys, key=lambda key: self._heaps[key][0][:2], default="")
 
     def first(self, key: str) -> PlannedRun | None:
         """Return the first run of a pack key; None if there is none."""

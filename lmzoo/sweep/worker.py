@@ -107,7 +107,7 @@ class Worker(tune.Trainable):
         content = opened, reports, self._confirmed[:confirmed], self._memory
         reply = self._mailbox.exchange.remote(self.trial_id, *content)
         try:
-            assignment = ray.get(reply, timeout=RELEASE_SECONDS)
+            assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
         except GetTimeoutError:
             self._pack.suspend()
             self._lock.close()

@@ -1,0 +1,91 @@
+"""How the runs are shared among the workers.
+
+    share = ⌈runs of a shape, pending or in training / (workers that train it + free workers)⌉
+
+A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker with
+runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker is
+idle and nothing is pending; or no worker trains a pending shape, and others can take all its runs.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.sweep.ready import ReadyRuns
+
+MIN_SECONDS_LEFT = 1.0
+"""Runs move to an idle worker only if their pack still needs this many seconds."""
+
+
+@dataclass
+class WorkerState:
+    """What the fleet knows of a worker."""
+
+    memory: int = 0
+    """Bytes of its GPU; 0 if it uses a CPU."""
+    training: dict[str, PlannedRun] = field(default_factory=dict)
+    leaving: dict[str, PlannedRun] = field(default_factory=dict)
+    """Runs that the worker is ending or releasing; they stay its own until it confirms."""
+    pruned: set[str] = field(default_factory=set)
+    released: set[str] = field(default_factory=set)
+    key: str = ""
+    """Pack key of the runs in training."""
+    next_key: str = ""
+    """Pack key to train after all runs are released."""
+    replied_at: float = 0.0
+    epoch_seconds: float = 0.0
+
+    def seconds_left(self) -> float:
+        """Return the expected time until all its runs have ended."""
+        left = (run.budget - run.last_epoch for run in self.training.values())
+        return self.epoch_seconds * max(left, default=0)
+
+
+class Sharing:
+    """Decides how many of the ready runs a worker takes, and how many runs it releases."""
+
+    def __init__(self, ready: ReadyRuns, packer: Packer) -> None:
+        self.ready, self.packer = ready, packer
+
+    def count_to_take(
+        self, worker: WorkerState, workers: Collection[WorkerState], live: int
+    ) -> int:
+        """Return how many ready runs of `worker.key` the worker takes; sets the key if it is free.
+
+        `live` is the number of workers that the cluster has room for.
+        """
+        if not self.ready:
+            return 0
+        if not worker.training:
+            wanted = worker.next_key
+            worker.key = wanted if self.ready.first(wanted) else self.ready.first_key()
+        trainers = [w for w in workers if w.training]
+        alike = [w for w in trainers if w.key == worker.key]
+        free = max(max(live, len(workers)) - len(trainers), 0 if worker.training else 1)
+        runs = sum(len(w.training) for w in alike) + self.ready.count(worker.key)
+        share = math.ceil(runs / max(1, len(alike) + free))
+        return max(0, min(share, self._limit(worker)) - len(worker.training))
+
+    def count_to_release(
+        self, worker: WorkerState, workers: Collection[WorkerState], idle: int
+    ) -> int:
+        """Return how many runs the worker releases; sets `next_key` if it releases all.
+
+        `idle` is the number of workers that wait for an assignment.
+        """
+        size, coming = len(worker.training), sum(len(w.released) for w in workers)
+        if idle and not self.ready and worker.seconds_left() >= MIN_SECONDS_LEFT:
+            fair = max(1, sum(len(w.training) for w in workers) // len(workers))
+            return max(0, min(size - fair, idle * fair - coming))
+        if not worker.training or not self.ready or idle or coming:
+            return 0
+        others = [w for w in workers if w is not worker and w.training]
+        worker.next_key = self.ready.first_key(besides={worker.key, *(w.key for w in others)})
+        room = sum(self._limit(w) - len(w.training) for w in others if w.key == worker.key)
+        return size if worker.next_key and room >= size else 0
+
+    def _limit(self, worker: WorkerState) -> int:
+        first = next(iter(worker.training.values()), None) or self.ready.first(worker.key)
+        return self.packer.max_members(first, worker.memory) if first else 0
