@@ -7,7 +7,9 @@ import time
 import pytest
 
 from lmzoo.errors import UserError
+from lmzoo.store.local import Store
 from lmzoo.store.writer import Writer
+from tests.store.small_disk import fill_disk, small_disk
 
 
 @pytest.fixture
@@ -135,3 +137,24 @@ def test_a_slow_retry_keeps_the_order_of_its_key_and_holds_up_no_other(writer):
     space.set()
     writer.wait("full")
     assert done == ["other", "checkpoint", "record"]
+
+
+def test_writes_to_a_full_disk_are_done_in_order_when_there_is_space(writer, tmp_path):
+    try:
+        with small_disk(tmp_path / "disk", 1) as path:
+            store, filler = Store(path), path / "filler"
+            fill_disk(filler)
+            sizes = []
+            for number in range(3):
+                data = b"s" * (100_000 + number)
+                writer.submit("run", lambda data=data: store.write("checkpoint", data))
+                writer.submit("run", lambda: sizes.append(len(store.read("checkpoint") or b"")))
+                writer.submit("run", lambda number=number: store.append("records", str(number)))
+            time.sleep(0.3)
+            assert not sizes
+            filler.unlink()
+            writer.wait("run")
+            assert sizes == [100_000, 100_001, 100_002]
+            assert store.read("records") == b"0\n1\n2\n"
+    except PermissionError as error:
+        pytest.skip(f"{error}; the test needs root")
