@@ -125,13 +125,11 @@ class Capacity:
         if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
             return
         cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
-        where = (
-            "no node of the cluster has or will have" if cluster.ADDRESS else "this machine lacks"
-        )
+        who = "no node of the cluster has or will have" if cluster.ADDRESS else "this machine lacks"
         no_gpu = self.resources.gpus and not gpus
         advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
         most = f"at most {cpus:g} CPU, {gpus:g} GPU"
-        raise UserError(f"a worker needs {self.resources}, which {where} ({most}); {advice}")
+        raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
 
     def node_alive(self, node_id: str) -> bool:
         """Return whether a node was alive at most `LOOK_SECONDS` ago."""
