@@ -11,36 +11,30 @@ from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
 
 
-class SilentConsole:
-    """A console that prints nothing; it counts epochs and collects the runs that have ended."""
-
-    def __init__(self):
-        self.epoch_count, self.ended = 0, []
-
-    def add_epoch(self):
-        self.epoch_count += 1
-
-    def add_end(self, run):
-        self.epoch_count += 1
-        self.ended.append(run)
+def open_run(store: StudyStore, planned, corpus) -> Run:
+    """Open a planned run as a worker does; a new run gets its config with the model's facts."""
+    folder = store.run(planned.id)
+    if planned.is_new:
+        return Run(folder, add_model_facts(planned.config, corpus.task), corpus)
+    return Run(folder, folder.config or planned.config, corpus)
 
 
-def local_worker(config, corpus, trial_id="", *, gpu=False):
-    """Return a worker in this process; Ray Tune passes the corpus through its object store."""
-    from lmzoo.sweep.worker import Worker  # not above, because it imports Ray
-
-    class LocalWorker(Worker):
-        def setup(self, config):
-            super().setup(config, corpus=corpus, gpu=gpu)
-
-    LocalWorker.trial_id = trial_id
-    return LocalWorker(config)
-
-
-def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) -> bool:
+def sweep(
+    study,
+    corpus,
+    fields,
+    path: Path,
+    *,
+    slots=2,
+    seed=0,
+    steps=10**6,
+    deaths=0.0,
+    open_run=open_run,
+) -> bool:
     """Sweep with `slots` runs at a time; return False if it dies after `steps` epochs.
 
     It dies at the worst moment: the last epoch is on disk, and the planner has not received it.
+    So does the worker of a run, with probability `deaths` an epoch; another one continues the run.
     """
     generator, open_runs = random.Random(seed), {}
     store = StudyStore(path)
@@ -54,9 +48,14 @@ def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) ->
                 return planner.done
             run_id = generator.choice(sorted(open_runs))
             planned, run = open_runs[run_id]
-            if step == steps - 1:
+            if run.epoch <= planned.last_epoch:  # else the planner has missed an epoch
                 next(run.train(planned.budget), None)
-            elif not _step(planner, planned, run):
+            if step == steps - 1:
+                break
+            dies = generator.random() < deaths
+            if dies:
+                planner.requeue(run_id)
+            if dies or not _report(planner, planned, run):
                 run.close()
                 del open_runs[run_id]
         return False
@@ -66,18 +65,9 @@ def sweep(study, corpus, fields, path: Path, *, slots=2, seed=0, steps=10**6) ->
         store.close()
 
 
-def open_run(store: StudyStore, planned, corpus) -> Run:
-    """Open a planned run as a worker does; a new run gets its config with the model's facts."""
-    folder = store.run(planned.id)
-    if planned.is_new:
-        return Run(folder, add_model_facts(planned.config, corpus.task), corpus)
-    return Run(folder, folder.config or planned.config, corpus)
-
-
-def _step(planner, planned, run) -> bool:
-    """Train one epoch as a worker does; return True if the run continues."""
-    record = next(run.train(planned.budget), run.training.record)
-    passes = planner.report(planned.id, record)
+def _report(planner, planned, run) -> bool:
+    """Report the last epoch and end the run as a worker does; return True if it continues."""
+    passes = planner.report(planned.id, run.training.record)
     if run.training.diverged:
         status = "diverged"
     elif run.epoch >= planned.budget:

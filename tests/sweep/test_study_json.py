@@ -5,11 +5,12 @@ import json
 import sys
 from contextlib import closing
 
+import optuna
 import pytest
 
 from lmzoo.search_space import Choice, FloatRange
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.sweep import Point, main
+from lmzoo.sweep import Point, command, main
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
@@ -28,7 +29,7 @@ def run_main(study, tmp_path, monkeypatch):
 
     def run(*options: str) -> dict:
         monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), "--json", *options])
-        monkeypatch.setattr(sys.modules["lmzoo.sweep.main"], "_train", lambda *_, **__: None)
+        monkeypatch.setattr(command._Sweep, "_train", lambda *_: 0)
         with pytest.raises(SystemExit) as stop:
             main(study)
         assert not stop.value.code
@@ -50,7 +51,35 @@ def test_study_json_contains_the_options(run_main, study):
         "fields": {**study.fields, "model.emission.components": 2},
         "search": {"recipe.batch": {"values": [4, 8]}},
         "off": ["recipe.lr"],
+        "parallel": 0,
+        "sampler": "tpe",
+        "pruner": "asha",
     }
+
+
+def test_study_json_names_the_search(run_main, study):
+    content = run_main("--parallel", "3", "--sampler", "qmc", "--pruner", "none")
+    asked = content["asked"]
+    assert (asked["parallel"], asked["sampler"], asked["pruner"]) == (3, "qmc", "none")
+
+
+def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    changed = dataclasses.replace(study, sampler=sampler, pruner=optuna.pruners.MedianPruner())
+    asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
+    assert (asked["sampler"], asked["pruner"]) == ("RandomSampler", "MedianPruner")
+
+
+@pytest.mark.parametrize("option", ["--sampler", "--pruner"])
+def test_an_unknown_name_is_refused_in_one_line(option, study, tmp_path, monkeypatch, capsys):
+    options = ["study", "--storage", str(tmp_path), option, "best"]
+    monkeypatch.setattr(sys, "argv", options)
+    with pytest.raises(SystemExit) as stop:
+        main(study)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert f"no {option[2:]} 'best'; choose " in error
+    assert "Traceback" not in error
 
 
 def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(run_main):
