@@ -66,9 +66,7 @@ class Run:
             UserError: Another process has had the run open for `patience` seconds.
         """
         self.folder, self.corpus, self._device = folder, corpus, device
-        self._writer = writer
-        self.key = str(folder.store)
-        """The key of this run's actions in the writer."""
+        self._writer, self.key = writer, str(folder.store)
         self._lock = folder.store.lock(".lock", patience) if lock else None
         if not new:
             for unfinished in folder.path.glob(f".{CHECKPOINT}.*"):
@@ -97,11 +95,7 @@ class Run:
             yield record
 
     def save_epoch(self) -> None:
-        """Write the checkpoint and the record of the last epoch of `training`.
-
-        The content of the checkpoint is made before this returns. A writer must first be done with
-        the epoch before.
-        """
+        """Write the checkpoint and record of the last epoch; wait for those of the epoch before."""
         self._wait()
         self._collect(self.training.record)
         data = checkpoint_bytes({**self.training.dump(), "records": self._collected})
@@ -163,7 +157,7 @@ class Run:
             self._appended_at = time.monotonic()
 
     def close(self) -> None:
-        """Wait until everything is in the store, and release the lock."""
+        """Wait until the writes with the key `key` are done, and release the lock."""
         try:
             self.flush()
             self._wait()
