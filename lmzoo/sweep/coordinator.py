@@ -172,7 +172,9 @@ class Coordinator:
                 self.fleet.gone(worker)
                 self._replies[worker] = None
             elif self.fleet.ready:
-                self._on_exchange(worker, (), (), (), self.fleet.workers[worker].memory)
+                # It still has the runs whose ends are being written.
+                state = self.fleet.workers[worker]
+                self._on_exchange(worker, [*state.leaving], (), (), state.memory)
             elif now - self._replied_at[worker] > REPLY_SECONDS:
                 self._replied_at[worker] = now
                 self._reply(worker, NOTHING)
@@ -180,22 +182,7 @@ class Coordinator:
     def _reply(self, worker: str, assignment: Assignment) -> None:
         if assignment.members:
             self._idle_since.pop(worker, None)
-        self._replies[worker] = {
-            "members": assignment.members,
-            "packed": assignment.packed,
-            "prune": assignment.prune,
-            "release": assignment.release,
-            "join": [
-                {
-                    "config": self.fleet.packer.config(run),
-                    "budget": run.budget,
-                    # The last epoch is reported again, because the reply to it may be lost.
-                    "epoch": max(0, run.last_epoch - 1),
-                    "is_new": run.is_new and not run.last_epoch,
-                }
-                for run in assignment.join
-            ],
-        }
+        self._replies[worker] = vars(assignment)
 
     def _check_heartbeats(self, beats: dict[str, int]) -> None:
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS

@@ -39,8 +39,8 @@ class Assignment:
     members: list[str]
     """Identities of the runs to train for one epoch, in one pack if `packed`."""
     packed: bool
-    join: list[PlannedRun]
-    """The members that the worker does not have open."""
+    join: list[dict[str, Any]]
+    """What the worker needs to open each of the members that it does not have open."""
     prune: list[str]
     """Runs that the worker ends as pruned."""
     release: list[str]
@@ -108,7 +108,7 @@ class Fleet:
         assignment = Assignment(
             members=list(worker.training),
             packed=bool(worker.training) and self._is_packed(worker),
-            join=[run for run_id, run in worker.training.items() if run_id not in opened],
+            join=[self._job(run) for run in worker.training.values() if run.id not in opened],
             prune=[run for run in worker.pruned if run in worker.leaving],
             release=[run for run in worker.released if run in worker.leaving],
         )
@@ -203,6 +203,15 @@ class Fleet:
                 self._started.add(run.id)
                 for listener in self.listeners:
                     listener.start(run)
+
+    def _job(self, run: PlannedRun) -> dict[str, Any]:
+        return {
+            "config": self.packer.config(run),
+            "budget": run.budget,
+            # The last epoch is reported again, because the reply to its report may be lost.
+            "epoch": max(0, run.last_epoch - 1),
+            "is_new": run.is_new and not run.last_epoch,
+        }
 
     def _is_packed(self, worker: WorkerState) -> bool:
         return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)

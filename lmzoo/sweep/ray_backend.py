@@ -66,7 +66,7 @@ class _WorkerSearch(Searcher):
 
 
 class _StopOnError(tune.Callback):
-    """Stops the sweep with the coordinator's error; Ray Tune propagates errors of callbacks only."""
+    """Stops the sweep with the coordinator's error; Ray Tune propagates those of callbacks only."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator

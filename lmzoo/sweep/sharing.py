@@ -2,9 +2,9 @@
 
     share = ⌈runs of a shape, pending or in training / (workers that train it + free workers)⌉
 
-A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker with
-runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker is
-idle and nothing is pending; or no worker trains a pending shape, and others can take all its runs.
+A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker
+with runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker
+is idle and nothing is pending; or no worker trains a pending shape, and others can take all its runs.
 """
 
 import math

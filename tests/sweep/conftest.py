@@ -50,20 +50,6 @@ def planner(study, corpus, corpus_fields, tmp_path):
 
 
 @pytest.fixture
-def removed(monkeypatch):
-    """Trial id -> runs removed from the trial, in place of Ray's key-value store."""
-    from lmzoo.sweep import reassign  # here, because the toy script must not import Ray first
-
-    runs: dict[str, set[str]] = {}
-    monkeypatch.setattr(reassign, "removed_runs", lambda trial: runs.get(trial, set()))
-    monkeypatch.setattr(
-        reassign, "remove_runs", lambda trial, new: runs.setdefault(trial, set()).update(new)
-    )
-    monkeypatch.setattr(reassign, "clear", lambda trial: runs.pop(trial, None))
-    return runs
-
-
-@pytest.fixture
 def script(tmp_path, sentences, monkeypatch) -> Path:
     """The toy study as a script that any process can run."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -1,0 +1,101 @@
+"""Runs a sweep with a fleet and packs in this process: no Ray, any order of workers, deaths."""
+
+import itertools
+import random
+from pathlib import Path
+
+import torch
+
+from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.pack import Pack
+from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.resolve import resolve
+from lmzoo.sweep.study_store import StudyStore
+from lmzoo.sweep.worker import lock_name
+
+
+class LocalWorker:
+    """A worker whose messages reach the fleet at once."""
+
+    def __init__(self, name: str, fleet: Fleet, path: Path, corpus) -> None:
+        self.name, self.fleet = name, fleet
+        store = fleet.planner.store.store
+        self.lock = type(store)(path).lock(lock_name(name))
+        self.confirmed: list = []
+        self.pack = Pack(store, corpus, torch.device("cpu"), self.confirm)
+        self.reports: list = []
+
+    def confirm(self, kind, run_id, facts) -> None:
+        self.confirmed.append((kind, run_id, facts))
+
+    def exchange(self, now: float):
+        """Return the next assignment, after all that the worker has to report."""
+        opened = self.pack.opened
+        confirmed, self.confirmed = self.confirmed, []
+        for kind, run_id, facts in confirmed:
+            if kind == "released":
+                self.fleet.released(self.name, run_id)
+            else:
+                self.fleet.ended(self.name, run_id, **facts)
+        return self.fleet.exchange(self.name, opened, self.reports, live=2, now=now)
+
+    def train(self, assignment) -> None:
+        """Train one epoch of an assignment."""
+        self.reports = self.pack.apply(vars(assignment))
+        self.reports += self.pack.train_epoch(assignment.members, packed=assignment.packed)
+        self.pack.writer.wait()
+
+
+class Events:
+    """Counts what the fleet tells its listeners."""
+
+    def __init__(self) -> None:
+        self.started, self.epochs, self.ended = [], [], []
+
+    def start(self, run) -> None:
+        self.started.append(run.id)
+
+    def epoch(self, run, record) -> None:
+        self.epochs.append((run.id, record["epoch"]))
+
+    def end(self, run, test) -> None:
+        self.ended.append((run.id, run.status, test))
+
+
+def fleet_sweep(
+    study, corpus, fields, path: Path, *, size=None, workers=2, seed=0, deaths=()
+) -> tuple[Events, list[int]]:
+    """Sweep the study; a random worker makes each step. Return events and pack sizes.
+
+    In the steps in `deaths` a worker dies after its epoch is on disk and before it reports.
+    """
+    generator, names = random.Random(seed), itertools.count()
+    store, events, sizes = StudyStore(path), Events(), []
+    planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+    fleet = Fleet(planner, Packer(corpus, size), [events])
+    crew: dict[str, LocalWorker] = {}
+    for step in itertools.count():
+        while len(crew) < workers:
+            name = str(next(names))
+            crew[name] = LocalWorker(name, fleet, path, corpus)
+        if fleet.done:
+            break
+        assert step < 10_000, "the sweep does not end"
+        worker = crew[generator.choice(sorted(crew))]
+        assignment = worker.exchange(float(step))
+        if assignment is None:
+            continue
+        others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
+        assert others.isdisjoint(assignment.members), "a run is open on two workers"
+        sizes.append(len(assignment.members))
+        worker.train(assignment)
+        if step in deaths:
+            del crew[worker.name]
+            worker.lock.close()
+            fleet.give_back(fleet.gone(worker.name), interrupted=True)
+    for worker in crew.values():
+        worker.pack.suspend()
+        worker.lock.close()
+    store.close()
+    return events, sizes

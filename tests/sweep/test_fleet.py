@@ -1,0 +1,143 @@
+"""A fleet gives every pending run to one worker at a time, whatever happens to the workers."""
+
+import math
+import random
+
+import pytest
+
+from lmzoo.sweep.fleet import DEATHS_TO_SUSPECT, MAX_DEATHS, Fleet
+from lmzoo.sweep.packing import Packer
+
+from .local_fleet import fleet_sweep
+from .local_sweep import assert_close, outcome, sweep
+
+
+@pytest.fixture(autouse=True)
+def share_at_once(monkeypatch):
+    """Runs move to an idle worker however little time they need."""
+    monkeypatch.setattr("lmzoo.sweep.sharing.MIN_SECONDS_LEFT", -1.0)
+
+
+@pytest.fixture
+def fleet(planner, corpus):
+    return Fleet(planner, Packer(corpus, None))
+
+
+def ask(fleet, name, reports=(), live=1, opened=None):
+    state = fleet.workers.get(name)
+    if opened is None:
+        opened = [*state.training, *state.leaving] if state else []
+    return fleet.exchange(name, opened, reports, live=live, now=0.0)
+
+
+def epoch(number, loss=3.0):
+    return {"epoch": number, "valid_token": loss}
+
+
+def test_a_packed_sweep_gives_the_results_of_single_runs(study, corpus, corpus_fields, tmp_path):
+    assert sweep(study, corpus, corpus_fields, tmp_path / "single")
+    events, sizes = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed")
+    assert max(sizes) > 2, "no pack was trained, so nothing was tested"
+    assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
+    packed, single = ((tmp_path / name / "study.json").read_text() for name in ("packed", "single"))
+    assert packed == single
+    assert len(events.started) == len(set(events.started)) == len(events.ended)
+    assert len(events.epochs) == len(set(events.epochs))
+    tests = [test for _, _, test in events.ended if test]
+    assert tests
+    assert all(math.isfinite(test["token"]) for test in tests)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_deaths_and_moves_change_no_digit_of_single_runs(
+    study, corpus, corpus_fields, tmp_path, seed
+):
+    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
+    deaths = random.Random(seed).sample(range(60), 12)
+    options = {"size": 0, "workers": 3, "seed": seed, "deaths": deaths}
+    events, _ = fleet_sweep(study, corpus, corpus_fields, tmp_path / "disturbed", **options)
+    assert outcome(tmp_path / "disturbed") == outcome(tmp_path / "undisturbed")
+    assert len(events.epochs) == len(set(events.epochs))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_deaths_change_packs_by_rounding_only(study, corpus, corpus_fields, tmp_path, seed):
+    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
+    deaths = random.Random(seed).sample(range(25), 6)
+    options = {"size": 3, "seed": seed, "deaths": deaths}
+    fleet_sweep(study, corpus, corpus_fields, tmp_path / "disturbed", **options)
+    assert_close(outcome(tmp_path / "disturbed"), outcome(tmp_path / "undisturbed"))
+
+
+@pytest.mark.parametrize("live", [1, 2, 3])
+def test_ready_runs_are_shared_evenly_among_the_workers_there_is_room_for(fleet, live):
+    ready = len(fleet.ready)
+    sizes = [len(ask(fleet, str(i), live=live).members) for i in range(live)]
+    assert sum(sizes) == ready
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
+    first = ask(fleet, "first").members
+    assert ask(fleet, "second") is None
+    assert fleet.idle == {"second"}
+    reply = ask(fleet, "first")
+    moving = len(first) // 2
+    assert (len(reply.members), len(reply.release)) == (len(first) - moving, moving)
+    for run in reply.release:
+        fleet.released("first", run)
+    taken = ask(fleet, "second", live=2)
+    assert set(taken.members) == set(reply.release)
+    assert [job["epoch"] for job in taken.join] == [0] * moving
+    assert not any(job["is_new"] for job in taken.join)
+
+
+def test_a_run_whose_workers_die_is_isolated_and_finally_fails(fleet):
+    for death in range(MAX_DEATHS):
+        members = ask(fleet, str(death)).members
+        alone = death >= DEATHS_TO_SUSPECT
+        assert (len(members) == 1) == alone
+        suspect = members[0]
+        fleet.give_back(fleet.gone(str(death)), interrupted=False, reason="a bug")
+    assert [run.id for run in fleet.planner.failed_runs] == [suspect]
+    assert fleet.planner.failed_runs[0].reason == "died 4 times without progress: a bug"
+
+
+def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
+    for number in range(3 * MAX_DEATHS):
+        members = ask(fleet, f"interrupted {number}").members
+        fleet.give_back(fleet.gone(f"interrupted {number}"), interrupted=True)
+    for number in range(3):
+        name = f"died {number}"
+        members = ask(fleet, name).members
+        ask(fleet, name, [(run, epoch(number + 1)) for run in members])
+        fleet.give_back(fleet.gone(name), interrupted=False)
+    assert not fleet.planner.failed_runs
+    assert len(ask(fleet, "last").members) > 1
+
+
+def test_reports_and_ends_of_a_worker_that_is_gone_are_ignored(fleet):
+    run = ask(fleet, "dead").members[0]
+    fleet.give_back(fleet.gone("dead"), interrupted=True)
+    fleet.ended("dead", run, "finished")
+    fleet.released("dead", run)
+    assert run in ask(fleet, "new").members
+
+
+def test_a_worker_that_lost_contact_gets_its_runs_again(fleet):
+    members = ask(fleet, "worker").members
+    reply = ask(fleet, "worker", opened=[])
+    assert reply.members == members
+    assert [job["config"]["run"] for job in reply.join] == members
+
+
+def test_a_repeated_report_changes_nothing(fleet):
+    members = ask(fleet, "worker").members
+    reports = [(run, epoch(1)) for run in members]
+    assert ask(fleet, "worker", reports).members == ask(fleet, "worker", reports).members
+
+
+def test_no_more_workers_are_wanted_than_runs(fleet):
+    assert fleet.wanted() == len(fleet.ready)
+    ask(fleet, "worker")
+    assert fleet.wanted() == fleet.training_count
