@@ -1,7 +1,7 @@
 """A Ray cluster on this machine whose nodes are started by Ray's real autoscaler.
 
     with AutoscaledCluster(folder, {"gpu": ({"CPU": 2, "GPU": 2}, 4)}) as cluster:
-        cluster.start(sys.executable, "sweeps/gru_ablation.py")
+        cluster.start(Path("log"), sys.executable, "sweeps/gru_ablation.py")
 
 The nodes are raylets with pretended resources (drills/fake_nodes.py). All sockets are on loopback.
 The home folder is a folder of the drill, and only processes of the drill are ended.
@@ -43,6 +43,8 @@ COMMANDS = (
 class AutoscaledCluster:
     """A head without CPUs, and node types: name -> (resources, maximum number of nodes).
 
+    All processes of the cluster have the environment variables in `variables`.
+
     `late` is (number of the node, seconds): this node joins that much later than the others.
     """
 
@@ -55,6 +57,7 @@ class AutoscaledCluster:
         max_workers: int = 0,
         late: tuple[int, float] = (0, 0.0),
         idle_minutes: float = 0.5,
+        **variables: str,
     ) -> None:
         self.home = folder / "home"
         self.port = _free_port()
@@ -62,6 +65,7 @@ class AutoscaledCluster:
         self.mark = uuid.uuid4().hex
         self.head_cpus = head_cpus
         self.late = late
+        self.variables = variables
         types: dict[str, Any] = {
             name: {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": most}
             for name, (resources, most) in node_types.items()
@@ -101,6 +105,7 @@ class AutoscaledCluster:
             "AUTOSCALER_METRIC_PORT": "-1",
             "DASHBOARD_METRIC_PORT": "-1",
             "OMP_NUM_THREADS": "1",
+            **self.variables,
         }
 
     def __enter__(self) -> "AutoscaledCluster":
@@ -123,12 +128,13 @@ class AutoscaledCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, *command: object, **variables: str) -> subprocess.Popen[str]:
-        """Start a program on the head; both outputs go to its `stdout`."""
-        return subprocess.Popen(
-            list(map(str, command)), env={**self.environment, **variables}, cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    def start(self, output: Path, *command: object, **variables: str) -> subprocess.Popen[bytes]:
+        """Start a program on the head, which prints to the file `output`."""
+        with output.open("w") as file:
+            return subprocess.Popen(
+                list(map(str, command)), env={**self.environment, **variables}, cwd=ROOT,
+                stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
 
     def raylets(self) -> dict[str, int]:
         """Return node id -> process of the live worker nodes."""
