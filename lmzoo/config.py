@@ -11,6 +11,7 @@ give equal JSON, and its hash identifies the config.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
@@ -31,7 +32,7 @@ def config(cls: type[T]) -> type[T]:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Return the fields as plain JSON types; sets become sorted lists."""
-    return _sorted_sets(pydantic.TypeAdapter(type(config)).dump_python(config, warnings="error"))
+    return _sorted_sets(_adapter(type(config)).dump_python(config, warnings="error"))
 
 
 def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
@@ -41,7 +42,7 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
         UserError: A field is unknown or its value is invalid; the message names both.
     """
     try:
-        return pydantic.TypeAdapter(cls).validate_python(dict(fields))
+        return _adapter(cls).validate_python(dict(fields))
     except pydantic.ValidationError as error:
         raise UserError(explain(error, cls)) from None
 
@@ -50,6 +51,9 @@ def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
     """Return a validation error as one line: the field, what is wrong, and the value."""
     known = ", ".join(field.name for field in dataclasses.fields(cls)) if cls else ""  # type: ignore[arg-type]
     return "; ".join(_explain_detail(detail, known) for detail in error.errors())
+
+
+_adapter = functools.cache(pydantic.TypeAdapter)
 
 
 def _explain_detail(detail: Any, known: str) -> str:

@@ -23,7 +23,7 @@ from lmzoo.search_space import Choice, Range, near_bound
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import epoch_records, find_end, records_pending
 from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.pruners import make_pruner, rungs
+from lmzoo.sweep.pruners import make_pruner, rungs, until
 from lmzoo.sweep.resolve import ResolvedPoint
 from lmzoo.sweep.samplers import make_sampler
 from lmzoo.sweep.search import Result, Search
@@ -125,28 +125,28 @@ class PointPlanner:
         for index in indices:
             if index not in settings:
                 settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
-        refusals = {index: self._refusal(settings[index]) for index in indices}
-        if all(refusals.values()) and not any(run.id for run in self.tune_runs):
+        configs = {index: self._config(settings[index]) for index in indices}
+        refusals = [str(refusal) for refusal in configs.values() if isinstance(refusal, UserError)]
+        if len(refusals) == len(indices) and not any(run.id for run in self.tune_runs):
             raise UserError(
-                f"point {self.point.label!r}: no suggested setting is valid: "
-                f"{refusals[indices[0]]}; change the search space"
+                f"point {self.point.label!r}: no suggested setting is valid: {refusals[0]}; "
+                "change the search space"
             )
         if new:
             self.store.add_settings(self.point.id, new)
-        seed = self.study.tune_seed
-        for index, refusal in refusals.items():
-            if refusal:
-                self.tune_runs.append(self._refused_run(index, settings[index], refusal))
+        for index, config in configs.items():
+            if isinstance(config, UserError):
+                run = self._refused_run(index, settings[index], str(config))
             else:
-                self.tune_runs.append(self._plan_run("tune", index, settings[index], seed))
+                run = self._plan_run("tune", index, settings[index], config)
+            self.tune_runs.append(run)
 
-    def _refusal(self, setting: dict[str, Any]) -> str:
-        """Return why the model refuses the setting; "" if it does not."""
+    def _config(self, setting: dict[str, Any]) -> dict[str, Any] | UserError:
+        """Return the identity config of a setting's tune run, or why the model refuses it."""
         try:
-            self.point.with_setting(setting)
+            return self.point.run_config(setting, self.study.tune_seed, self.corpus)
         except UserError as error:
-            return str(error)
-        return ""
+            return error
 
     def _refused_run(self, index: int, setting: dict[str, Any], reason: str) -> PlannedRun:
         """Return an ended run for a refused setting; the search treats it as diverged."""
@@ -157,10 +157,10 @@ class PointPlanner:
 
     def _suggest(self, earlier: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the setting after `earlier`; the first one is the point's default, if in range."""
-        ranges, default = self.point.search_space, self.point.default_setting
-        in_range = all(_contains(bounds, default[path]) for path, bounds in ranges.items())
-        if not earlier and in_range:
-            return default
+        if not earlier:
+            ranges, default = self.point.search_space, self.point.default_setting
+            if all(_contains(bounds, default[path]) for path, bounds in ranges.items()):
+                return default
         return self._search.suggest(earlier, self._result)
 
     def _result(self, index: int) -> Result:
@@ -182,11 +182,13 @@ class PointPlanner:
         else:
             self.best_setting = {}
         for seed in self.study.confirm_seeds:
-            self.confirm_runs.append(self._plan_run("confirm", seed, self.best_setting, seed))
+            config = self.point.run_config(self.best_setting, seed, self.corpus)
+            self.confirm_runs.append(self._plan_run("confirm", seed, self.best_setting, config))
 
-    def _plan_run(self, stage: str, index: int, setting: dict[str, Any], seed: int) -> PlannedRun:
-        """Return the run of a setting, and mark it as open unless the store shows its end."""
-        config = self.point.run_config(setting, seed, self.corpus)
+    def _plan_run(
+        self, stage: str, index: int, setting: dict[str, Any], config: dict[str, Any]
+    ) -> PlannedRun:
+        """Return the run of a config, and mark it as open unless the store shows its end."""
         run_id = config["run"]
         if run_id in self._runs:  # two samples, or two points, have the same setting
             run = self._runs[run_id]
@@ -236,15 +238,8 @@ class PointPlanner:
             return True
         level = bisect.bisect_left(self._levels, epoch)
         known = max(0, run.index - self.parallel * (level + 1) + 1)
-        earlier = (_until(epoch, other.curve) for other in self.tune_runs[:known])
-        return not self._pruner.prunes(epoch, _until(epoch, run.curve), earlier)
-
-
-def _until(epoch: int, curve: dict[int, float]) -> dict[int, float]:
-    """Return the curve without the epochs after `epoch`."""
-    if max(curve, default=0) <= epoch:
-        return curve
-    return {e: loss for e, loss in curve.items() if e <= epoch}
+        earlier = (until(epoch, other.curve) for other in self.tune_runs[:known])
+        return not self._pruner.prunes(epoch, until(epoch, run.curve), earlier)
 
 
 def _contains(bounds: Range, value: Any) -> bool:

@@ -14,12 +14,12 @@ median   stops a run at any epoch from `grace` on if its loss is above the media
 none     stops no run.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import optuna
 
 from lmzoo.errors import UserError
@@ -60,7 +60,7 @@ class Asha:
         if epoch not in self.rungs:
             return False
         losses = _losses(epoch, earlier)
-        return bool(losses) and curve[epoch] > np.percentile(losses, 100 / self.reduction)
+        return bool(losses) and curve[epoch] > _quantile(losses, 1 / self.reduction)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class OptunaPruner:
     """A pruner of Optuna, which sees the earlier settings as trials that were run in order.
 
     It must be deterministic. Every report replays the earlier curves, because some pruners keep
-    notes in the trials; with 60 settings of 10 epochs a report takes about 30 ms.
+    notes in the trials; after 60 settings of 10 epochs a report takes up to 50 ms.
     """
 
     def __init__(self, pruner: optuna.pruners.BasePruner, epochs: int) -> None:
@@ -154,8 +154,23 @@ def rungs(study: Study) -> tuple[int, ...]:
     return tuple(result)
 
 
+def until(epoch: int, curve: Curve) -> Curve:
+    """Return the curve without the epochs after `epoch`."""
+    if max(curve, default=0) <= epoch:
+        return curve
+    return {e: loss for e, loss in curve.items() if e <= epoch}
+
+
 def _losses(epoch: int, earlier: Iterable[Curve]) -> list[float]:
     return [curve[epoch] for curve in earlier if epoch in curve]
+
+
+def _quantile(values: list[float], share: float) -> float:
+    """Return a quantile with linear interpolation, as `numpy.quantile`; faster for few values."""
+    values = sorted(values)
+    place = (len(values) - 1) * share
+    low = values[int(place)]
+    return low + (values[math.ceil(place)] - low) * (place % 1)
 
 
 def _replay(trial: optuna.Trial, curve: Curve) -> bool:
