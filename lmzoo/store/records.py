@@ -42,6 +42,7 @@ SCHEMA = 1
 CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
+WORKER_LOCK = ".worker-{}"
 STATUSES = ("finished", "pruned", "diverged", "failed")
 IDENTITY_FIELDS = ("model", "recipe", "corpus", "fingerprint", "vocab", "length", "seed")
 """Keys of the config that decide the result of a run."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lmzoo.sweep.planner import Planner
 
 Texts = list[str] | None
+TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
+"""How long the end of a sweep waits for trackers such as W&B."""
 
 
 def run_study(study: Study) -> None:
@@ -40,7 +42,7 @@ def run_study(study: Study) -> None:
         data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
         epochs: Annotated[int, typer.Option(min=1, help="Epochs of every run that is not stopped early.")] = study.epochs,
         samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = study.samples,
-        parallel: Annotated[int, typer.Option(min=0, help="Settings that a point tries side by side; 0: enough for about 80 workers.")] = study.parallel,
+        parallel: Annotated[int, typer.Option(min=0, help="Settings that a point starts together; 0: enough for about 80 workers.")] = study.parallel,
         sampler: Annotated[str, typer.Option(help="tpe, gp, cmaes, qmc, random or grid.")] = "",
         pruner: Annotated[str, typer.Option(help="asha, halving, median or none.")] = "",
         seeds: Annotated[int, typer.Option(min=1, help="New seeds on which each point's best setting is trained.")] = study.seeds,
@@ -155,16 +157,18 @@ class _Sweep:
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
         self.stderr.print(f"{capacity.describe()}; {planner.store.store}")
-        callbacks = [
-            *getattr(self.study, "callbacks", ()),
-            *tracking_callbacks(self.track, self.study.name),
-        ]
-        tracker = ray.enter_context(
-            closing(Tracker(callbacks, self.study.name, planner.store.path))
-        )
-        console.waiting = capacity.waiting
-        with console:
-            return train(Fleet(planner, packer, [console, tracker]), capacity)
+        experiment = planner.store.path.name
+        callbacks = [*self.study.callbacks, *tracking_callbacks(self.track, experiment)]
+        tracker = Tracker(callbacks, experiment, planner.store.path / "tracking")
+        fleet = Fleet(planner, packer, [console, tracker])
+        console.waiting = lambda: capacity.waiting(fleet.wanted())
+        complete = False
+        try:
+            with console:
+                complete = train(fleet, capacity)
+        finally:  # before Ray ends, because W&B logs from Ray actors
+            tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        return complete
 
 
 def _import_ray_tune(prepared: threading.Thread) -> None:

@@ -19,10 +19,11 @@ import ray
 
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
+from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.capacity import Capacity
 from lmzoo.sweep.fleet import Assignment, Fleet
 from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.worker import HEARTBEAT_SECONDS, LOCK_SECONDS, lock_name
+from lmzoo.sweep.worker import HEARTBEAT_SECONDS, LOCK_SECONDS
 
 LOG = logging.getLogger("lmzoo.sweep")
 MAX_FAILED_STARTS = 4
@@ -103,7 +104,7 @@ class Coordinator:
 
     def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
         try:
-            self.store.clear_locks(lock_name(worker), LOCK_SECONDS)
+            self.store.clear_locks(WORKER_LOCK.format(worker), LOCK_SECONDS)
             with self._mutex:
                 reason = self._reasons.get(worker, "")
                 self.fleet.give_back(runs, interrupted=interrupted, reason=reason)

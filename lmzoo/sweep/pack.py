@@ -45,7 +45,7 @@ class OpenRun:
         writer: Writer,
     ) -> None:
         config: Mapping[str, Any] = job["config"]
-        if job["is_new"] and "parameters" not in config:
+        if "parameters" not in config:
             config = add_model_facts(config, corpus.task)
         self.id, self.budget = config["run"], job["budget"]
         self._test = config["stage"] == "confirm"

@@ -28,7 +28,7 @@ JOBS_PORT = 8265
 """Port of the head's job server and dashboard."""
 TUNNEL_SECONDS = 60.0
 """How long a tunnel may take to open."""
-NOT_FETCHED = ("checkpoint*.pt", ".lock", ".driver")
+NOT_FETCHED = ("checkpoint*.pt", ".lock", ".driver", ".worker-*")
 """Files of a store that are not copied to the laptop; tables do not need them."""
 
 

@@ -4,7 +4,8 @@
 
 A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker
 with runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker
-is idle and nothing is pending; or no worker trains a pending shape, and others can take all its runs.
+is idle and nothing is pending; or no worker trains a pending shape, and others can take all its
+runs.
 """
 
 import math

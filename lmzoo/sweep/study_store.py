@@ -14,11 +14,19 @@ from typing import Any
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, json_bytes, parse_json
+from lmzoo.store.records import (
+    RECORDS,
+    SCHEMA,
+    STUDY,
+    WORKER_LOCK,
+    RunFolder,
+    json_bytes,
+    parse_json,
+)
 from lmzoo.store.writer import Writer
 
 SETTINGS = "settings.ndjson"
-DRIVER_LOCK, WORKER_LOCK = ".driver", ".worker-{}"
+DRIVER_LOCK = ".driver"
 """Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
 WORKER_SECONDS = 60.0
 """How long to wait for the workers of an interrupted sweep to end."""

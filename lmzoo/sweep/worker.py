@@ -19,6 +19,7 @@ from ray import tune
 from ray.exceptions import GetTimeoutError
 
 from lmzoo.errors import UserError
+from lmzoo.store.records import WORKER_LOCK
 
 if TYPE_CHECKING:
     from lmzoo.sweep.pack import Report
@@ -96,7 +97,7 @@ class Worker(tune.Trainable):
             device = granted_gpu(os.uname().nodename)
             self._memory = torch.cuda.get_device_properties(device).total_memory
         self._store = open_store(store)
-        self._lock = self._store.lock(lock_name(self.trial_id))
+        self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
         self._confirmed: list[tuple[Any, ...]] = []
         """Ends and releases that the sweep has not acknowledged by a reply."""
         self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
@@ -112,7 +113,7 @@ class Worker(tune.Trainable):
             self._pack.suspend()
             self._lock.close()
             ray.get(reply)
-            self._lock = self._store.lock(lock_name(self.trial_id), LOCK_SECONDS)
+            self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id), LOCK_SECONDS)
             # The reply assumes that the runs are open, so it is requested again.
             return self._exchange(reports)
         del self._confirmed[:confirmed]
@@ -135,8 +136,3 @@ class Worker(tune.Trainable):
         for _ in itertools.count():
             self._mailbox.beat.remote(self.trial_id)
             time.sleep(HEARTBEAT_SECONDS)
-
-
-def lock_name(worker: str) -> str:
-    """Return the name of a worker's lock in the store of the study."""
-    return f".worker-{worker}"

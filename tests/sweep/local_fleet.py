@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
+from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.pack import Pack
 from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import resolve
 from lmzoo.sweep.study_store import StudyStore
-from lmzoo.sweep.worker import lock_name
 
 
 class LocalWorker:
@@ -21,7 +21,7 @@ class LocalWorker:
     def __init__(self, name: str, fleet: Fleet, path: Path, corpus) -> None:
         self.name, self.fleet = name, fleet
         store = fleet.planner.store.store
-        self.lock = type(store)(path).lock(lock_name(name))
+        self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
         self.confirmed: list = []
         self.pack = Pack(store, corpus, torch.device("cpu"), self.confirm)
         self.reports: list = []

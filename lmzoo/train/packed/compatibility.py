@@ -134,9 +134,7 @@ def make_functional(template: LanguageModel, method: str = "objective") -> Any:
     return call
 
 
-def example_batch(
-    task: Task, size: int, length: int, *, conditional: bool
-) -> tuple[Tensor, ...]:
+def example_batch(task: Task, size: int, length: int, *, conditional: bool) -> tuple[Tensor, ...]:
     """Return a batch of `size` sequences, the last one shorter, with sources if conditional."""
     tokens = torch.full((size, length), min(START, task.vocab - 1))
     tokens[:, 1:] = task.vocab - 1
