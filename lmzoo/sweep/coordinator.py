@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
@@ -125,9 +126,9 @@ class Coordinator:
         except Exception as error:
             self.error = self.error or error
 
-    def _on_hello(self, worker: str, handle: Any, node: str) -> None:
+    def _on_hello(self, worker: str, handle: bytes, node: str) -> None:
         if worker not in self._gone:
-            self._handles[worker] = handle, node
+            self._handles[worker] = cloudpickle.loads(handle), node
 
     def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:  # noqa: FBT001
         self._reasons[worker] = reason

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import tune
+from ray import cloudpickle, tune
 from ray.exceptions import GetTimeoutError
 
 from lmzoo.errors import UserError
@@ -47,7 +47,9 @@ class Worker(tune.Trainable):
         """Open the store and set up the device; torch is imported after the heartbeat starts."""
         self._mailbox = mailbox
         context = ray.get_runtime_context()
-        self._post("hello", context.current_actor, context.get_node_id())
+        # Pickled, because unpickling it in the mailbox would import Ray Tune, which takes seconds.
+        handle = cloudpickle.dumps(context.current_actor)
+        self._post("hello", handle, context.get_node_id())
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
         try:
             self._set_up_training(store, corpus, threads, gpu=gpu)
