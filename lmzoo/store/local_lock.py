@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from lmzoo.errors import UserError
 from lmzoo.store.retry import retry
@@ -21,6 +21,7 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of a file system without locks."""
 
 
+@runtime_checkable
 class Lock(Protocol):
     """The lock of a store."""
 

@@ -99,6 +99,7 @@ class Fleet:
             worker.epoch_seconds = now - worker.replied_at
         for run_id, record in reports:
             self._report(worker, run_id, record)
+        self._collect()  # a report may let other runs start
         for run_id in worker.leaving.keys() - set(opened):
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
