@@ -6,6 +6,7 @@ Elsewhere, one line is printed per finished run.
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ class Console:
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
         self._running: dict[str, PlannedRun] = {}
+        self._stopped = threading.Event()
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":
@@ -44,9 +46,12 @@ class Console:
                 get_renderable=self.panel, console=self.stderr, refresh_per_second=2, transient=True
             )
             self._live.start()
+        else:
+            threading.Thread(target=self._print_waiting, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stopped.set()
         if self._live is not None:
             self._live.stop()
 
@@ -99,6 +104,15 @@ class Console:
             return None
         seconds_per_epoch = (time.monotonic() - self.start_time) / self.epoch_count
         return seconds_per_epoch * self._pending_epochs()
+
+    def _print_waiting(self) -> None:
+        """Print what the sweep waits for, whenever it changes; the panel shows it on a terminal."""
+        shown = ""
+        while not self._stopped.wait(1.0):
+            waiting = self.waiting()
+            if waiting != shown:
+                self.stderr.print(waiting or "all workers have room", highlight=False)
+            shown = waiting
 
     def _cells(self, point: PointPlanner, running: list[PlannedRun]) -> tuple[str, ...]:
         tuned = sum(bool(run.status) for run in point.tune_runs)

@@ -88,13 +88,13 @@ class Coordinator:
         """
         with self._mutex:
             self._gone.add(worker)
-            if died and worker not in self.fleet.workers:
-                self._count_failed_start(worker)
-            runs = self.fleet.gone(worker)
             _, node = self._handles.pop(worker, (None, ""))
             self._beats.pop(worker, None)
-        if runs or died:
             interrupted = bool(node) and not self.capacity.node_alive(node)
+            if died and not interrupted and worker not in self.fleet.workers:
+                self._count_failed_start(worker)
+            runs = self.fleet.gone(worker)
+        if runs or died:
             self._recovery.submit(self._recover, worker, runs, interrupted=interrupted)
 
     def _count_failed_start(self, worker: str) -> None:
@@ -122,6 +122,7 @@ class Coordinator:
                         getattr(self, f"_on_{kind}")(worker, *content)
                     self._wake_idle()
                     if time.monotonic() >= self._next_check:
+                        self.capacity.check()
                         self._check_heartbeats(beats)
         except Exception as error:
             self.error = self.error or error
@@ -169,14 +170,16 @@ class Coordinator:
         """Reply to idle workers: with work, with nothing for now, or to let them go."""
         now = time.monotonic()
         for worker in [*self.fleet.idle]:
-            if self.finished or now - self._idle_since.get(worker, now) > IDLE_SECONDS:
+            # It still has the runs whose ends are being written.
+            leaving = self.fleet.workers[worker].leaving
+            seconds = now - self._idle_since.get(worker, now)
+            if self.finished or (seconds > IDLE_SECONDS and not leaving):
                 self._gone.add(worker)
                 self.fleet.gone(worker)
                 self._replies[worker] = None
             elif self.fleet.ready:
-                # It still has the runs whose ends are being written.
-                state = self.fleet.workers[worker]
-                self._on_exchange(worker, [*state.leaving], (), (), state.memory)
+                memory = self.fleet.workers[worker].memory
+                self._on_exchange(worker, [*leaving], (), (), memory)
             elif now - self._replied_at[worker] > REPLY_SECONDS:
                 self._replied_at[worker] = now
                 self._reply(worker, NOTHING)

@@ -26,7 +26,7 @@ from lmzoo.search_space import Range
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 
-PARALLEL_RUNS = 80
+PARALLEL_RUNS = 160
 """Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
 
 
