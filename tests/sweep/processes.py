@@ -79,20 +79,22 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def training_processes(driver: int) -> list[int]:
-    """Return the processes below the driver that train an epoch at this moment."""
+    """Return the workers below the driver that train."""
+    return actors(driver, "_Inner.train")  # so Ray Tune calls any trainable
+
+
+def actors(driver: int, name: str) -> list[int]:
+    """Return the processes below the driver that run the Ray actor of this name."""
     below = descendants(driver).items()
-    return [pid for pid, name in below if name.startswith("ray::") and ".train" in name]
+    return [pid for pid, title in below if title.startswith(f"ray::{name}")]
 
 
 def kill_worker(driver: int) -> bool:
-    """Kill one worker process by SIGKILL; return False if there is none."""
-    for pid, name in descendants(driver).items():
-        if name.startswith("ray::") and "IDLE" not in name and "Agent" not in name:
-            if "RuntimeEnv" in name or "Dashboard" in name:
-                continue
-            os.kill(pid, signal.SIGKILL)
-            return True
-    return False
+    """Kill one worker by SIGKILL; return False if there is none."""
+    workers = training_processes(driver)
+    for pid in workers[:1]:
+        os.kill(pid, signal.SIGKILL)
+    return bool(workers)
 
 
 def epochs_on_disk(store: Path) -> int:

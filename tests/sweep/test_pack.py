@@ -1,0 +1,151 @@
+"""A pack of a worker: out of memory, runs that ended or were not reported, writes that fail."""
+
+import time
+import weakref
+
+import pytest
+import torch
+
+from lmzoo.errors import UserError
+from lmzoo.store.records import RunFolder
+from lmzoo.sweep import pack as module
+from lmzoo.sweep.pack import Pack
+from lmzoo.train.packed import trainer
+
+from .local_fleet import fleet_sweep
+from .local_sweep import assert_close, outcome, sweep
+
+CPU = torch.device("cpu")
+
+
+class Worker:
+    """A pack with a lock, and what it confirmed."""
+
+    def __init__(self, planner, corpus) -> None:
+        store = planner.store.store
+        self.confirmed: list = []
+        self.pack = Pack(store, corpus, CPU, lambda *facts: self.confirmed.append(facts))
+
+    def apply(self, *join):
+        return self.pack.apply({"join": join, "prune": [], "release": []})
+
+    def train(self, *jobs):
+        return self.pack.train_epoch([job["config"]["run"] for job in jobs], packed=False)
+
+
+@pytest.fixture
+def job(planner):
+    run = planner.ready()[0]
+    return {"config": run.config, "budget": 3, "epoch": 0, "is_new": True}
+
+
+@pytest.fixture
+def make_worker(planner, corpus):
+    return lambda: Worker(planner, corpus)
+
+
+def epochs(reports) -> list[int]:
+    return [record["epoch"] for _, record in reports]
+
+
+def again(job, epoch=0):
+    return {**job, "epoch": epoch, "is_new": False}
+
+
+class Tensors:
+    """Memory of a pack on the GPU."""
+
+
+@pytest.mark.parametrize("part", ["train", "evaluate"])
+def test_a_pack_that_exceeds_the_memory_is_divided(
+    study, corpus, corpus_fields, tmp_path, monkeypatch, part
+):
+    """It may exceed the memory at any moment, and its memory must be free before the next try."""
+    assert sweep(study, corpus, corpus_fields, tmp_path / "single")
+    sizes, freed = [], []
+    inner = trainer._evaluate if part == "evaluate" else trainer.PackedTrainer.train_epoch
+
+    def exceed(pack, *arguments):
+        members = len(getattr(pack, "stacked", pack).values)
+        assert all(tensors() is None for tensors in freed), "the memory is not free"
+        result = inner(pack, *arguments)
+        if members > 2:
+            tensors = Tensors()
+            freed.append(weakref.ref(tensors))
+            raise torch.OutOfMemoryError
+        sizes.append(members)
+        return result
+
+    owner = trainer if part == "evaluate" else trainer.PackedTrainer
+    monkeypatch.setattr(owner, inner.__name__, exceed)
+    _, packs = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed", workers=1)
+    assert max(packs) > 4
+    assert freed
+    assert max(sizes) == 2
+    assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
+
+
+def test_one_run_that_exceeds_the_memory_is_an_error(make_worker, job, monkeypatch):
+    def exceed(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "train_packed_epoch", exceed)
+    worker = make_worker()
+    worker.apply(job)
+    with pytest.raises(torch.OutOfMemoryError):
+        worker.pack.train_epoch(worker.pack.opened, packed=True)
+    worker.pack.suspend()
+
+
+def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job):
+    dead, worker = make_worker(), make_worker()
+    dead.apply(job)
+    trained = [epoch for _ in range(3) for epoch in epochs(dead.train(job))]
+    dead.pack.writer.wait()
+    ((*ended, facts),) = dead.confirmed
+    assert (trained, ended) == ([1, 2, 3], ["ended", job["config"]["run"]])
+    assert (facts["status"], epochs(facts["reports"])) == ("finished", [3])
+
+    assert epochs(worker.apply(again(job, epoch=1))) == [2, 3]
+    assert worker.train(job) == []
+    worker.pack.writer.wait()
+    ((*ended, facts),) = worker.confirmed
+    assert ended == ["ended", job["config"]["run"]]
+    assert (facts["status"], epochs(facts["reports"])) == ("finished", [2, 3])
+    assert worker.pack.opened == []
+
+
+def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(make_worker, job):
+    dead, worker = make_worker(), make_worker()
+    dead.apply(job)
+    dead.train(job)
+    dead.train(job)
+    dead.pack.suspend()
+    assert epochs(worker.apply(again(job))) == [1, 2]
+    assert worker.train(job) == [], "the sweep may prune it at these epochs"
+    assert epochs(worker.train(job)) == [3]
+    worker.pack.suspend()
+
+
+@pytest.mark.parametrize("event", ["epoch", "end"])
+def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, event, monkeypatch):
+    inner, worker = RunFolder.append, make_worker()
+
+    def append(folder, *records):
+        if any(record["event"] == event for record in records):
+            raise UserError("the disk is gone")
+        inner(folder, *records)
+
+    monkeypatch.setattr(RunFolder, "append", append)
+    worker.apply(job)
+
+    def train():
+        for _ in range(3):
+            worker.train(job)
+            while worker.pack.writer._queues:
+                time.sleep(0.01)
+        worker.train()
+
+    with pytest.raises(UserError, match="the disk is gone"):
+        train()
+    assert worker.confirmed == []

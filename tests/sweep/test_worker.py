@@ -1,0 +1,197 @@
+"""A worker trains what a mailbox assigns, through timeouts and errors. Without Ray."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ray.exceptions import GetTimeoutError
+
+from lmzoo.errors import UserError
+from lmzoo.store.local import Store
+from lmzoo.store.records import WORKER_LOCK, RunFolder
+from lmzoo.sweep import worker as module
+from lmzoo.sweep.coordinator import NOTHING
+from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.worker import RELEASE_SECONDS, Worker
+
+from .local_sweep import outcome, sweep
+
+MAX_EXCHANGES = 1000
+LOCK = WORKER_LOCK.format("w")
+
+
+class TrialWorker(Worker):
+    """A worker as Ray Tune makes it, without Ray's actor."""
+
+    trial_id = "w"
+
+    def __init__(self) -> None:
+        pass
+
+
+class LocalMailbox:
+    """A mailbox that asks a fleet at once; it may lose messages or not respond."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.posts, self.opened = fleet, [], []
+        self.loses_posts, self.silent = False, set[int]()
+        """Numbers of the exchanges that get no reply in time."""
+        for method in (self.exchange, self.post, self.beat):
+            setattr(self, method.__name__, SimpleNamespace(remote=method))
+
+    def exchange(self, worker, opened, reports, confirmed, memory):
+        self.opened.append(opened)
+        assert len(self.opened) < MAX_EXCHANGES, "the sweep does not end"
+        self.confirm(confirmed)
+        reply = self.fleet.exchange(worker, opened, reports, live=1, now=0.0, memory=memory)
+        return None if self.fleet.done else vars(reply or NOTHING)
+
+    def post(self, kind, worker, *content):
+        self.posts.append((kind, *content))
+        if kind == "confirm" and not self.loses_posts:
+            self.confirm(*content)
+
+    def beat(self, worker):
+        pass
+
+    def confirm(self, confirmed):
+        for kind, run_id, facts in confirmed:
+            assert kind == "ended"
+            self.fleet.ended("w", run_id, **facts)
+
+
+@pytest.fixture
+def mailbox(planner, corpus, monkeypatch):
+    result = LocalMailbox(Fleet(planner, Packer(corpus, 0)))
+    context = SimpleNamespace(current_actor="handle", get_node_id=lambda: "node")
+    monkeypatch.setattr(module.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(module.ray, "get", lambda value, timeout=None: value)
+    return result
+
+
+@pytest.fixture
+def set_up(mailbox, planner, corpus):
+    """Returns a worker after its `setup`."""
+
+    def make(**options) -> TrialWorker:
+        worker = TrialWorker()
+        store = planner.store.store.address
+        threads = torch.get_num_threads()
+        worker.setup({}, mailbox=mailbox, store=store, corpus=corpus, threads=threads, **options)
+        return worker
+
+    return make
+
+
+def locked(path) -> bool:
+    try:
+        Store(path).lock(LOCK).close()
+    except UserError:
+        return True
+    return False
+
+
+def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(
+    set_up, mailbox, study, corpus, corpus_fields, tmp_path
+):
+    worker = set_up()
+    assert mailbox.posts[0][0] == "hello"
+    assert worker.step() == {"done": True}
+    assert locked(tmp_path)
+    worker.cleanup()
+    assert not locked(tmp_path)
+    assert sweep(study, corpus, corpus_fields, tmp_path / "expected")
+    expected = outcome(tmp_path / "expected")
+    actual = outcome(tmp_path)
+    assert actual
+    assert all(actual[run] == expected[run] for run in actual)
+
+
+def test_a_worker_without_replies_releases_its_runs_and_continues_them(
+    set_up, mailbox, monkeypatch, tmp_path, study, corpus, corpus_fields
+):
+    worker, seen = set_up(), []
+
+    def get(reply, timeout=None):
+        number = len(mailbox.opened)
+        if timeout:
+            assert timeout == RELEASE_SECONDS
+            if number in (3, 9):
+                raise GetTimeoutError
+        elif number:
+            runs = [RunFolder(tmp_path / run) for run in mailbox.opened[-1]]
+            seen.append((locked(tmp_path), worker._pack.opened, sum(map(has_epochs, runs))))
+        return reply
+
+    monkeypatch.setattr(module.ray, "get", get)
+    worker.step()
+    worker.cleanup()
+    assert [(lock, opened) for lock, opened, _ in seen] == [(False, []), (False, [])]
+    assert all(written for *_, written in seen), "nothing was written before the release"
+    assert mailbox.opened[3] == []
+    assert not locked(tmp_path)
+    assert sweep(study, corpus, corpus_fields, tmp_path / "expected")
+    expected = outcome(tmp_path / "expected")
+    actual = outcome(tmp_path)
+    assert all(actual[run] == expected[run] for run in actual)
+
+
+def has_epochs(folder: RunFolder) -> bool:
+    return any(record["event"] == "epoch" for record in folder.records())
+
+
+def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    worker = set_up(gpu=False)
+    assert worker._pack.device == torch.device("cpu")
+    worker.cleanup()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_torch_cannot_use_is_a_fatal_error(set_up, mailbox):
+    with pytest.raises(UserError, match="granted a GPU that torch cannot use"):
+        set_up(gpu=True)
+    kind, reason, fatal = mailbox.posts[-1]
+    assert (kind, fatal) == ("failed", True)
+    assert "install a CUDA build of torch" in reason
+
+
+def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypatch):
+    worker = set_up()
+
+    def fail(*_):
+        raise ValueError("a bug\nin detail")
+
+    monkeypatch.setattr("lmzoo.sweep.pack.fit", fail)
+    with pytest.raises(ValueError, match="a bug"):
+        worker.step()
+    assert mailbox.posts[-1] == ("failed", "ValueError: a bug", False)
+    worker.cleanup()
+
+
+def test_lost_confirmations_are_sent_again(set_up, mailbox):
+    mailbox.loses_posts = True
+    worker = set_up()
+    worker.step()
+    assert mailbox.fleet.done
+    assert worker._confirmed == [], "they are sent forever"
+    worker.cleanup()
+
+
+def test_an_error_of_a_write_in_the_background_ends_the_worker(set_up, mailbox, monkeypatch):
+    worker, written = set_up(), threading.Event()
+    inner = RunFolder.append
+
+    def append(folder, *records):
+        if any(record["event"] == "end" for record in records):
+            written.set()
+            raise UserError("the disk is gone")
+        inner(folder, *records)
+
+    monkeypatch.setattr(RunFolder, "append", append)
+    with pytest.raises(UserError, match="the disk is gone"):
+        worker.step()
+    assert written.is_set()
+    assert mailbox.posts[-1] == ("failed", "the disk is gone", False)
