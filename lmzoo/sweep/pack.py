@@ -166,16 +166,24 @@ class Pack:
         if not packed:
             for run in runs:
                 next(fit(run.run.training, self.corpus, run.budget))
-        elif runs:
-            try:
-                train_packed_epoch([run.run.training for run in runs], self.corpus)
-            except torch.OutOfMemoryError:
-                if len(runs) == 1:
-                    raise
-                half = len(runs) // 2
-                self._train(runs[:half], packed=True)
-                self._train(runs[half:], packed=True)
+        elif runs and not self._train_packed(runs):
+            half = len(runs) // 2
+            self._train(runs[:half], packed=True)
+            self._train(runs[half:], packed=True)
         return runs
+
+    def _train_packed(self, runs: list[OpenRun]) -> bool:
+        """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
+        trainings = [run.run.training for run in runs]
+        try:
+            train_packed_epoch(trainings, self.corpus)
+        except torch.OutOfMemoryError:
+            if len(runs) == 1:
+                raise
+            for training in trainings:
+                training.packed_trainer = None  # frees its memory
+            return False  # the error, whose traceback keeps tensors of the pack, is gone then
+        return True
 
     def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""

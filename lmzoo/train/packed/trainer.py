@@ -63,9 +63,9 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
     with device_scope(trainings[0].model):
         trainer = PackedTrainer.for_trainings(trainings)
         means = trainer.train_epoch(corpus.train)
-        trainer.stacked.write_back()
         seconds = (time.perf_counter() - start) / len(trainings)
         valid = _evaluate(trainer.stacked, trainer.template, corpus.valid.to(trainer.device))
+        trainer.write_back()  # an epoch that ends with an error before changes no training
     for training, mean, losses in zip(trainings, means, valid, strict=True):
         training.epoch += 1
         finite = losses if math.isfinite(mean) else None
@@ -123,12 +123,16 @@ class PackedTrainer:
         batches = [_stack_rows(rows) for rows in zip(*orders, strict=True)]
         rates = [[t.learning_rate(t.steps + i + 1) for t in trainings] for i in range(len(batches))]
         self.stepper.run_epoch(self.step, rates, self._columns(data, batches))
-        for training, group, rate in zip(
-            trainings, self.stacked.optimiser.param_groups, rates[-1], strict=True
-        ):
-            training.steps += len(batches)
+        for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
             group["lr"] = rate
+        self._steps = len(batches)
         return (-self.total / data.num_scored).tolist()
+
+    def write_back(self) -> None:
+        """Copy the state after the epoch to the trainings."""
+        self.stacked.write_back()
+        for training in self.stacked.trainings:
+            training.steps += self._steps
 
     def _columns(
         self, data: Sequences, batches: Sequence[tuple[Tensor, Tensor | None]]
