@@ -19,6 +19,7 @@ import heapq
 import importlib
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -207,6 +208,7 @@ def main(
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/cluster.json"),
 ) -> None:
     """Simulate all scenarios and print the table."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for `sweeps`
     study: Study = importlib.import_module(STUDY).STUDY
     rows = []
     for scenario in scenarios():

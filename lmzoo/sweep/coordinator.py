@@ -24,7 +24,7 @@ from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.capacity import Capacity
 from lmzoo.sweep.fleet import Assignment, Fleet
 from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.worker import HEARTBEAT_SECONDS, LOCK_SECONDS
+from lmzoo.sweep.worker import HEARTBEAT_SECONDS
 
 LOG = logging.getLogger("lmzoo.sweep")
 MAX_FAILED_STARTS = 4
@@ -35,6 +35,8 @@ REPLY_SECONDS = 5.0
 """A worker without an assignment gets an empty one after this time, as a sign of life."""
 IDLE_SECONDS = 60.0
 """A worker without an assignment for this time ends, so that its machine can be used or ended."""
+RECOVERY_SECONDS = 300.0
+"""How long the lock of a dead worker may stay taken; a file server may need minutes to free it."""
 NOTHING = Assignment([], packed=False, join=[], prune=[], release=[])
 
 
@@ -105,7 +107,7 @@ class Coordinator:
 
     def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
         try:
-            self.store.clear_locks(WORKER_LOCK.format(worker), LOCK_SECONDS)
+            self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
             with self._mutex:
                 reason = self._reasons.get(worker, "")
                 self.fleet.give_back(runs, interrupted=interrupted, reason=reason)

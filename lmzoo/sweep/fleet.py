@@ -57,7 +57,6 @@ class Fleet:
         """Workers that wait for an assignment."""
         self.ready = ReadyRuns(packer.pack_key)
         self.sharing = Sharing(self.ready, packer)
-        self.training_count = 0
         self._deaths: dict[str, int] = {}
         """Run identity -> deaths of its workers since its last epoch."""
         self._started: set[str] = set()
@@ -70,8 +69,7 @@ class Fleet:
 
     def wanted(self) -> int:
         """Return how many workers could be used at this moment."""
-        leaving = sum(len(worker.released) for worker in self.workers.values())
-        return self.training_count + len(self.ready) + leaving
+        return self.sharing.runs.total() + len(self.ready) + self.sharing.released
 
     def exchange(
         self,
@@ -149,8 +147,9 @@ class Fleet:
         self.idle.discard(name)
         if worker is None:
             return []
-        self.training_count -= len(worker.training)
-        return [*worker.training.values(), *worker.leaving.values()]
+        self.sharing.released -= len(worker.released)
+        runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
+        return [*runs, *worker.leaving.values()]
 
     def give_back(self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "") -> None:
         """Make the runs of a worker that is gone pending again.
@@ -192,13 +191,13 @@ class Fleet:
         for run_id in list(worker.training)[len(worker.training) - count :]:
             self._leave(worker, run_id)
             worker.released.add(run_id)
+            self.sharing.released += 1
 
     def _take(self, worker: WorkerState, live: int) -> None:
         """Assign pending runs to a worker, up to its share."""
-        count = self.sharing.count_to_take(worker, self.workers.values(), live)
+        count = self.sharing.count_to_take(worker, max(live, len(self.workers)))
         for run in self.ready.take(worker.key, count):
-            worker.training[run.id] = run
-            self.training_count += 1
+            self.sharing.add(worker, run)
             self.planner.start(run)
             if run.id not in self._started:
                 self._started.add(run.id)
@@ -218,8 +217,7 @@ class Fleet:
         return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
 
     def _leave(self, worker: WorkerState, run_id: str) -> None:
-        worker.leaving[run_id] = worker.training.pop(run_id)
-        self.training_count -= 1
+        worker.leaving[run_id] = self.sharing.remove(worker, run_id)
 
     def _return(self, worker: WorkerState, run_id: str) -> None:
         self._remove(worker, run_id)
@@ -230,7 +228,9 @@ class Fleet:
         if run_id in worker.training:  # it had ended before the worker opened it
             self._leave(worker, run_id)
         worker.pruned.discard(run_id)
-        worker.released.discard(run_id)
+        if run_id in worker.released:
+            worker.released.remove(run_id)
+            self.sharing.released -= 1
         return worker.leaving.pop(run_id, None)
 
     def _finish(

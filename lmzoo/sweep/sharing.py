@@ -9,6 +9,7 @@ runs.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -45,28 +46,47 @@ class WorkerState:
 
 
 class Sharing:
-    """Decides how many of the ready runs a worker takes, and how many runs it releases."""
+    """Decides how many of the ready runs a worker takes, and how many runs it releases.
+
+    It counts runs and workers as they change, so that a decision does not visit all workers.
+    """
 
     def __init__(self, ready: ReadyRuns, packer: Packer) -> None:
         self.ready, self.packer = ready, packer
+        self.runs: Counter[str] = Counter()
+        """Pack key -> runs in training."""
+        self.trainers: Counter[str] = Counter()
+        """Pack key -> workers that train it."""
+        self.released = 0
+        """Runs that a worker was told to release and has not released yet."""
 
-    def count_to_take(
-        self, worker: WorkerState, workers: Collection[WorkerState], live: int
-    ) -> int:
+    def add(self, worker: WorkerState, run: PlannedRun) -> None:
+        """Add a run to a worker's pack."""
+        self.trainers[worker.key] += not worker.training
+        self.runs[worker.key] += 1
+        worker.training[run.id] = run
+
+    def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
+        """Remove a run from a worker's pack."""
+        run = worker.training.pop(run_id)
+        self.runs[worker.key] -= 1
+        self.trainers[worker.key] -= not worker.training
+        return run
+
+    def count_to_take(self, worker: WorkerState, live: int) -> int:
         """Return how many ready runs of `worker.key` the worker takes; sets the key if it is free.
 
-        `live` is the number of workers that the cluster has room for.
+        `live` is the number of workers, or of those that the cluster has room for.
         """
         if not self.ready:
             return 0
         if not worker.training:
             wanted = worker.next_key
             worker.key = wanted if self.ready.first(wanted) else self.ready.first_key()
-        trainers = [w for w in workers if w.training]
-        alike = [w for w in trainers if w.key == worker.key]
-        free = max(max(live, len(workers)) - len(trainers), 0 if worker.training else 1)
-        runs = sum(len(w.training) for w in alike) + self.ready.count(worker.key)
-        share = math.ceil(runs / max(1, len(alike) + free))
+        key = worker.key
+        free = max(live - self.trainers.total(), 0 if worker.training else 1)
+        runs = self.runs[key] + self.ready.count(key)
+        share = math.ceil(runs / max(1, self.trainers[key] + free))
         return max(0, min(share, self._limit(worker)) - len(worker.training))
 
     def count_to_release(
@@ -76,16 +96,19 @@ class Sharing:
 
         `idle` is the number of workers that wait for an assignment.
         """
-        size, coming = len(worker.training), sum(len(w.released) for w in workers)
-        if idle and not self.ready and worker.seconds_left() >= MIN_SECONDS_LEFT:
-            fair = max(1, sum(len(w.training) for w in workers) // len(workers))
-            return max(0, min(size - fair, idle * fair - coming))
-        if not worker.training or not self.ready or idle or coming:
+        size = len(worker.training)
+        if idle and not self.ready and size > 1 and worker.seconds_left() >= MIN_SECONDS_LEFT:
+            fair = max(1, self.runs.total() // len(workers))
+            return max(0, min(size - fair, idle * fair - self.released))
+        if not size or not self.ready or idle or self.released:
             return 0
-        others = [w for w in workers if w is not worker and w.training]
-        worker.next_key = self.ready.first_key(besides={worker.key, *(w.key for w in others)})
-        room = sum(self._limit(w) - len(w.training) for w in others if w.key == worker.key)
-        return size if worker.next_key and room >= size else 0
+        trained = {key for key, count in self.trainers.items() if count}
+        worker.next_key = self.ready.first_key(besides=trained)
+        if not worker.next_key or self.trainers[worker.key] < 2:
+            return 0
+        others = [w for w in workers if w is not worker and w.training and w.key == worker.key]
+        room = sum(self._limit(w) - len(w.training) for w in others)
+        return size if room >= size else 0
 
     def _limit(self, worker: WorkerState) -> int:
         first = next(iter(worker.training.values()), None) or self.ready.first(worker.key)

@@ -140,4 +140,4 @@ def test_a_repeated_report_changes_nothing(fleet):
 def test_no_more_workers_are_wanted_than_runs(fleet):
     assert fleet.wanted() == len(fleet.ready)
     ask(fleet, "worker")
-    assert fleet.wanted() == fleet.training_count
+    assert fleet.wanted() == fleet.sharing.runs.total()
