@@ -108,19 +108,21 @@ def growth_of(marks: Marks) -> float:
 def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     """Run a sweep of so many confirm runs."""
     from lmzoo.sweep import Point, Study
-    from lmzoo.sweep.cluster import Resources, cluster
+    from lmzoo.sweep.cluster import cluster
     from lmzoo.sweep.console import Console
+    from lmzoo.sweep.fleet import Fleet
     from lmzoo.sweep.packing import Packer, parse_fuse
     from lmzoo.sweep.planner import Planner
     from lmzoo.sweep.ray_backend import train
     from lmzoo.sweep.resolve import corpus_config, resolve
+    from lmzoo.sweep.resources import Resources
     from lmzoo.sweep.study_store import StudyStore
 
     class TimedConsole(Console):
         """A console that also reads the clock."""
 
-        def add_end(self, run: Any) -> None:
-            super().add_end(run)
+        def end(self, run: Any, test: Any) -> None:
+            super().end(run, test)
             clock.tick()
 
     study = Study(
@@ -138,8 +140,10 @@ def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
         planner = Planner(study, points[:1], corpus, store)
         stdout, sys.stdout = sys.stdout, nowhere
         with TimedConsole(planner, as_json=True) as console, cluster():
-            packer = Packer(planner, corpus, max_members=parse_fuse(fuse))
-            complete = train(packer, Resources(1.0, 0.0, 2), console)
+            from lmzoo.sweep.capacity import Capacity
+
+            fleet = Fleet(planner, Packer(corpus, parse_fuse(fuse)), [console])
+            complete = train(fleet, Capacity(Resources(1.0, 0.0, 2)))
         sys.stdout = stdout
     assert complete
     for name in ("records.ndjson", "checkpoint.pt", "events.*", "test-*.npy"):

@@ -9,6 +9,7 @@ The checks are counted, not the seconds: time in which the sweep itself is stopp
 """
 
 import logging
+import pickle
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
-from ray import cloudpickle
 
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
@@ -131,7 +131,7 @@ class Coordinator:
 
     def _on_hello(self, worker: str, handle: bytes, node: str) -> None:
         if worker not in self._gone:
-            self._handles[worker] = cloudpickle.loads(handle), node
+            self._handles[worker] = pickle.loads(handle), node
 
     def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:  # noqa: FBT001
         self._reasons[worker] = reason

@@ -10,12 +10,13 @@ and releases its lock, so that a worker on another node can continue them.
 
 import itertools
 import os
+import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import cloudpickle, tune
+from ray import tune
 from ray.exceptions import GetTimeoutError
 
 from lmzoo.errors import UserError
@@ -48,7 +49,7 @@ class Worker(tune.Trainable):
         self._mailbox = mailbox
         context = ray.get_runtime_context()
         # Pickled, because unpickling it in the mailbox would import Ray Tune, which takes seconds.
-        handle = cloudpickle.dumps(context.current_actor)
+        handle = pickle.dumps(context.current_actor)
         self._post("hello", handle, context.get_node_id())
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
         try:

@@ -4,12 +4,12 @@ Without Ray: each test makes turns of the coordinator's loop, with a clock of it
 """
 
 import functools
+import pickle
 import threading
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from ray import cloudpickle
 
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
@@ -75,7 +75,7 @@ class Sweep:
 
     def start(self, worker) -> None:
         """Let a worker start on the node `node`."""
-        self.turn(("hello", worker, cloudpickle.dumps(worker), "node"))
+        self.turn(("hello", worker, pickle.dumps(worker), "node"))
 
 
 def exchange(worker, opened=(), reports=(), confirmed=()):
@@ -130,7 +130,16 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
             sweep.exchange("b")
     assert IDLE_SECONDS < sweep.now < IDLE_SECONDS + 2
     assert IDLE_SECONDS / REPLY_SECONDS / 1.5 < replies <= IDLE_SECONDS / REPLY_SECONDS
-    assert sweep.exchange("b") is None, "a worker that is gone is told to leave"
+
+
+def test_a_worker_that_is_gone_is_told_to_leave(sweep):
+    """Ray Tune may report a worker as ended that still runs, on a node without a connection."""
+    sweep.exchange("a")
+    sweep.coordinator.worker_ended("a", died=True)
+    recovered(sweep)
+    assert sweep.fleet.ready
+    assert sweep.exchange("a") is None
+    assert "a" not in sweep.fleet.workers
 
 
 def test_an_idle_worker_keeps_the_runs_whose_ends_are_being_written(sweep):
@@ -187,7 +196,7 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
 def test_an_interruption_counts_no_death(sweep, node):
     for number in range(6):
         worker = str(number)
-        sweep.turn(("hello", worker, cloudpickle.dumps(worker), node), exchange(worker))
+        sweep.turn(("hello", worker, pickle.dumps(worker), node), exchange(worker))
         sweep.coordinator.worker_ended(worker, died=True)
         recovered(sweep)
     assert bool(sweep.fleet.planner.failed_runs) == (node == "node")
@@ -198,7 +207,7 @@ def test_workers_that_fail_at_their_start_end_the_sweep(sweep, node):
     for number in range(MAX_FAILED_STARTS):
         assert sweep.coordinator.wanted()
         worker = str(number)
-        hello = ("hello", worker, cloudpickle.dumps(worker), node)
+        hello = ("hello", worker, pickle.dumps(worker), node)
         sweep.turn(hello, ("failed", worker, "ImportError: no torch", False))
         sweep.coordinator.worker_ended(worker, died=True)
     error = sweep.coordinator.error
