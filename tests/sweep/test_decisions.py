@@ -62,7 +62,13 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def name_of(choice: dict) -> str:
+    """Return a name that is the same in every process."""
+    names = (x if isinstance(x, str) else type(x).__name__ for x in choice.values())
+    return "-".join(names)
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=name_of)
 def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sweep, tmp_path):
     study = dataclasses.replace(searched, **choice)
     assert fake_sweep(study, path=tmp_path / "undisturbed", slots=1)
