@@ -55,6 +55,10 @@ def _options(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield all options that decide a study, except its budget."""
     for name in ("corpus", "recipe", "seed", "parameters"):
         yield from (f"--{name}", str(options[name]))
+    for name in ("parallel", "sampler", "pruner"):
+        value = str(options.get(name, ""))  # older versions store none
+        if value.islower() or value.isdecimal():  # the script names an object, stored by its class
+            yield from (f"--{name}", value)
     for field, value in options["fields"].items():
         yield from ("--set", f"{field}={_value(value)}")
     for field, search_range in options["search"].items():

@@ -10,7 +10,6 @@ from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.data.open import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.sweep import Point, Study, main
-from lmzoo.sweep import main as command
 from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.resolve import corpus_config, resolve
 from lmzoo.sweep.study_store import StudyStore
@@ -48,8 +47,9 @@ OWN = Study(
 def study_of(study, options, monkeypatch):
     """Return the study that a script runs with these options."""
     studies = []
-    module = sys.modules[command.__module__]
-    monkeypatch.setattr(module, "_sweep", lambda study, *args, **options: studies.append(study))
+    monkeypatch.setattr(
+        "lmzoo.sweep.command._Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
+    )
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:
         main(study)
@@ -71,6 +71,7 @@ OPTIONS = [
     (),
     ("--seed", "3", "--epochs", "2", "--seeds", "1", "--samples", "2", "--recipe", "published"),
     ("--search-space", "recipe.lr=off"),
+    ("--parallel", "3", "--sampler", "qmc", "--pruner", "none"),
     ("--search-space", "recipe.lr=1:8", "--search-space", "recipe.batch=16,32"),
     ("--search-space", "recipe.lr=0.00012345678:0.1:log", "--set", "recipe.warmup=7"),
     ("--set", "recipe.init=default", "--set", "recipe.clip=none"),
