@@ -91,7 +91,7 @@ def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
     monkeypatch.setattr(study_store, "WORKER_SECONDS", 0.3)
     with pytest.raises(UserError, match=r"is in use by process \d+ on"):
         StudyStore(address)
-    monkeypatch.setattr(study_store, "WORKER_SECONDS", 60)
+    monkeypatch.setattr(study_store, "WORKER_SECONDS", 60.0)
     timer = threading.Timer(0.5, worker.close)
     timer.start()
     StudyStore(address).close()

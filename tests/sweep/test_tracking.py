@@ -347,6 +347,7 @@ def track_in_wandb(folder):
     ray.shutdown()
 
 
+@pytest.mark.slow  # W&B's processes may take minutes on a busy machine
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")  # of W&B's messages
