@@ -78,7 +78,7 @@ def test_a_file_system_without_locks_is_refused_in_one_line(store, monkeypatch, 
     with pytest.raises(
         UserError, match=r"store: the file system has no file locks \(.*\); mount"
     ) as e:
-        store.lock(".lock", patience=60)
+        store.lock(".lock", patience=60.0)
     assert "\n" not in str(e.value)
 
 
@@ -105,7 +105,7 @@ def test_an_owner_whose_lock_was_cleared_does_not_write(store):
     """A file server released the lock of a suspended worker, and a new sweep cleared it."""
     lock = store.lock(".worker-1")
     fcntl.flock(lock._file, fcntl.LOCK_UN)
-    Store(store.path).clear_locks(".worker-*", 0)
+    Store(store.path).clear_locks(".worker-*", 0.0)
     assert not list(store.path.iterdir())
     with pytest.raises(UserError, match="locked by another process, which has ended"):
         (store / "run").append("records", "too late")
@@ -127,10 +127,10 @@ def test_clear_locks_waits_for_living_workers_and_deletes_the_files_of_dead_ones
     with pytest.raises(UserError, match=rf"in use by process {process.pid} on"):
         store.clear_locks(".worker-*", 0.3)
     threading.Timer(0.3, process.kill).start()
-    store.clear_locks(".worker-*", 60)
+    store.clear_locks(".worker-*", 60.0)
     process.communicate()
     assert [file.name for file in store.path.iterdir()] == [".driver"]
-    store.clear_locks(".worker-*", 0)
+    store.clear_locks(".worker-*", 0.0)
 
 
 def test_create_refuses_to_replace_a_file(store):

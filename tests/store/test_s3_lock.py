@@ -118,7 +118,7 @@ def test_clear_locks_waits_for_living_workers_and_deletes_the_locks_of_dead_ones
         store.clear_locks(".worker-*", 0.3)
     timer = threading.Timer(1.0, alive.close)
     timer.start()
-    store.clear_locks(".worker-*", 60)
+    store.clear_locks(".worker-*", 60.0)
     timer.join()
     driver.close()
     assert store.names() == ["run/.worker-7"]

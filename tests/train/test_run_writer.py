@@ -116,7 +116,7 @@ def test_a_run_killed_at_any_write_loses_no_epoch_and_has_none_twice(
                 break
             kills += 1
             store = open_store(place)
-            store.clear_locks(".worker-*", 0)
+            store.clear_locks(".worker-*", 0.0)
             resumed = Run(RunFolder(store / config["run"]), config, corpus)
             # The last epoch that was reported may be lost: it was being written.
             assert resumed.epoch >= max(reported, default=0) - 1
