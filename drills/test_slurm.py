@@ -1,4 +1,4 @@
-"""A study as a SLURM job: requeued three times, and beside another job on the same nodes."""
+"""A study as a SLURM job: requeued three times, and with another job on the same nodes."""
 
 import json
 import shlex

@@ -147,7 +147,6 @@ class _Sweep:
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
         ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
-        ray.callback(stopped.set)
 
         from lmzoo.sweep.capacity import Capacity
         from lmzoo.sweep.fleet import Fleet

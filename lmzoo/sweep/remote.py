@@ -119,7 +119,7 @@ class Cluster:
 
 
 def ray_command(command: str) -> list[str]:
-    """Return a command of Ray's executable, preferably the one installed beside this Python."""
+    """Return a command of Ray's executable, preferably the one in the folder of this Python."""
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     executable = shutil.which("ray", path=folders)
     if executable is None:

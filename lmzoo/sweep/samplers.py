@@ -9,7 +9,7 @@ grid    all combinations of the values of choices and of evenly spaced values of
 
 An object of the user's is any `optuna.samplers.BaseSampler` that was built with a seed, or a
 function that takes `seed` and returns one: `functools.partial(TPESampler, n_startup_trials=3)`. Two
-copies of the sampler must suggest the same settings if they are told the same results in the same
+copies of the sampler must suggest the same settings if they get the same results in the same
 order. An object is copied for each point; a function gives each point a seed of its own.
 """
 

@@ -1,9 +1,9 @@
 """The search of one point: Optuna's suggestions as a pure function of the results.
 
 Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
-depend on the order in which trials end. Here the sampler of a point is asked for the settings 0, 1,
-2, ... in this order, and before setting i it is told the results of the settings 0 to i-`lag`, in
-this order. The settings between them are running trials for it. After a restart the same calls
+depend on the order in which trials end. Here the sampler of a point suggests the settings 0, 1, 2,
+... in this order. Before setting i it gets the results of the settings 0 to i-`lag`, in this order.
+The settings between them are running trials for it. After a restart the same calls
 are repeated, which gives the same suggestions, also from a sampler that keeps a state.
 """
 

@@ -58,7 +58,7 @@ class Sharing:
         self.trainers: Counter[str] = Counter()
         """Pack key -> workers that train it."""
         self.released = 0
-        """Runs that a worker was told to release and has not released yet."""
+        """Runs that a worker must release and has not released yet."""
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
         """Add a run to a worker's pack."""

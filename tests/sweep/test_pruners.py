@@ -95,7 +95,7 @@ def test_a_pruner_of_optuna_sees_the_earlier_settings(theirs):
     pruner = make_pruner(dataclasses.replace(STUDY, pruner=theirs))
     assert not pruner.prunes(2, {1: 0.5, 2: 0.5}, complete(1.0, 2.0, 3.0))
     assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0))
-    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0)), "it is asked again"
+    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0)), "the same question again"
 
 
 def test_an_object_with_the_method_is_a_pruner():

@@ -1,0 +1,183 @@
+"""A simulated cluster: the planner and the fleet of the engine, with a clock instead of training.
+
+An epoch of a pack of n runs takes c(n). With `gpu`, c(n) = 1: a GPU with 24 GB has room for the
+whole pack. With `full`, c(n) = n: one run fills the device, so that a pack gains nothing. Losses
+are a hash of the run.
+"""
+
+import dataclasses
+import hashlib
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo.data.open import open_corpus
+from lmzoo.sweep.baselines import BASELINES
+from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.planner import Planner
+from lmzoo.sweep.resolve import corpus_config, resolve
+from lmzoo.sweep.study import Study
+
+CLOSED_FORM = {point.label for point in BASELINES}
+"""Labels of models that are fitted in one epoch."""
+GPU_MEMORY = 24 * 2**30
+REPLACEMENT = 3.0
+"""Time in epochs until a lost worker is replaced."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device of every worker."""
+
+    name: str
+    memory: int
+    cost: Callable[[int], float]
+    """Time of an epoch of a pack of n runs."""
+
+
+DEVICES = (Device("gpu", GPU_MEMORY, lambda n: 1.0), Device("full", 0, float))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Workers that come and go."""
+
+    name: str
+    arrivals: tuple[float, ...]
+    """Time at which each worker is there."""
+    lost: int = 0
+    """One in this many workers is lost every 20 epochs; 0: none is lost."""
+    samples: int = 4
+
+
+class MemoryStore:
+    """A study store without files."""
+
+    known_runs: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._settings: dict[str, dict[int, dict[str, Any]]] = {}
+
+    def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
+        """Return the settings of a point."""
+        return dict(self._settings.get(point_id, {}))
+
+    def add_settings(self, point_id: str, settings: dict[int, dict[str, Any]]) -> None:
+        """Store settings of a point."""
+        self._settings.setdefault(point_id, {}).update(settings)
+
+    def write_study(self, study: Any) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Simulation:
+    """The clock and the workers of one sweep."""
+
+    fleet: Fleet
+    device: "Device"
+    now: float = 0.0
+    busy: float = 0.0
+    present: float = 0.0
+    run_epochs: int = 0
+    cpu: float = 0.0
+    events: list[tuple[float, int, str, str]] = field(default_factory=list)
+    live: set[str] = field(default_factory=set)
+    members: dict[str, list[str]] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    largest: int = 1
+    tick: int = 0
+
+    def schedule(self, at: float, kind: str, worker: str) -> None:
+        """Add an event."""
+        self.tick += 1
+        heapq.heappush(self.events, (at, self.tick, kind, worker))
+
+    def run(self, scenario: Scenario) -> None:
+        """Run the sweep to its end."""
+        for i, at in enumerate(scenario.arrivals):
+            self.schedule(at, "arrive", f"w{i}")
+            self.schedule(at, "ask", f"w{i}")
+        self.events.sort(key=lambda event: (event[0], event[2]))  # nodes are there before workers
+        self.events = [(at, i, kind, w) for i, (at, _, kind, w) in enumerate(self.events)]
+        if scenario.lost:
+            self.schedule(20.0, "lose", str(scenario.lost))
+        while not self.fleet.done:
+            at, _, kind, worker = heapq.heappop(self.events)
+            self.present += len(self.live) * (at - self.now)
+            self.busy += sum(w in self.members for w in self.live) * (at - self.now)
+            self.now = at
+            getattr(self, f"on_{kind}")(worker)
+            for idle in [w for w in self.fleet.idle if w in self.live and self.fleet.ready]:
+                self.exchange(idle, [])
+
+    def on_arrive(self, worker: str) -> None:
+        """Add the room for a worker."""
+        self.live.add(worker)
+
+    def on_ask(self, worker: str) -> None:
+        """Let a worker ask for its first assignment."""
+        self.exchange(worker, [])
+
+    def on_lose(self, share: str) -> None:
+        """Interrupt one worker in `share`, and schedule its replacement."""
+        for worker in sorted(self.live)[:: int(share)]:
+            self.live.discard(worker)
+            self.members.pop(worker, None)
+            self.fleet.give_back(self.fleet.gone(worker), interrupted=True)
+            self.schedule(self.now + REPLACEMENT, "arrive", f"{worker}'")
+            self.schedule(self.now + REPLACEMENT, "ask", f"{worker}'")
+        self.schedule(self.now + 20.0, "lose", share)
+
+    def on_epoch(self, worker: str) -> None:
+        """End an epoch of a worker's pack."""
+        if worker not in self.live:
+            return
+        reports = []
+        for run_id in self.members.pop(worker):
+            run = self.fleet.workers[worker].training[run_id]
+            step = run.budget if run.label in CLOSED_FORM else 1
+            epoch = self.epochs[run_id] = self.epochs.get(run_id, 0) + step
+            self.run_epochs += 1
+            level = int(hashlib.md5(run_id.encode()).hexdigest(), 16) % 1000 / 1000
+            reports.append((run_id, {"epoch": epoch, "valid_token": 2 + level + 1 / epoch}))
+        self.exchange(worker, reports)
+
+    def exchange(self, worker: str, reports: list[tuple[str, dict[str, Any]]]) -> None:
+        """Report, and start the next epoch of the assigned pack."""
+        start = time.process_time()
+        state = self.fleet.workers.get(worker)
+        opened = [*state.training, *state.leaving] if state else []
+        facts: Any = {"live": len(self.live), "now": self.now, "memory": self.device.memory}
+        reply = self.fleet.exchange(worker, opened, reports, **facts)
+        budget = self.fleet.planner.study.epochs
+        for run_id, record in reports:
+            if record["epoch"] >= budget:
+                self.fleet.ended(worker, run_id, "finished")
+        if reply is not None:
+            for run_id in reply.prune:
+                self.fleet.ended(worker, run_id, "pruned")
+            for run_id in reply.release:
+                self.fleet.released(worker, run_id)
+        if reply is None or not reply.members:
+            # What has just ended may have made other runs ready.
+            reply = self.fleet.exchange(worker, [], [], **facts)
+        self.cpu += time.process_time() - start
+        if reply is not None:
+            self.members[worker] = reply.members
+            self.largest = max(self.largest, len(reply.members))
+            self.schedule(self.now + self.device.cost(len(reply.members)), "epoch", worker)
+
+
+def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:
+    """Return the simulation of a scenario at its end."""
+    study = dataclasses.replace(study, samples=scenario.samples)
+    fields = corpus_config(study, study.fields)
+    corpus = open_corpus(fields, None)
+    planner = Planner(study, resolve(study, corpus, fields), corpus, MemoryStore())  # type: ignore[arg-type]
+    simulation = Simulation(Fleet(planner, Packer(corpus, None)), device)
+    simulation.run(scenario)
+    return simulation
