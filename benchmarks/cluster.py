@@ -27,7 +27,7 @@ from rich.table import Table
 from simulated_cluster import DEVICES, Device, Scenario, simulate
 
 from lmzoo.command_line import run_command
-from lmzoo.sweep.study import Study
+from lmzoo.study.study import Study
 
 STUDY = "sweeps.gru_ablation"
 

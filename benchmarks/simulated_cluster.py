@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo.data.open import open_corpus
-from lmzoo.sweep.baselines import BASELINES
+from lmzoo.study.baselines import BASELINES
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.study import Study
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import corpus_config, resolve
-from lmzoo.sweep.study import Study
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""

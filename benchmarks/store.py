@@ -36,8 +36,8 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.store.open import open_store
+from lmzoo.study.study_store import WORKER_LOCK
 from lmzoo.sweep.pack import Pack
-from lmzoo.sweep.study_store import WORKER_LOCK
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.trainer import train_packed_epoch
 from lmzoo.train.recipe import Recipe

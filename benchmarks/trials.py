@@ -107,16 +107,16 @@ def growth_of(marks: Marks) -> float:
 
 def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     """Run a sweep of so many confirm runs."""
+    from lmzoo.cluster.connection import cluster
+    from lmzoo.cluster.resources import Resources
+    from lmzoo.study.planner import Planner
+    from lmzoo.study.resolve import corpus_config, resolve
+    from lmzoo.study.study_store import StudyStore
     from lmzoo.sweep import Point, Study
-    from lmzoo.sweep.cluster import cluster
     from lmzoo.sweep.console import Console
     from lmzoo.sweep.fleet import Fleet
     from lmzoo.sweep.packing import Packer, parse_fuse
-    from lmzoo.sweep.planner import Planner
     from lmzoo.sweep.ray_backend import train
-    from lmzoo.sweep.resolve import corpus_config, resolve
-    from lmzoo.sweep.resources import Resources
-    from lmzoo.sweep.study_store import StudyStore
 
     class TimedConsole(Console):
         """A console that also reads the clock."""
@@ -140,7 +140,7 @@ def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
         planner = Planner(study, points[:1], corpus, store)
         stdout, sys.stdout = sys.stdout, nowhere
         with TimedConsole(planner, as_json=True) as console, cluster():
-            from lmzoo.sweep.capacity import Capacity
+            from lmzoo.cluster.capacity import Capacity
 
             fleet = Fleet(planner, Packer(corpus, parse_fuse(fuse)), [console])
             complete = train(fleet, Capacity(Resources(1.0, 0.0, 2)))

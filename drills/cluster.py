@@ -7,8 +7,8 @@ import yaml
 
 from drills.hosts import ROOT, Host
 from lmzoo.store.records import RunFolder, epoch_records
-from tests.sweep.conftest import WORDS
 from tests.sweep.processes import wait_until
+from tests.toy_study import WORDS
 
 # --fuse off: the packs depend on timing, and the last digits of a loss on the size of its pack
 OPTIONS = (

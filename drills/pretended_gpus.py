@@ -51,8 +51,7 @@ def train_on_cpu() -> None:
 def main() -> None:
     """Run the study; all workers run `train_on_cpu` first."""
     from lmzoo import sweep
-    from lmzoo.sweep import cluster
-    from tests.sweep.conftest import toy_study
+    from tests.toy_study import toy_study
 
     cluster.runtime_env = lambda: {
         "worker_process_setup_hook": "drills.pretended_gpus.train_on_cpu"

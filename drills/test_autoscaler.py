@@ -13,9 +13,9 @@ import pytest
 
 from drills.autoscaler import AutoscaledCluster
 from drills.pretended_gpus import LOG
-from tests.sweep.conftest import WORDS
 from tests.sweep.local_sweep import outcome
 from tests.sweep.processes import wait_until
+from tests.toy_study import WORDS
 
 NODES, GPUS = 3, 2
 LATE = (2, 25.0)

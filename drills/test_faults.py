@@ -9,9 +9,9 @@ import pytest
 
 from drills.faults import KINDS, FaultySweep, lines
 from tests.store.small_disk import small_disk
-from tests.sweep.conftest import corpus, corpus_fields, sentences, study  # noqa: F401
 from tests.sweep.local_sweep import sweep
 from tests.sweep.processes import ROOT
+from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F401
 
 TIMES = ("seconds", "tokens_per_second")
 
@@ -66,7 +66,7 @@ def script(tmp_path, sentences, monkeypatch):
             "import dataclasses\n"
             "from pathlib import Path\n"
             "from lmzoo.sweep import main\n"
-            "from tests.sweep.conftest import toy_study\n"
+            "from tests.toy_study import toy_study\n"
             "if __name__ == '__main__':\n"
             f"    study = toy_study(Path({str(sentences)!r}))\n"
             f"    main(dataclasses.replace(study, **{changes!r}))\n"

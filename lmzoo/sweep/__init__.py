@@ -1,7 +1,7 @@
-"""The sweep engine: plans and trains the runs of a study; the only folder that uses Ray."""
+"""The sweep engine: trains the runs of a study on Ray."""
 
-from lmzoo.sweep.study import Point as Point
-from lmzoo.sweep.study import Study as Study
+from lmzoo.study.study import Point as Point
+from lmzoo.study.study import Study as Study
 
 
 def main(study: Study) -> None:

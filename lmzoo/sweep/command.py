@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console as RichConsole
 
+from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import gc_disabled, parse_settings, run_command
 from lmzoo.errors import UserError
 from lmzoo.search_space import parse_range
-from lmzoo.sweep.resources import Resources
-from lmzoo.sweep.study import Study
+from lmzoo.study.study import Study
 
 if TYPE_CHECKING:
     from lmzoo.data.corpus import Corpus
-    from lmzoo.sweep.planner import Planner
+    from lmzoo.study.planner import Planner
 
 Texts = list[str] | None
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
@@ -65,7 +65,7 @@ def run_study(study: Study) -> None:
         attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
     ) -> None:  # fmt: skip
         if submit or attach:
-            from lmzoo.sweep.submit import run_on_cluster
+            from lmzoo.cluster.submit import run_on_cluster
 
             raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
         search = _searched_fields(study, search_space or [])
@@ -101,10 +101,10 @@ class _Sweep:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
         with gc_disabled():
             from lmzoo.data.open import open_corpus
+            from lmzoo.study.planner import Planner
+            from lmzoo.study.resolve import corpus_config, resolve, select_labels
+            from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
             from lmzoo.sweep.dry_run import print_dry_run
-            from lmzoo.sweep.planner import Planner
-            from lmzoo.sweep.resolve import corpus_config, resolve, select_labels
-            from lmzoo.sweep.study_store import ReadOnlyStudyStore, StudyStore
 
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
@@ -137,7 +137,7 @@ class _Sweep:
         self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack
     ) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
-        from lmzoo.sweep.cluster import cluster
+        from lmzoo.cluster.connection import cluster
         from lmzoo.sweep.console import Console
         from lmzoo.sweep.packing import Packer, parse_fuse
 
@@ -148,7 +148,7 @@ class _Sweep:
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
         ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
 
-        from lmzoo.sweep.capacity import Capacity
+        from lmzoo.cluster.capacity import Capacity
         from lmzoo.sweep.fleet import Fleet
         from lmzoo.sweep.ray_backend import train
         from lmzoo.sweep.tracking import Tracker, tracking_callbacks

@@ -18,9 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from lmzoo.store.records import Record
-from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.point_planner import PointPlanner
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.planner import Planner
+from lmzoo.study.point_planner import PointPlanner
 
 MAX_POINTS = 14
 """Points shown in the live panel; the others are only counted."""

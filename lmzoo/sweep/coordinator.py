@@ -18,12 +18,12 @@ from typing import Any
 
 import ray
 
+from lmzoo.cluster.capacity import Capacity
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
-from lmzoo.sweep.capacity import Capacity
+from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet import Assignment, Fleet
-from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.worker import HEARTBEAT_SECONDS
 
 LOG = logging.getLogger("lmzoo.sweep")

@@ -13,12 +13,12 @@ from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.sweep.console import duration
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import ResolvedPoint
 
 if TYPE_CHECKING:
-    from lmzoo.sweep.resources import Resources
+    from lmzoo.cluster.resources import Resources
 
 STEPS = 3
 """Training steps timed for an estimate, after one that is not timed."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lmzoo.store.records import Record
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.planner import Planner
 from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.planned_run import PlannedRun
-from lmzoo.sweep.planner import Planner
 from lmzoo.sweep.ready import ReadyRuns
 from lmzoo.sweep.sharing import Sharing, WorkerState
 

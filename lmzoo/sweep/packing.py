@@ -22,7 +22,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.store.records import Record
-from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.study.planned_run import PlannedRun
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.memory import member_bytes
 from lmzoo.train.recipe import Recipe

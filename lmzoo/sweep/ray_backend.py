@@ -20,7 +20,7 @@ from ray import tune
 from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
-from lmzoo.sweep.capacity import Capacity
+from lmzoo.cluster.capacity import Capacity
 from lmzoo.sweep.coordinator import Coordinator
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.mailbox import start_mailbox

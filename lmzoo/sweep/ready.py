@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Collection
 
-from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.study.planned_run import PlannedRun
 
 
 class ReadyRuns:

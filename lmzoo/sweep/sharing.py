@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.planned_run import PlannedRun
 from lmzoo.sweep.ready import ReadyRuns
 
 MIN_SECONDS_LEFT = 1.0

@@ -19,9 +19,9 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
-import lmzoo.sweep.cluster  # noqa: F401  before Ray, because it sets Ray's environment variables
+import lmzoo.cluster.connection  # noqa: F401  before Ray, because it sets Ray's environment variables
 from lmzoo.errors import UserError
-from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.study.planned_run import PlannedRun
 
 from ray.tune import Callback  # isort: skip
 from ray.tune.experiment import Trial  # isort: skip

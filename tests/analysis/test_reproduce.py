@@ -9,10 +9,10 @@ from lmzoo.analysis.load import load_study
 from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.data.open import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study, main
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import corpus_config, resolve
-from lmzoo.sweep.study_store import StudyStore
 
 SMALL = ("--set", "corpus.train=200")
 PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))

@@ -1,52 +1,17 @@
-"""A corpus of a few sentences, and a study small enough to run without Ray."""
+"""The fixtures of the toy study, and the toy study as a script."""
 
-import dataclasses
 import subprocess
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from lmzoo.data.open import open_corpus
-from lmzoo.sweep import Point, Study
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import corpus_config, resolve
-from lmzoo.sweep.study_store import StudyStore
+from tests.toy_study import corpus as corpus
+from tests.toy_study import corpus_fields as corpus_fields
+from tests.toy_study import planner as planner
+from tests.toy_study import sentences as sentences
+from tests.toy_study import study as study
 
 from .processes import ROOT, kill, start
-
-WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
-
-
-@pytest.fixture(scope="session")
-def sentences(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "sentences.txt"
-    lines = [" ".join(WORDS[(i * j + i) % len(WORDS)] for j in range(3 + i % 4)) for i in range(60)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-@pytest.fixture(scope="session")
-def corpus_fields(sentences: Path) -> dict:
-    return corpus_config(toy_study(sentences), {"corpus.length": 10})
-
-
-@pytest.fixture(scope="session")
-def corpus(corpus_fields: dict):
-    return open_corpus(corpus_fields)
-
-
-@pytest.fixture
-def study(sentences: Path) -> Study:
-    return toy_study(sentences)
-
-
-@pytest.fixture
-def planner(study, corpus, corpus_fields, tmp_path):
-    """The planner of three points without the baselines; two settings of each are ready."""
-    points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
-    with closing(StudyStore(tmp_path)) as store:
-        yield Planner(study, points, corpus, store)
 
 
 @pytest.fixture
@@ -57,7 +22,7 @@ def script(tmp_path, sentences, monkeypatch) -> Path:
     path.write_text(
         "from pathlib import Path\n"
         "from lmzoo.sweep import main\n"
-        "from tests.sweep.conftest import toy_study\n"
+        "from tests.toy_study import toy_study\n"
         "if __name__ == '__main__':\n"
         f"    main(toy_study(Path({str(sentences)!r})))\n"
     )
@@ -77,29 +42,3 @@ def start_sweep(script, tmp_path):
     yield start_script
     for process in processes:
         kill(process)
-
-
-def small_study(sentences: Path) -> Study:
-    """Return the toy study with two points and two settings each."""
-    study = toy_study(sentences)
-    return dataclasses.replace(study, points=study.points[:2], samples=2)
-
-
-def toy_study(sentences: Path) -> Study:
-    sizes = {"model.width": 4, "model.emission.components": 3}
-    return Study(
-        name="toy",
-        question="Does it work?",
-        points=(
-            Point("wild type", "DLM46"),
-            Point("cut 4", "DLM46", {"cell.cuts": [4]}),
-            Point("cut 3,2,4,5", "DLM46", {"cell.cuts": [3, 2, 4, 5]}),
-            Point("cut 2,7", "DLM46", {"cell.cuts": [2, 7]}),
-        ),
-        corpus=f"text:{sentences}",
-        fields={"corpus.length": 10, "recipe.batch": 16, **sizes},
-        epochs=4,
-        samples=4,
-        seeds=2,
-        grace=1,
-    )

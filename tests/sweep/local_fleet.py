@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from lmzoo.store.records import WORKER_LOCK
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import resolve
+from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.pack import Pack
 from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import resolve
-from lmzoo.sweep.study_store import StudyStore
 
 
 class LocalWorker:

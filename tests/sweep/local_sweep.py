@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 from lmzoo.store.records import CONFIG, RunFolder
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import resolve
-from lmzoo.sweep.study_store import StudyStore
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import resolve
+from lmzoo.study.study_store import StudyStore
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from lmzoo.store.records import RECORDS, RunFolder
+from lmzoo.study.baselines import BASELINES
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import resolve
+from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import main
-from lmzoo.sweep.baselines import BASELINES
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import resolve
-from lmzoo.sweep.study_store import ReadOnlyStudyStore, StudyStore
+from tests.toy_study import small_study
 
-from .conftest import small_study
 from .local_sweep import sweep
 
 

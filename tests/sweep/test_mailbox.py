@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
 def send_and_kill() -> None:
     """Send messages; kill the mailbox while an exchange waits for its reply, and again."""
-    from lmzoo.sweep.cluster import cluster
+    from lmzoo.cluster.connection import cluster
 
     with cluster():
         import ray

@@ -12,11 +12,11 @@ import pytest
 from lmzoo.contract import MODELS
 from lmzoo.data.open import open_corpus
 from lmzoo.store.records import STUDY, read_json
+from lmzoo.study.parameter_budget import count_parameters
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import corpus_config, resolve, select_labels
+from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import main
-from lmzoo.sweep.parameter_budget import count_parameters
-from lmzoo.sweep.planner import Planner
-from lmzoo.sweep.resolve import corpus_config, resolve, select_labels
-from lmzoo.sweep.study_store import StudyStore
 
 SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = [path for path in SCRIPTS if "main(STUDY)" in path.read_text()]
@@ -98,7 +98,7 @@ def test_a_parameter_budget_sets_the_largest_widths_within_it(study, run, monkey
         resolved.append(resolve(*args))
         return resolved[-1]
 
-    monkeypatch.setattr("lmzoo.sweep.resolve.resolve", record_points)
+    monkeypatch.setattr("lmzoo.study.resolve.resolve", record_points)
     for parameters in (1000, 2000):
         assert run(study, "--dry-run", "--parameters", str(parameters))[0] == 0
         task = open_corpus(resolved[-1][0].corpus_config).task

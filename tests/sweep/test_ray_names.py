@@ -15,8 +15,8 @@ import importlib
 
 import pytest
 
+from tests.cluster.test_cluster_start import run_python
 from tests.sweep.processes import ROOT
-from tests.sweep.test_cluster_start import run_python
 
 PRIVATE = {"ray.tune.execution.class_cache.DEFAULT_ENV_VARS"}
 """Imported names that are no API; the two others are strings."""
@@ -26,7 +26,7 @@ PRIVATE_STRINGS = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "node:__internal_head__"
 
 LISTENERS = """
 import os, sys, time
-from lmzoo.sweep.cluster import cluster
+from lmzoo.cluster.connection import cluster
 import ray
 from tests.sweep.processes import descendants, listening
 with cluster():

@@ -9,8 +9,8 @@ from lmzoo.store.open import open_store
 from lmzoo.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.store.s3 import S3Store
 from tests.store.conftest import bucket, s3_server  # noqa: F401
+from tests.toy_study import small_study
 
-from .conftest import small_study
 from .local_sweep import outcome, sweep
 from .processes import ROOT, finish, kill_worker, wait_until
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from lmzoo.sweep.planned_run import PlannedRun
+from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.tracking import Tracker
 
 from ray.tune import Callback  # isort: skip

@@ -1,0 +1,116 @@
+"""Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lmzoo.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
+
+os.environ.update(ray_environment(os.environ))
+
+import ray
+
+from lmzoo.cluster.runtime_env import runtime_env
+from lmzoo.errors import UserError
+
+_RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
+ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
+"""Address of the cluster to join; "" starts Ray on this machine."""
+START_ATTEMPTS = 5
+"""How often starting Ray is attempted."""
+CONNECT_SECONDS = 5.0
+"""How long the head may take to accept a connection; Ray itself would try for a minute."""
+LOG = logging.getLogger("lmzoo.sweep")
+
+
+@contextlib.contextmanager
+def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
+
+    `meanwhile` is called while Ray starts, which takes seconds.
+
+    Raises:
+        UserError: Ray was imported too early, or the cluster cannot be joined.
+    """
+    for name in ("ray", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    previous_handler = _handle_sigterm_as_sigint()
+    # The executor stays open: Ray's processes end when the thread that started them ends.
+    with ThreadPoolExecutor(1) as executor:
+        connected = executor.submit(_join if ADDRESS else _start, quiet)
+        try:
+            meanwhile()
+            connected.result()
+            _handle_sigterm_as_sigint()  # Ray has installed a handler of its own
+            with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
+                yield
+        finally:
+            connected.exception()
+            signal.signal(signal.SIGTERM, previous_handler)
+            ray.shutdown()
+
+
+def _handle_sigterm_as_sigint() -> Any:
+    """Make SIGTERM interrupt this process as Ctrl-C does; return the previous handler."""
+    return signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+
+
+def _start(quiet: Mapping[str, Any]) -> None:
+    """Start Ray; on a busy machine its processes may time out, so it is attempted several times.
+
+    Raises:
+        UserError: This process imported Ray before the token was set.
+    """
+    if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
+        raise UserError(
+            "ray was imported before lmzoo.sweep, which sets Ray's access token; "
+            "remove `import ray` from the study, or put it inside a function"
+        )
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        try:
+            ray.init(address="local", include_dashboard=False, **quiet)
+        except Exception as error:  # Ray raises plain exceptions
+            if not attempts_left:
+                raise
+            LOG.warning("Ray did not start (%s); trying again", str(error).partition(".")[0])
+        else:
+            return
+
+
+def _join(quiet: Mapping[str, Any]) -> None:
+    """Join the cluster, of which this machine must be a node.
+
+    Raises:
+        UserError: The address is not HOST:PORT, nothing responds there, or this is not a node.
+    """
+    host, _, port = ADDRESS.rpartition(":")
+    if "://" in ADDRESS:
+        raise UserError(
+            f"RAY_ADDRESS={ADDRESS} is not an address that a sweep can join; run it on a node of "
+            "the cluster with RAY_ADDRESS=HOST:6379, or from elsewhere with --submit CLUSTER.yaml"
+        )
+    try:
+        if port.isdecimal():
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"no Ray cluster responds at {ADDRESS} ({error}); start it with `ray up`, or set "
+            "RAY_ADDRESS=local to use this machine only"
+        ) from None
+    # A submitted job has its source already.
+    source = {} if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else runtime_env()
+    try:
+        ray.init(address="auto", runtime_env=source, **quiet)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"this machine cannot join the Ray cluster at {ADDRESS} ("
+            f"{' '.join(str(error).split())[:200]}); run the sweep on a node of the cluster, or "
+            "from elsewhere with --submit CLUSTER.yaml; RAY_ADDRESS=local uses this machine only"
+        ) from None

@@ -1,0 +1,1 @@
+"""What a sweep trains: studies, samplers, pruners and the planner; no Ray."""

@@ -1,0 +1,134 @@
+"""The planner of a study: which run starts next, which runs continue, when the study is done.
+
+A planner is built from the study store each time a sweep starts; it saves no state of its own. It
+does not know Ray: the fleet requests runs from it, and reports every epoch and every end. Workers
+write the run folders; the planner writes new settings and `study.json`. No call scans all points
+or all runs. Points are independent of each other (`point_planner.py`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.point_planner import PointPlanner
+from lmzoo.study.resolve import ResolvedPoint
+from lmzoo.study.study import Study
+from lmzoo.study.study_json import study_json
+from lmzoo.study.study_store import StudyStore
+
+
+class Planner:
+    """Plans the runs of a study's `points`, all of which `study.json` lists.
+
+    Only the baselines and the points with a label in `needed` are trained; None trains all points.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        points: Sequence[ResolvedPoint],
+        corpus: Corpus,
+        store: StudyStore,
+        needed: Collection[str] | None = None,
+    ) -> None:
+        self.study, self.store = study, store
+        self.failed_runs: list[PlannedRun] = []
+        self._runs: dict[str, PlannedRun] = {}
+        """All planned runs; a run of two points is trained once."""
+        self._ready: dict[str, PlannedRun] = {}
+        self._new: dict[str, PlannedRun] = {}
+        """The ready runs that `new_ready` has not returned."""
+        self._points: dict[str, list[PointPlanner]] = {}
+        """Identity of a ready or running run -> its points; the first one judges it."""
+        self._all_points = [
+            PointPlanner(study, point, position, corpus, store, self._runs)
+            for position, point in enumerate(points)
+        ]
+        self.points = self._all_points
+        if needed is not None:
+            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
+        for point in self.points:
+            self._add_planned(point)
+        self.write_study()
+
+    def ready(self) -> list[PlannedRun]:
+        """Return the runs that can start now, in order of priority."""
+        return sorted(self._ready.values(), key=lambda run: run.priority)
+
+    def new_ready(self) -> list[PlannedRun]:
+        """Return the runs that became ready since the last call, in order of priority."""
+        runs = sorted(self._new.values(), key=lambda run: run.priority)
+        self._new.clear()
+        return runs
+
+    def start(self, run: PlannedRun) -> None:
+        """Mark a ready run as running."""
+        del self._ready[run.id]
+        self._new.pop(run.id, None)
+
+    def requeue(self, run_id: str) -> None:
+        """Mark a running run as ready again; its worker may have created its folder."""
+        run = self._runs[run_id]
+        run.is_new = False
+        self._ready[run_id] = self._new[run_id] = run
+
+    @property
+    def done(self) -> bool:
+        """True if no run is ready or running."""
+        return not self._points
+
+    def report(self, run_id: str, record: Mapping[str, Any]) -> bool:
+        """Add an `epoch` event to the run's curve; return False if the pruner stops the run.
+
+        The same event may be reported again, and gets the same answer.
+        """
+        answers = []
+        for point in self._points[run_id]:
+            answers.append(point.report(run_id, record["epoch"], record["valid_token"]))
+            self._add_planned(point)
+        return answers[0]
+
+    def end(self, run_id: str, status: str, reason: str = "") -> PlannedRun:
+        """Record the end of a running run, and plan the runs that waited for it.
+
+        The worker has written the `end` event, unless the status is "failed".
+        """
+        run = self._runs[run_id]
+        run.status, run.reason = status, reason
+        if status == "failed":
+            self.failed_runs.append(run)
+        for point in self._points.pop(run_id):
+            best_before = point.best_setting
+            point.end(run_id)
+            self._add_planned(point)
+            if point.best_setting is not best_before:
+                self.write_study()
+        return run
+
+    def write_failures(self) -> None:
+        """Write the end events of failed runs; call it only after a sweep that completed.
+
+        In an interrupted sweep, a run may have failed because of the interruption.
+        """
+        for run in self.failed_runs:
+            end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
+            self.store.run(run.id).append({**end, "reason": run.reason})
+
+    def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
+        """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
+        for point in self.points:
+            runs, epochs = point.pending()
+            if runs:
+                yield point, runs, epochs
+
+    def write_study(self) -> None:
+        """Write `study.json`, with the best settings found so far."""
+        self.store.write_study(study_json(self.study, self._all_points))
+
+    def _add_planned(self, point: PointPlanner) -> None:
+        """Mark the runs that the point has just planned as ready."""
+        for run in point.new_runs():
+            if run.id not in self._points:
+                self._ready[run.id] = self._new[run.id] = run
+            self._points.setdefault(run.id, []).append(point)

@@ -1,0 +1,221 @@
+"""Resolves the points of a study: builds configs, merges equal points, computes point ids.
+
+Two points with equal configs are the same function. They become one point with an alias, which is
+trained once.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmzoo import zoo
+from lmzoo.command_line import nest_settings
+from lmzoo.config import from_dict, to_dict
+from lmzoo.contract import MODELS
+from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.open import parse_spec
+from lmzoo.errors import UserError
+from lmzoo.search_space import Range, ranges
+from lmzoo.study.baselines import baselines
+from lmzoo.study.parameter_budget import fit_width
+from lmzoo.study.study import Point, Settings, Study
+from lmzoo.train.recipe import Recipe, named_recipe
+from lmzoo.train.run_config import identity_config
+
+
+@dataclass
+class ResolvedPoint:
+    """A point with its model, recipe and search space."""
+
+    id: str
+    label: str
+    model: Any
+    recipe: Recipe
+    corpus_config: Mapping[str, Any]
+    search_space: dict[str, Range]
+    aliases: list[str] = field(default_factory=list)
+    """Labels of other points with the same configs."""
+    baseline: bool = False
+    """Whether the point is a baseline, which is trained even if it is not selected."""
+
+    @property
+    def labels(self) -> set[str]:
+        """The label and all aliases."""
+        return {self.label, *self.aliases}
+
+    def run_config(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
+        """Return the identity config of the run with this setting and seed."""
+        model, recipe = self.with_setting(setting)
+        return identity_config(model, recipe, corpus, self.corpus_config, seed)
+
+    def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
+        """Return the model config and the recipe with the setting applied."""
+        model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
+        recipe = zoo.overlay(to_dict(self.recipe), nest_settings(setting, "recipe"))
+        return MODELS.parse(model), from_dict(Recipe, recipe)
+
+    @property
+    def default_setting(self) -> dict[str, Any]:
+        """The values of the searched fields before the search."""
+        configs = {"model": MODELS.dump(self.model), "recipe": to_dict(self.recipe)}
+        return {path: _value_at(configs, path) for path in self.search_space}
+
+
+def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
+    """Return the config of the study's corpus.
+
+    Raises:
+        UserError: The corpus is unknown, or an option is invalid.
+    """
+    config = {**parse_spec(study.corpus), **nest_settings(data_fields, "corpus")}
+    return CORPORA.dump(CORPORA.parse(config))
+
+
+def resolve(
+    study: Study,
+    corpus: Corpus,
+    corpus_fields: Mapping[str, Any],
+    needed: Collection[str] | None = None,
+) -> list[ResolvedPoint]:
+    """Return the study's points, in its order and with equal points merged, and the baselines.
+
+    A point whose label is not in `needed` is left out if it does not accept the fields that the
+    study sets for all points; None needs all points.
+
+    Raises:
+        UserError: A row, a field or a value is invalid, or the study has no points.
+    """
+    if study.parameters and "model.width" in study.fields:
+        raise UserError(
+            f"model.width={study.fields['model.width']} contradicts the budget of "
+            f"{study.parameters:,} parameters, which sets the widths; add --parameters 0"
+        )
+    points: dict[str, ResolvedPoint] = {}
+    refusal: UserError | None = None
+    for point in study.points:
+        try:
+            resolved = _resolve(study, point, corpus, corpus_fields)
+        except UserError as error:
+            refusal = UserError(f"point {point.label!r}: {error}")
+            if needed is None or point.label in needed:
+                raise refusal from None
+            continue
+        if resolved.id in points:
+            points[resolved.id].aliases.append(point.label)
+        else:
+            points[resolved.id] = resolved
+    if not points:
+        raise refusal or UserError(f"study {study.name} has no points to compare")
+    for point in baselines(study.points, corpus):
+        resolved = _resolve(study, point, corpus, corpus_fields)
+        points.setdefault(resolved.id, resolved).baseline = True
+    return list(points.values())
+
+
+def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
+    """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
+
+    A label may contain commas: the longest known label is taken first.
+
+    Raises:
+        UserError: A label is unknown; the message names similar labels.
+    """
+    always = {point.label for point in baselines(study.points, corpus)}
+    labels = {point.label: None for point in study.points} | dict.fromkeys(always)
+    if not text.strip():
+        return set(labels)
+    parts, selected = text.split(","), always
+    while parts:
+        prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}
+        length = next((n for n, prefix in prefixes.items() if prefix in labels), None)
+        if length is None:
+            near = {
+                label
+                for prefix in prefixes.values()
+                for label in difflib.get_close_matches(prefix, labels)
+            }
+            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(labels)}"
+            raise UserError(f"--points: no point {prefixes[1]!r}; {hint}")
+        selected.add(prefixes[length])
+        parts = parts[length:]
+    return selected
+
+
+def _resolve(
+    study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
+) -> ResolvedPoint:
+    fields = {f"model.{path}": value for path, value in point.fields.items()}
+    overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
+    model = zoo.config(point.row, **overrides)
+    if study.parameters:
+        model = fit_width(model, corpus.task, study.parameters)
+    recipe_fields = nest_settings(study.fields, "recipe")
+    recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
+    resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {})
+    search = study.search if point.search is None else point.search
+    if _is_count_model(point):  # a count model has no recipe fields to tune
+        search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}
+    resolved.search_space = {
+        path: bounds or _declared_range(resolved, path) for path, bounds in search.items()
+    }
+    resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
+    identity = {
+        "model": MODELS.dump(model),
+        "recipe": to_dict(recipe),
+        "searched": {path: repr(bounds) for path, bounds in sorted(resolved.search_space.items())},
+        "fingerprint": corpus.fingerprint,
+        "seed": study.seed,
+    }
+    for path in resolved.search_space:  # the default of a searched field is not part of the id
+        _remove_field(identity, path)
+    text = json.dumps(identity, sort_keys=True)
+    resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return resolved
+
+
+def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
+    """Return the study's model fields; among other models, a count model gets those it has."""
+    common = nest_settings(study.fields, "model")
+    if not _is_count_model(point) or all(map(_is_count_model, study.points)):
+        return common
+    known = to_dict(zoo.config(point.row))
+    return {name: value for name, value in common.items() if name in known}
+
+
+def _is_count_model(point: Point) -> bool:
+    model = zoo.row(point.row).model
+    return model is not None and MODELS[model].closed_form
+
+
+def _declared_range(point: ResolvedPoint, path: str) -> Range:
+    """Return the search range that the config class declares for a field."""
+    root, _, rest = path.partition(".")
+    config: Any = {"model": point.model, "recipe": point.recipe}.get(root)
+    *parents, leaf = rest.split(".")
+    for parent in parents:
+        config = getattr(config, parent, None)
+    known = ranges(type(config)) if config is not None else {}
+    if leaf not in known:
+        raise UserError(
+            f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
+        )
+    return known[leaf]
+
+
+def _value_at(tree: Mapping[str, Any], path: str) -> Any:
+    value: Any = tree
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise UserError(f"no field {path!r} to search")
+        value = value[part]
+    return value
+
+
+def _remove_field(tree: dict[str, Any], path: str) -> None:
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        tree = tree[parent]
+    tree.pop(leaf, None)

@@ -1,0 +1,3 @@
+"""The fixtures of the toy study."""
+
+from tests.toy_study import sentences as sentences

@@ -1,0 +1,110 @@
+"""Submitting a study to a cluster, attaching to its job and following it."""
+
+import contextlib
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from lmzoo.cluster import submit
+from lmzoo.cluster.remote import Cluster, UnreachableError
+from lmzoo.errors import UserError
+
+
+class FakeCluster:
+    """A cluster with one job, whose log grows with each query and whose tunnel breaks."""
+
+    def __init__(self, broken_queries: set[int]) -> None:
+        self.queries, self.broken_queries, self.tunnels = 0, broken_queries, 0
+
+    @contextlib.contextmanager
+    def job_client(self):
+        self.tunnels += 1
+        yield self
+
+    def get_job_status(self, job):
+        self.queries += 1
+        if self.queries in self.broken_queries:
+            raise ConnectionResetError("asleep")
+        return submit.JobStatus.SUCCEEDED if self.queries > 5 else submit.JobStatus.RUNNING
+
+    def get_job_logs(self, job):
+        return "".join(f"line {i}\n" for i in range(self.queries))
+
+    def get_job_info(self, job):
+        return SimpleNamespace(driver_exit_code=None, message="")
+
+
+def test_following_survives_a_broken_tunnel_and_shows_each_line_once(monkeypatch, capsys):
+    monkeypatch.setattr(submit, "POLL_SECONDS", 0)
+    cluster = FakeCluster(broken_queries={2, 4})
+    assert submit._follow(cast(Cluster, cluster), "job") == 0
+    assert cluster.tunnels == 3
+    out, err = capsys.readouterr()
+    assert out == "".join(f"line {i}\n" for i in range(6))
+    assert err.count("connection lost") == 2
+
+
+def test_following_gives_up_a_cluster_that_stays_unreachable(monkeypatch):
+    monkeypatch.setattr(submit, "POLL_SECONDS", 0)
+    monkeypatch.setattr("time.monotonic", itertools.count(0, 300).__next__)
+    with pytest.raises(UserError, match="follow it with --attach"):
+        submit._follow(cast(Cluster, FakeCluster(broken_queries=set(range(1000)))), "job")
+
+
+def test_attach_follows_the_last_job_of_this_study(monkeypatch):
+    jobs = [
+        SimpleNamespace(submission_id="toy-1", start_time=1, entrypoint="python a.py"),
+        SimpleNamespace(submission_id="toy-2", start_time=2, entrypoint="python b.py"),
+        SimpleNamespace(submission_id="toyota-3", start_time=3, entrypoint="python c.py"),
+    ]
+
+    @contextlib.contextmanager
+    def job_client():
+        yield SimpleNamespace(list_jobs=lambda: jobs)
+
+    fake = SimpleNamespace(job_client=job_client, name="c")
+    monkeypatch.setattr(submit, "Cluster", lambda _: fake)
+    monkeypatch.setattr(submit, "_follow_and_fetch", lambda *job: job[3:])
+    assert submit._attach("toy", Path("c.yaml")) == ("toy-2", "python b.py")
+    with pytest.raises(UserError, match="has no job of other"):
+        submit._attach("other", Path("c.yaml"))
+
+
+def test_an_unreachable_cluster_is_started_once(monkeypatch):
+    started = []
+
+    @contextlib.contextmanager
+    def job_client():
+        if not started:
+            raise UnreachableError("down")
+        yield SimpleNamespace(submit_job=lambda **job: job["entrypoint"])
+
+    fake = SimpleNamespace(job_client=job_client, name="c", up=lambda: started.append(1))
+    monkeypatch.setattr(submit, "Cluster", lambda _: fake)
+    monkeypatch.setattr(submit, "_follow_and_fetch", lambda *job: job[3])
+    command = [str(submit.ROOT / "sweeps/cath.py"), "--submit", "c.yaml", "--seeds", "3"]
+    job = submit._submit("cath", Path("c.yaml"), command)
+    assert (job, started) == ("python sweeps/cath.py --seeds 3", [1])
+
+
+def test_the_job_does_not_get_the_options_that_name_a_cluster():
+    cluster_options = ["--submit", "c.yaml", "--attach=d.yaml"]
+    command = ["x.py", "--seeds", "3", *cluster_options, "--json", "--set=a=1"]
+    assert submit.without_cluster_options(command) == ["--seeds", "3", "--json", "--set=a=1"]
+
+
+def test_a_script_outside_the_repository_is_refused(tmp_path):
+    with pytest.raises(UserError, match="is outside"):
+        submit._entrypoint([str(tmp_path / "mine.py")])
+
+
+@pytest.mark.parametrize("text", [None, "[1, 2]", "a: [", "provider: {}"])
+def test_a_file_that_is_not_a_cluster_config_is_refused(text, tmp_path):
+    path = tmp_path / "c.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match="is not a cluster config"):
+        Cluster(path)

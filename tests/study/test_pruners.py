@@ -1,0 +1,113 @@
+"""Pruners: their rules, and pruners of Optuna and of the user."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.tune.schedulers.async_hyperband import _Bracket
+
+from lmzoo.errors import UserError
+from lmzoo.study.pruners import Asha, Halving, Median, make_pruner, rungs
+from lmzoo.sweep import Point, Study
+
+LOSSES = st.lists(st.floats(0, 10), min_size=1, max_size=12)
+STUDY = Study(name="s", question="?", points=(Point("one", "DLM46"),), epochs=9, grace=1)
+
+
+def curves(losses: list[float]) -> list[dict[int, float]]:
+    return [{1: loss} for loss in losses]
+
+
+@pytest.mark.parametrize(
+    ("grace", "reduction", "epochs", "expected"),
+    [(2, 3, 20, (2, 6, 18)), (2, 3, 18, (2, 6)), (4, 2, 3, ())],
+)
+def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expected):
+    study = dataclasses.replace(STUDY, grace=grace, reduction=reduction, epochs=epochs)
+    assert rungs(study) == expected
+
+
+@settings(deadline=None)
+@given(LOSSES, st.integers(2, 4))
+def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reduction):
+    bracket = _Bracket(min_t=1, max_t=2, reduction_factor=reduction, s=0)
+    for i, loss in enumerate(losses):
+        theirs = bracket.on_result(SimpleNamespace(trial_id=str(i)), 1, -loss)
+        ours = Asha((1,), reduction).prunes(1, {1: loss}, curves(losses[:i]))
+        cutoff = np.percentile(losses[:i], 100 / reduction) if i else np.inf
+        if not np.isclose(loss, cutoff, rtol=1e-9):  # rounding decides a tie
+            assert ours == (theirs != "CONTINUE")
+
+
+@settings(deadline=None)
+@given(LOSSES, st.randoms())
+@pytest.mark.parametrize("pruner", [Asha((1,), 3), Halving((1,), 3), Median(1)])
+def test_the_order_of_earlier_settings_does_not_matter(pruner, losses, shuffler):
+    shuffled = losses[1:]
+    shuffler.shuffle(shuffled)
+    answers = [pruner.prunes(1, {1: losses[0]}, curves(x)) for x in (losses[1:], shuffled)]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("pruner", [Asha((1,), 3), Halving((1,), 3), Median(1)])
+def test_the_best_run_passes_and_the_worst_of_many_does_not(pruner):
+    earlier = curves([1.0, 2.0, 3.0, 4.0])
+    assert not pruner.prunes(1, {1: 0.5}, earlier)
+    assert pruner.prunes(1, {1: 5.0}, earlier)
+    assert not pruner.prunes(1, {1: 5.0}, [])
+
+
+def test_asha_and_halving_act_at_rungs_only():
+    for pruner in (Asha((1, 3), 3), Halving((1, 3), 3)):
+        assert not pruner.prunes(2, {1: 5.0, 2: 5.0}, [{1: 1.0, 2: 1.0}])
+        assert pruner.prunes(3, {1: 5.0, 3: 5.0}, [{1: 1.0, 3: 1.0}])
+
+
+def test_halving_keeps_a_third_of_the_known_runs():
+    losses = [3.0, 1.0, 2.0, 4.0, 5.0]
+    kept = [x for x in (0.5, 1.5, 2.5) if not Halving((1,), 3).prunes(1, {1: x}, curves(losses))]
+    assert kept == [0.5, 1.5]  # six known runs, two of which continue
+
+
+def test_the_median_pruner_waits_for_three_settings_and_the_grace_period():
+    assert not Median(1).prunes(1, {1: 5.0}, curves([1.0, 2.0]))
+    assert Median(1).prunes(1, {1: 5.0}, curves([1.0, 2.0, 3.0]))
+    assert not Median(2).prunes(1, {1: 5.0}, curves([1.0, 2.0, 3.0]))
+
+
+def complete(*losses: float) -> list[dict[int, float]]:
+    return [{epoch: loss for epoch in range(1, 10)} for loss in losses]
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        optuna.pruners.MedianPruner(n_startup_trials=2),
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+        optuna.pruners.ThresholdPruner(upper=4.0),
+    ],
+)
+def test_a_pruner_of_optuna_sees_the_earlier_settings(theirs):
+    pruner = make_pruner(dataclasses.replace(STUDY, pruner=theirs))
+    assert not pruner.prunes(2, {1: 0.5, 2: 0.5}, complete(1.0, 2.0, 3.0))
+    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0))
+    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0)), "the same question again"
+
+
+def test_an_object_with_the_method_is_a_pruner():
+    class Mine:
+        def prunes(self, epoch, curve, earlier):
+            return epoch == 2
+
+    assert make_pruner(dataclasses.replace(STUDY, pruner=(mine := Mine()))) is mine
+
+
+@pytest.mark.parametrize("wrong", ["hyperband", 3, Asha, None])
+def test_an_unknown_pruner_is_refused_in_one_line(wrong):
+    with pytest.raises(UserError, match=r"^no pruner .*asha, halving, median, none") as caught:
+        make_pruner(dataclasses.replace(STUDY, pruner=wrong))
+    assert "\n" not in str(caught.value)

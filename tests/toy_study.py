@@ -1,0 +1,72 @@
+"""A corpus of a few sentences, and a study small enough to run without Ray."""
+
+import dataclasses
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lmzoo.data.open import open_corpus
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.study_store import StudyStore
+from lmzoo.sweep import Point, Study
+
+WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "sentences.txt"
+    lines = [" ".join(WORDS[(i * j + i) % len(WORDS)] for j in range(3 + i % 4)) for i in range(60)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus_fields(sentences: Path) -> dict:
+    return corpus_config(toy_study(sentences), {"corpus.length": 10})
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_fields: dict):
+    return open_corpus(corpus_fields)
+
+
+@pytest.fixture
+def study(sentences: Path) -> Study:
+    return toy_study(sentences)
+
+
+@pytest.fixture
+def planner(study, corpus, corpus_fields, tmp_path):
+    """The planner of three points without the baselines; two settings of each are ready."""
+    points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
+    with closing(StudyStore(tmp_path)) as store:
+        yield Planner(study, points, corpus, store)
+
+
+def small_study(sentences: Path) -> Study:
+    """Return the toy study with two points and two settings each."""
+    study = toy_study(sentences)
+    return dataclasses.replace(study, points=study.points[:2], samples=2)
+
+
+def toy_study(sentences: Path) -> Study:
+    sizes = {"model.width": 4, "model.emission.components": 3}
+    return Study(
+        name="toy",
+        question="Does it work?",
+        points=(
+            Point("wild type", "DLM46"),
+            Point("cut 4", "DLM46", {"cell.cuts": [4]}),
+            Point("cut 3,2,4,5", "DLM46", {"cell.cuts": [3, 2, 4, 5]}),
+            Point("cut 2,7", "DLM46", {"cell.cuts": [2, 7]}),
+        ),
+        corpus=f"text:{sentences}",
+        fields={"corpus.length": 10, "recipe.batch": 16, **sizes},
+        epochs=4,
+        samples=4,
+        seeds=2,
+        grace=1,
+    )
