@@ -20,6 +20,7 @@ from lmzoo.command_line import gc_disabled, parse_settings, run_command
 from lmzoo.errors import UserError
 from lmzoo.search_space import parse_range
 from lmzoo.study.study import Study
+from lmzoo.sweep.trackers import check_trackers
 
 if TYPE_CHECKING:
     from lmzoo.data.corpus import Corpus
@@ -97,6 +98,7 @@ class _Sweep:
 
     def run(self, data_dir: Path | None, storage: Path, labels: str, *, dry_run: bool) -> int:
         """Plan the study, train its pending runs and print the ranking; return the exit code."""
+        check_trackers(self.track)
         if not dry_run:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
         with gc_disabled():
@@ -151,7 +153,8 @@ class _Sweep:
         from lmzoo.cluster.capacity import Capacity
         from lmzoo.sweep.fleet import Fleet
         from lmzoo.sweep.ray_backend import train
-        from lmzoo.sweep.tracking import Tracker, tracking_callbacks
+        from lmzoo.sweep.trackers import tracking_callbacks
+        from lmzoo.sweep.tracking import Tracker
 
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()

@@ -8,12 +8,12 @@ them as busy for minutes. Each worker sends a heartbeat every `HEARTBEAT_SECONDS
 The checks are counted, not the seconds: time in which the sweep itself is stopped does not count.
 """
 
+import functools
 import logging
 import pickle
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
@@ -37,6 +37,8 @@ IDLE_SECONDS = 60.0
 """A worker without an assignment for this time ends, so that its machine can be used or ended."""
 RECOVERY_SECONDS = 300.0
 """How long the lock of a dead worker may stay taken; a file server may need minutes to free it."""
+RECOVERY = "recovery"
+"""Name of the threads that wait for the lock of a dead worker."""
 NOTHING = Assignment([], packed=False, join=[], prune=[], release=[])
 
 
@@ -59,7 +61,7 @@ class Coordinator:
         self._beats: dict[str, tuple[int, int]] = {}
         """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
-        self._recovery = ThreadPoolExecutor(16)
+        self._recoveries = threading.Semaphore(16)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -70,7 +72,6 @@ class Coordinator:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join(HEARTBEAT_SECONDS)  # with a timeout: Ray may have gone
-        self._recovery.shutdown(wait=False, cancel_futures=True)
 
     @property
     def finished(self) -> bool:
@@ -97,7 +98,9 @@ class Coordinator:
                 self._count_failed_start(worker)
             runs = self.fleet.gone(worker)
         if runs or died:
-            self._recovery.submit(self._recover, worker, runs, interrupted=interrupted)
+            # A daemon thread, because an interrupted sweep does not wait for the lock.
+            recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
+            threading.Thread(target=recover, name=RECOVERY, daemon=True).start()
 
     def _count_failed_start(self, worker: str) -> None:
         self._failed_starts += 1
@@ -107,7 +110,8 @@ class Coordinator:
 
     def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
         try:
-            self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
+            with self._recoveries:
+                self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
             with self._mutex:
                 reason = self._reasons.get(worker, "")
                 self.fleet.give_back(runs, interrupted=interrupted, reason=reason)

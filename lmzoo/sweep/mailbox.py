@@ -42,9 +42,10 @@ class Mailbox:
         self._messages.append(message)
         self._arrived.set()
 
-    async def beat(self, worker: str) -> None:
-        """Count a heartbeat of a worker."""
+    async def beat(self, worker: str) -> int:
+        """Count a heartbeat of a worker; return the count, which is 1 after a restart."""
         self._heartbeats[worker] += 1
+        return self._heartbeats[worker]
 
     async def fetch(
         self, replies: Mapping[str, Any], seconds: float

@@ -8,9 +8,7 @@ The callbacks run in a thread of their own, so that a slow one does not slow dow
 callback that raises an exception is not called again.
 """
 
-import importlib.util
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -34,41 +32,6 @@ HYPERPARAMETERS = ("study", "stage", "seed", "run", "corpus", "model", "recipe")
 """Parts of a run's config that are the config of its trial, nested as in `config.json`."""
 NOT_METRICS = ("event", "epoch", "host")
 """Keys of a record that a result leaves out; the epoch is `training_iteration`."""
-
-
-def _wandb(experiment: str) -> Callback:
-    from ray.air.integrations.wandb import WandbLoggerCallback
-
-    # A Ray cluster that is already running does not pass these variables to W&B's processes.
-    place: dict[str, Any] = {k: os.environ.get(f"WANDB_{k.upper()}") for k in ("mode", "entity")}
-    project = os.environ.get("WANDB_PROJECT", experiment)
-    return WandbLoggerCallback(project=project, group=experiment, resume="allow", **place)
-
-
-def _mlflow(experiment: str) -> Callback:
-    from ray.air.integrations.mlflow import MLflowLoggerCallback
-
-    return MLflowLoggerCallback(experiment_name=experiment)
-
-
-TRACKERS: dict[str, Callable[[str], Callback]] = {"wandb": _wandb, "mlflow": _mlflow}
-"""Value of `--track`, which is also the module that it needs -> its callback."""
-
-
-def tracking_callbacks(names: Sequence[str], experiment: str) -> list[Callback]:
-    """Return the callbacks of these names; `experiment` becomes the W&B project and group.
-
-    Raises:
-        UserError: A name is unknown, or its package is not installed.
-    """
-    for name in names:
-        if name not in TRACKERS:
-            raise UserError(f"--track {name!r} is unknown; choose from {', '.join(TRACKERS)}")
-        if importlib.util.find_spec(name) is None:
-            raise UserError(
-                f"--track {name}: {name} is not installed; run: pip install 'lmzoo[track]'"
-            )
-    return [TRACKERS[name](experiment) for name in names]
 
 
 def run_trial(run: PlannedRun, experiment: str, folder: Path) -> Trial:

@@ -8,11 +8,13 @@ A worker that has had no reply for `RELEASE_SECONDS`, because the network is dow
 and releases its lock, so that a worker on another node can continue them.
 """
 
+import functools
 import itertools
 import os
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -50,8 +52,8 @@ class Worker(tune.Trainable):
         context = ray.get_runtime_context()
         # Pickled, because unpickling it in the mailbox would import Ray Tune, which takes seconds.
         handle = pickle.dumps(context.current_actor)
-        self._post("hello", handle, context.get_node_id())
-        threading.Thread(target=self._send_heartbeats, daemon=True).start()
+        hello = functools.partial(self._post, "hello", handle, context.get_node_id())
+        threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
         try:
             self._set_up_training(store, corpus, threads, gpu=gpu)
         except Exception as error:
@@ -135,7 +137,9 @@ class Worker(tune.Trainable):
     def _post(self, kind: str, *content: Any) -> None:
         self._mailbox.post.remote(kind, self.trial_id, *content)
 
-    def _send_heartbeats(self) -> None:
+    def _send_heartbeats(self, hello: Callable[[], object]) -> None:
         for _ in itertools.count():
-            self._mailbox.beat.remote(self.trial_id)
+            beat = self._mailbox.beat.remote(self.trial_id)
+            if ray.get(beat) == 1:  # the first one of all, or since the mailbox was killed
+                hello()
             time.sleep(HEARTBEAT_SECONDS)

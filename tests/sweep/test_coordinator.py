@@ -20,6 +20,7 @@ from lmzoo.sweep.coordinator import (
     MAX_FAILED_STARTS,
     MAX_MISSED,
     NOTHING,
+    RECOVERY,
     REPLY_SECONDS,
     Coordinator,
 )
@@ -34,12 +35,13 @@ class Sweep:
     def __init__(self, planner, corpus) -> None:
         self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
         self.beats: Counter[str] = Counter()
+        self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
             live=lambda: self.live,
             limit=lambda: 8,
             node_alive=lambda node: node in self.alive,
-            check=lambda: None,
+            check=self._check,
         )
         mailbox = SimpleNamespace(fetch=SimpleNamespace(remote=self._fetch))
         self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, mailbox)
@@ -51,6 +53,10 @@ class Sweep:
         self.coordinator._stopped.clear()
         self.coordinator._run()
         return self._replies
+
+    def _check(self):
+        if self.refusal:
+            raise self.refusal
 
     def _fetch(self, replies, seconds):
         self._replies |= replies
@@ -94,13 +100,14 @@ def sweep(planner, corpus, monkeypatch):
     monkeypatch.setattr(module.ray, "kill", result.killed.append)
     result.coordinator._next_check = HEARTBEAT_SECONDS
     yield result
-    result.coordinator._recovery.shutdown()
+    recovered(result)
 
 
 def recovered(sweep) -> None:
     """Wait until the runs of dead workers are returned."""
-    sweep.coordinator._recovery.shutdown()
-    sweep.coordinator._recovery = module.ThreadPoolExecutor(1)
+    for thread in threading.enumerate():
+        if thread.name == RECOVERY:
+            thread.join()
 
 
 def test_an_exchange_is_answered(sweep):
@@ -246,6 +253,16 @@ def test_an_error_while_runs_are_returned_ends_the_sweep(sweep, monkeypatch):
     sweep.coordinator.worker_ended("a", died=True)
     recovered(sweep)
     assert sweep.coordinator.error is bug
+
+
+def test_a_cluster_that_can_no_longer_run_a_worker_ends_the_sweep(sweep):
+    sweep.exchange("a")
+    sweep.refusal = UserError("a worker needs 1 GPU, but no node of the cluster has that")
+    sweep.turn(after=HEARTBEAT_SECONDS - 1)
+    assert sweep.coordinator.error is None, "the check is not made at every turn"
+    sweep.turn(after=1)
+    assert sweep.coordinator.error is sweep.refusal
+    assert sweep.coordinator.wanted() == 0
 
 
 def test_a_fatal_error_of_a_worker_ends_the_sweep_in_one_line(sweep):

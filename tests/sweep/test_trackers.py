@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.sweep.tracking import Tracker, tracking_callbacks
+from lmzoo.sweep.trackers import check_trackers, tracking_callbacks
+from lmzoo.sweep.tracking import Tracker
 from tests.user_errors import raises_user_error
 
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback  # isort: skip
@@ -46,14 +47,14 @@ def test_the_file_loggers_of_ray_tune_write_every_epoch(track, tmp_path):
 
 def test_an_unknown_tracker_is_an_error():
     with raises_user_error("tensorbord", "wandb, mlflow"):
-        tracking_callbacks(["tensorbord"], "toy")
+        check_trackers(["tensorbord"])
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed_is_an_error(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with raises_user_error(f"--track {name}", "pip install"):
-        tracking_callbacks([name], "toy")
+        check_trackers([name])
 
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's dependencies

@@ -1,5 +1,6 @@
 """A worker trains what a mailbox assigns, through timeouts and errors. Without Ray."""
 
+import pickle
 import threading
 from types import SimpleNamespace
 
@@ -54,7 +55,7 @@ class LocalMailbox:
             self.confirm(*content)
 
     def beat(self, worker):
-        pass
+        return 1
 
     def confirm(self, confirmed):
         for kind, run_id, facts in confirmed:
@@ -97,7 +98,6 @@ def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(
     set_up, mailbox, study, corpus, corpus_fields, tmp_path
 ):
     worker = set_up()
-    assert mailbox.posts[0][0] == "hello"
     assert worker.step() == {"done": True}
     assert locked(tmp_path)
     worker.cleanup()
@@ -109,13 +109,31 @@ def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(
     assert all(actual[run] == expected[run] for run in actual)
 
 
+def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, mailbox, monkeypatch):
+    counts, asleep = iter([1, 2, 3, 1, 2]), []
+    done = threading.Event()
+
+    def sleep(seconds):
+        asleep.append(len(mailbox.posts))
+        if len(asleep) == 5:
+            done.set()
+            threading.Event().wait()
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(mailbox.beat, "remote", lambda worker: next(counts))
+    set_up()
+    assert done.wait(60)
+    assert asleep == [1, 1, 1, 2, 2]
+    assert mailbox.posts == [("hello", pickle.dumps("handle"), "node")] * 2
+
+
 def test_a_worker_without_replies_releases_its_runs_and_continues_them(
     set_up, mailbox, monkeypatch, tmp_path, study, corpus, corpus_fields
 ):
     worker, seen = set_up(), []
 
     def get(reply, timeout=None):
-        number = len(mailbox.opened)
+        number = len(mailbox.opened) if reply != 1 else 0  # 1: the reply to a heartbeat
         if timeout:
             assert timeout == RELEASE_SECONDS
             if number in (3, 9):
