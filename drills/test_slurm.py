@@ -44,9 +44,9 @@ def slurm():
 
 
 def sweep_options(slurm: Slurm, name: str) -> list[str]:
-    """Return the options of a small sweep into the store `name`."""
+    """Return the options of a sweep into the store `name` that is long enough to be interrupted."""
     corpus = f"--corpus text:{slurm.folder}/sentences.txt --storage {slurm.folder}/{name}"
-    return shlex.split(f"{corpus} {OPTIONS}")
+    return shlex.split(f"{corpus} {OPTIONS} --epochs 100")
 
 
 def folders_of_ray(job: str) -> list[Path]:
