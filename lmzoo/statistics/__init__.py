@@ -1,0 +1,1 @@
+"""Statistics on plain arrays, for decisions of a sweep and for tables."""
