@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from lmzoo.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
@@ -67,16 +68,18 @@ class StudyFolder(NamedTuple):
     damaged: int
     """Number of lines that are not valid records."""
     path: Path
-    """The folder; for a study in a bucket, a local copy of it."""
+    """The folder; for a study in a bucket or a Parquet file, a local copy of it."""
 
 
 def load_study(path: Path) -> StudyFolder:
-    """Read a study's folder.
+    """Read a study from its folder, a bucket, or the Parquet file of its records.
 
     Raises:
-        UserError: The folder does not exist, is not a study's folder, or has another schema.
+        UserError: The folder does not exist, is not a study's folder, has another schema, or has
+            runs of another version of the numerics.
     """
-    path = open_store(path).local_copy(TABLE_FILES)
+    packed = path.suffix == SUFFIX
+    path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
     study = read_study(path)
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
@@ -88,6 +91,7 @@ def load_study(path: Path) -> StudyFolder:
             ignored += 1
             continue
         configs.append(_run_row(config, f"{folder}/{CONFIG}"))
+        _check_numerics(config, study, folder)
         texts.append((config["run"], _bytes(folder, RECORDS)))
     events, damaged = read_events(texts)
     runs = pl.LazyFrame(configs, RUN_SCHEMA)
@@ -189,6 +193,17 @@ def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
         raise UserError(
             f"{path} has schema {content.get('schema')!r}, but this version reads schema {SCHEMA}; "
             "use the version that wrote it"
+        )
+
+
+def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], folder: str) -> None:
+    """Check that a run has the numerics of its study; a table of any one version is valid."""
+    run, expected = config.get("numerics"), study.get("numerics")
+    if run != expected:
+        raise UserError(
+            f"{folder} has numerics version {run!r}, but the study has version {expected!r}, so "
+            "their losses are not comparable; delete these runs, or run the sweep into another "
+            "--storage"
         )
 
 

@@ -189,7 +189,11 @@ def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:
     """
     from lmzoo.store.records import STUDY
 
-    others = [path for path in paths if path.exists() and not (path / STUDY).exists()]
+    others = [
+        path
+        for path in paths
+        if path.exists() and path.suffix != ".parquet" and not (path / STUDY).exists()
+    ]
     for path in paths:
         if path in others and len(others) < len(paths):
             typer.echo(f"left out, no {STUDY}: {path}", err=True)

@@ -20,6 +20,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from lmzoo.cluster.remote import Cluster, UnreachableError
 from lmzoo.cluster.runtime_env import ROOT, runtime_env
 from lmzoo.errors import UserError
+from lmzoo.train.code_version import COMMIT, code_version
 
 POLL_SECONDS = 2.0
 """Time between two queries of the job's status."""
@@ -99,7 +100,8 @@ def _start(cluster: Cluster, study: str, entrypoint: str) -> str:
         return client.submit_job(
             entrypoint=entrypoint,
             submission_id=f"{study}-{datetime.now(UTC):%Y%m%d-%H%M%S}",
-            runtime_env=runtime_env(),
+            # The copy of the clone that the head gets has no history.
+            runtime_env={**runtime_env(), "env_vars": {COMMIT: code_version()["commit"]}},
         )
 
 

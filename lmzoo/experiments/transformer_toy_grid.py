@@ -23,7 +23,7 @@ from rich.console import Console
 
 from lmzoo.config import from_dict, to_dict
 from lmzoo.experiments.transformer_toy import EPOCHS, ToyModel, ToyRecipe, ToyTraining
-from lmzoo.store.records import SCHEMA, Record, RunFolder, find_end, run_identity
+from lmzoo.store.records import NUMERICS, SCHEMA, Record, RunFolder, find_end, run_identity
 
 TWO_LAYERS = {"layers": 2}
 NO_WARMUP = {"warmup": 0}
@@ -77,6 +77,7 @@ def toy_run_config(
     model = from_dict(ToyModel, {**setting.model, "batch_first": batch_first})
     config = {
         "schema": SCHEMA,
+        "numerics": NUMERICS,
         "model": {"name": "transformer_toy_diagnostic", **to_dict(model)},
         "recipe": to_dict(from_dict(ToyRecipe, {**setting.recipe, **sizes})),
         "corpus": {"name": "squares"},

@@ -1,6 +1,7 @@
 """The files of a run: its config, its events and their names. Standard library only.
 
     RUNS/<study>/study.json           the question, the search, the points, the chosen settings
+    RUNS/<study>/settings.ndjson      every suggested setting
     RUNS/<study>/<identity>/          one run
         config.json                   everything that decides the result, and labels
         records.ndjson                one event per line, appended and flushed
@@ -38,19 +39,31 @@ from lmzoo.store.open import open_store
 
 Record = dict[str, Any]
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of the files. Raise it when a reader of the old files would fail or be wrong."""
+NUMERICS = 1
+"""Version of the numbers: every run's identity contains it.
+
+Raise it when the same config gives other losses: another order of batches, another initial weight,
+another draw of noise, a corrected equation. Leave it when losses differ by rounding only. A sweep
+refuses a store of another version, because its old and new runs would be compared with each other.
+"""
 CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
+SETTINGS = "settings.ndjson"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
 WORKER_LOCK = ".worker-{}"
 STATUSES = ("finished", "pruned", "diverged", "failed")
-IDENTITY_FIELDS = ("model", "recipe", "corpus", "fingerprint", "vocab", "length", "seed")
+IDENTITY_FIELDS = (
+    *("numerics", "model", "recipe", "corpus"),
+    *("fingerprint", "vocab", "length", "seed"),
+)
 """Keys of the config that decide the result of a run."""
 
 
 def run_identity(run: Mapping[str, Any]) -> str:
     """Return the identity of a run: a hash of `IDENTITY_FIELDS`, 12 hexadecimal digits."""
-    fields = {"schema": SCHEMA, **{key: run[key] for key in IDENTITY_FIELDS}}
+    fields = {key: run[key] for key in IDENTITY_FIELDS}
     text = json.dumps(fields, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

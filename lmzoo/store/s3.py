@@ -80,7 +80,7 @@ class S3Store(Store):
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Download the objects whose last path segment matches a pattern."""
-        folder = _temporary_folder("lmzoo-fetched-")
+        folder = temporary_folder("lmzoo-fetched-")
         wanted = tuple(patterns)
         names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
         for name, data in self._read_together(names):
@@ -146,10 +146,10 @@ class S3Store(Store):
 @cache
 def _scratch_folder(process_id: int) -> Path:
     """Return the temporary folder of a process; a forked process gets its own."""
-    return _temporary_folder("lmzoo-scratch-")
+    return temporary_folder("lmzoo-scratch-")
 
 
-def _temporary_folder(prefix: str) -> Path:
+def temporary_folder(prefix: str) -> Path:
     """Create a folder that other accounts cannot read; this process deletes it when it ends."""
     folder, creator = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
 

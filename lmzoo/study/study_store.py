@@ -15,8 +15,10 @@ from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
+    NUMERICS,
     RECORDS,
     SCHEMA,
+    SETTINGS,
     STUDY,
     WORKER_LOCK,
     RunFolder,
@@ -25,7 +27,6 @@ from lmzoo.store.records import (
 )
 from lmzoo.store.writer import Writer
 
-SETTINGS = "settings.ndjson"
 DRIVER_LOCK = ".driver"
 """Lock of the sweep, and of the worker with this identity, which trains some of the runs."""
 WORKER_SECONDS = 60.0
@@ -38,7 +39,7 @@ class StudyStore:
     def __init__(self, location: Store | Path | str) -> None:
         self.store = open_store(location)
         self.path = self.store.path
-        self._check_schema()
+        self._check_version()
         self._open()
         self.known_runs = self.store.prefetch(RECORDS)
         """Names of the run folders that the store had when it was opened."""
@@ -76,7 +77,7 @@ class StudyStore:
         Raises:
             UserError: An earlier write failed.
         """
-        content = json_bytes({"schema": SCHEMA, **study})
+        content = json_bytes({"schema": SCHEMA, "numerics": NUMERICS, **study})
         if content != self._study:
             self._study = content
             self._submit(lambda: self._write_latest(content))
@@ -119,13 +120,15 @@ class StudyStore:
                 known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
         return known
 
-    def _check_schema(self) -> None:
+    def _check_version(self) -> None:
         study = parse_json(self.store.read(STUDY))
-        if isinstance(study, dict) and study.get("schema") != SCHEMA:
-            raise UserError(
-                f"{self.store} has schema version {study.get('schema')!r}, but this program "
-                f"supports version {SCHEMA}; choose another --storage"
-            )
+        for name, version in {"schema": SCHEMA, "numerics": NUMERICS}.items():
+            if isinstance(study, dict) and study.get(name) != version:
+                raise UserError(
+                    f"{self.store} has {name} version {study.get(name)!r}, but this program "
+                    f"writes version {version}; choose another --storage, or continue with the "
+                    "version of lmzoo that wrote it"
+                )
 
 
 class ReadOnlyStudyStore(StudyStore):

@@ -12,7 +12,8 @@ from lmzoo.audit.causality import audit_verdict
 from lmzoo.config import to_dict
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import SCHEMA, run_identity
+from lmzoo.store.records import NUMERICS, SCHEMA, run_identity
+from lmzoo.train.code_version import code_version
 from lmzoo.train.recipe import Recipe
 
 
@@ -33,6 +34,7 @@ def identity_config(
     floor = corpus.floor
     config = {
         "schema": SCHEMA,
+        "numerics": NUMERICS,
         "model": MODELS.dump(model),
         "recipe": to_dict(recipe),
         "corpus": dict(corpus_config),
@@ -44,6 +46,7 @@ def identity_config(
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
     }
     environment = {
+        **code_version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),

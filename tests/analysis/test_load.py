@@ -165,11 +165,25 @@ def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
 @pytest.mark.parametrize("kind", ["study", "run"])
 def test_another_schema_is_refused(toy, kind):
     path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
-    write_json(path, {**json.loads(path.read_text()), "schema": 2})
+    write_json(path, {**json.loads(path.read_text()), "schema": 1})
     with pytest.raises(
-        UserError, match=rf"{path.name} has schema 2, but this version reads schema 1"
+        UserError, match=rf"{path.name} has schema 1, but this version reads schema 2"
     ):
         load_study(toy.path)
+
+
+@pytest.mark.parametrize("kind", ["study", "run"])
+def test_runs_of_another_numerics_are_not_ranked_together(toy, kind):
+    path = toy.path / "study.json" if kind == "study" else toy.config_path("full-confirm-1")
+    write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+    with pytest.raises(UserError, match=r"numerics version .* not comparable; delete these runs"):
+        load_study(toy.path)
+
+
+def test_a_study_of_one_other_numerics_is_read(toy):
+    for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
+        write_json(path, {**json.loads(path.read_text()), "numerics": 99})
+    assert len(load_study(toy.path).runs.collect()) == 2
 
 
 def test_a_config_without_a_point_is_refused(toy):

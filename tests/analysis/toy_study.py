@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.ranking import rank_points
-from lmzoo.store.records import CONFIG, RECORDS, STUDY, RunFolder, write_json
+from lmzoo.store.records import CONFIG, NUMERICS, RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
 
 @dataclass
@@ -26,7 +26,8 @@ class ToyStudy:
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
         self.study_json = {
-            "schema": 1,
+            "schema": SCHEMA,
+            "numerics": NUMERICS,
             "name": "toy",
             "question": "Which path can be cut?",
             "reference": "full",
@@ -91,7 +92,8 @@ class ToyStudy:
         folder = RunFolder(self.path / run)
         folder.create(
             {
-                "schema": 1, "run": run, "study": "toy", "stage": stage, "seed": seed,
+                "schema": SCHEMA, "numerics": NUMERICS,
+                "run": run, "study": "toy", "stage": stage, "seed": seed,
                 "point": {"id": point, "label": f"cut {point}"}, "model": {"name": "m"},
                 "recipe": {"lr": 0.003}, "corpus": {"name": "ptb", "lines": 100},
                 "fingerprint": "f00d", "vocab": 30, "length": 20, "setting": {"lr": 0.003},

@@ -8,7 +8,7 @@ import pytest
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import STUDY, parse_json
+from lmzoo.store.records import NUMERICS, SCHEMA, STUDY, parse_json
 from lmzoo.study import study_store
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from tests.store.conftest import bucket, s3_server  # noqa: F401
@@ -40,7 +40,11 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
             store.write_study({"number": number})
     with closing(StudyStore(address)) as store:
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
-        assert parse_json(store.store.read(STUDY)) == {"schema": 1, "number": 4}
+        assert parse_json(store.store.read(STUDY)) == {
+            "schema": SCHEMA,
+            "numerics": NUMERICS,
+            "number": 4,
+        }
 
 
 def test_calls_do_not_wait_for_the_store_and_only_the_latest_study_is_written(

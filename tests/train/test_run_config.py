@@ -1,0 +1,108 @@
+"""The version of the numerics decides a run's identity; the code that trained it does not."""
+
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.data.open import open_corpus
+from lmzoo.errors import UserError
+from lmzoo.store.records import json_bytes
+from lmzoo.study import study_store
+from lmzoo.study.study_store import StudyStore
+from lmzoo.train import code_version as versions
+from lmzoo.train import run_config
+from lmzoo.train.code_version import COMMIT, code_version, find_commit
+from lmzoo.train.recipe import Recipe
+
+SPEC = {"name": "captions", "train": 60, "valid": 20, "test": 20}
+
+
+def config(seed: int = 0) -> dict:
+    corpus = open_corpus(SPEC, None)
+    return run_config.identity_config(zoo.config("DLM46"), Recipe(), corpus, SPEC, seed)
+
+
+@pytest.fixture(autouse=True)
+def fresh_version():
+    code_version.cache_clear()
+    yield
+    code_version.cache_clear()
+
+
+def test_other_numerics_are_another_run(monkeypatch):
+    before = config()
+    monkeypatch.setattr(run_config, "NUMERICS", before["numerics"] + 1)
+    assert config()["run"] != before["run"]
+
+
+def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
+    before = config()
+    monkeypatch.setenv(COMMIT, "f00d+")
+    code_version.cache_clear()
+    after = config()
+    assert after["run"] == before["run"]
+    assert after["environment"] == {**before["environment"], "commit": "f00d+"}
+    assert after["environment"]["lmzoo"]
+
+
+@pytest.mark.parametrize("version", ["SCHEMA", "NUMERICS"])
+def test_a_sweep_of_another_version_refuses_the_store_and_changes_nothing(
+    tmp_path, monkeypatch, version
+):
+    with closing(StudyStore(tmp_path / "study")) as store:
+        store.write_study({"name": "study"})
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(study_store, version, 99)
+    name = version.lower()
+    with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --storage"):
+        StudyStore(tmp_path / "study")
+    assert files == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_store_without_numerics_is_refused(tmp_path):
+    (tmp_path / "study.json").write_bytes(json_bytes({"schema": 1, "name": "study"}))
+    with pytest.raises(UserError, match="has schema version 1"):
+        StudyStore(tmp_path)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "code.py").write_text("1")
+    git(tmp_path, "add", "code.py")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    git(tmp_path, "tag", "-a", "v1", "-m", "a tag")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert commit.startswith(find_commit(tmp_path))
+    assert len(find_commit(tmp_path)) >= 4
+    (tmp_path / "new.txt").write_text("not tracked")
+    assert not find_commit(tmp_path).endswith("+")
+    (tmp_path / "code.py").write_text("2")
+    assert find_commit(tmp_path).endswith("+")
+    (tmp_path / "inside").mkdir()
+    assert find_commit(tmp_path / "inside") == ""  # a package installed below another repository
+
+
+def test_outside_a_clone_and_without_git_the_commit_is_empty(tmp_path, monkeypatch):
+    assert find_commit(tmp_path) == ""
+    (tmp_path / ".git").mkdir()
+    assert find_commit(tmp_path) == ""  # git fails
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_commit(tmp_path) == ""  # there is no git
+
+
+def test_git_runs_once_per_process(monkeypatch):
+    calls = []
+    monkeypatch.setattr(versions, "find_commit", lambda root: calls.append(root) or "1234567")
+    config()
+    for seed in range(50):
+        assert config(seed)["environment"]["commit"] == "1234567"
+    assert calls == [versions.ROOT]
