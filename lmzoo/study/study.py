@@ -67,6 +67,8 @@ class Study:
     """Settings tried for each point; the first is the default setting."""
     seeds: int = 5
     """New seeds on which the best setting of each point is trained."""
+    margin: float = 0.02
+    """Difference, in nats, within which two points count as equivalent."""
     seed: int = 0
     """Seed of the study; suggestions and all training seeds derive from it."""
     grace: int = 2

@@ -25,6 +25,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
         "question": study.question,
         "reference": next((p for p in points if study.reference in p.labels), points[0]).id,
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
+        "margin": study.margin,
         "asked": {
             "corpus": study.corpus,
             "recipe": study.recipe,
