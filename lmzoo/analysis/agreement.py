@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from lmzoo.analysis.statistics import LEVEL
+from lmzoo.statistics.intervals import LEVEL
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@
     rank         interval when seeds and sequences are resampled
     from_seeds   the share of the variance that is due to the seeds
 
-`two_way_statistics.py` and `agreement.py` have the equations.
+`lmzoo/statistics/two_way.py` and `agreement.py` have the equations.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from lmzoo.analysis.agreement import win_rate
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.sequence_losses import SequenceLosses, paired_losses, read_sequence_losses
-from lmzoo.analysis.statistics import holm
-from lmzoo.analysis.two_way_statistics import two_way_difference, two_way_rank_intervals
 from lmzoo.errors import UserError
+from lmzoo.statistics.families import holm
+from lmzoo.statistics.two_way import two_way_difference, two_way_rank_intervals
 
 SCHEMA = pl.Schema(
     {

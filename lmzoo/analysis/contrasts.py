@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmzoo.analysis.statistics import Array
+from lmzoo.statistics.intervals import Array
 
 Patterns = NDArray[np.bool_]
 """(P, F): whether switch f is on in mutant p; no two rows are equal."""

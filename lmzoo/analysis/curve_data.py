@@ -17,7 +17,7 @@ import polars as pl
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import with_status
 from lmzoo.analysis.search_ranges import is_number, search_ranges
-from lmzoo.analysis.statistics import mean_interval
+from lmzoo.statistics.intervals import mean_interval
 
 LABELS = {"point": pl.String, "label": pl.String}
 

@@ -23,7 +23,8 @@ import polars as pl
 from lmzoo.analysis.contrasts import cubes, effect, effect_alone, effect_given, interaction
 from lmzoo.analysis.mutants import Mutants
 from lmzoo.analysis.regression import least_squares
-from lmzoo.analysis.statistics import Array, holm, mean_interval, paired_difference
+from lmzoo.statistics.families import holm
+from lmzoo.statistics.intervals import Array, mean_interval, paired_difference
 
 ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
 COLUMNS = (

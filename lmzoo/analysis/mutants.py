@@ -20,8 +20,8 @@ import polars as pl
 from lmzoo.analysis.contrasts import Patterns
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import METRICS
-from lmzoo.analysis.statistics import Array
 from lmzoo.errors import UserError
+from lmzoo.statistics.intervals import Array
 from lmzoo.store.records import RunFolder
 
 

@@ -31,7 +31,7 @@ from lmzoo.analysis.published_rows import (
     PublishedTable,
     matches_row,
 )
-from lmzoo.analysis.statistics import mean_interval
+from lmzoo.statistics.intervals import mean_interval
 from lmzoo.store.records import CONFIG, read_json
 
 UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}

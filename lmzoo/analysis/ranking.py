@@ -1,8 +1,11 @@
 """Rank the points of a study: records -> one row per point, the best first.
 
-    loss         mean over the point's confirm runs, with its t-interval
-    difference   paired with the reference point over common seeds, p by Holm over the table,
-                 and the probability that the point has the lower loss
+    loss         mean over the point's confirm runs, with its interval over seeds
+    difference   paired with the reference point over common seeds; the interval includes how the
+                 setting was chosen; p by Holm over the contrasts asked, which are the points of the
+                 reference's table without baselines and leaking rows
+    verdict      worse, better, equivalent or undecided within the study's margin, and the seeds
+                 that an undecided point would need
     rank         within a table; a table has one kind of score and one data set
     marks        edge         the chosen setting is at the edge of a search range
                  leaks        the model's input includes the tokens it predicts
@@ -13,21 +16,19 @@
 
 A diverged confirm run leaves its point's mean to the other seeds. So it is counted and marked, and
 its point ranks below all points without a diverged run, whatever their means. A point without any
-loss is last and has no rank. Tune runs are counted, never averaged. `statistics.py` defines the
-intervals.
+loss is last and has no rank. Tune runs are counted, never averaged. `lmzoo/statistics/` defines the
+intervals, the ranks and the verdicts.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from lmzoo.analysis.baseline_comparison import BASELINE_COLUMNS, add_baseline_columns
 from lmzoo.analysis.confirm_runs import chosen_runs, confirm_losses
-from lmzoo.analysis.statistics import holm, mean_interval, paired_difference, rank_intervals
+from lmzoo.analysis.ranking_statistics import add_statistics
 from lmzoo.errors import UserError
 
 METRICS = ("token", "sentence")
@@ -71,14 +72,16 @@ def rank_points(
     finite = pl.when(pl.col("status").ne_missing("diverged")).then("loss")
     confirm = confirm.join(losses, on="run", how="left").with_columns(loss=finite).collect()
     table = _point_facts(study, runs, confirm)
-    # Sorted, because joins keep no order and the bootstrap draws seeds by position.
+    lost = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
+    confirm = confirm.with_columns(loss=lost)
+    # Sorted, because joins keep no order and looks take the seeds in their order.
     wide = (
         confirm.drop_nulls("seed")
         .sort("seed", "point", "run")
         .pivot("seed", index="point", values="loss", aggregate_function="mean")
     )
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
-    compared = [_add_statistics(part, wide, study.get("reference")) for part in parts]
+    compared = [add_statistics(part, wide, study) for part in parts]
     compared = pl.concat(map(add_baseline_columns, compared))
     return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
 
@@ -146,52 +149,6 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts})
 
 
-def _add_statistics(part: pl.DataFrame, wide: pl.DataFrame, reference: str | None) -> pl.DataFrame:
-    """Add means, differences and ranks to the points of one table; NaN becomes null.
-
-    `wide` has the losses of all points, one column per seed.
-    """
-    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
-    losses = seeds.drop("point").cast(pl.Float64).to_numpy()
-    is_reference = (part["point"] == (reference or "")).to_numpy()
-    reference_losses = losses[is_reference].reshape(-1, losses.shape[1])
-    interval = mean_interval(losses)
-    others = np.where(is_reference[:, None], np.nan, losses)
-    difference = paired_difference(others, reference_losses if len(reference_losses) else np.nan)
-    ordered = _shift_diverged(losses, (part["confirm_diverged"] > 0).to_numpy())
-    rank_low, rank_high = rank_intervals(ordered)
-    numbers = pl.DataFrame(
-        {
-            "loss": interval.mean,
-            "low": interval.low,
-            "high": interval.high,
-            "difference": difference.mean,
-            "difference_low": difference.low,
-            "difference_high": difference.high,
-            "p_raw": difference.p,
-            "p": holm(difference.p),
-            "better": difference.better,
-            "rank_low": rank_low,
-            "rank_high": rank_high,
-            "rank": mean_interval(ordered).mean,
-        }
-    )
-    intervals = pl.col("rank_low", "rank_high").cast(pl.Int64)
-    rank = pl.col("rank").rank("min").cast(pl.Int64)
-    return part.hstack(numbers.fill_nan(None).with_columns(intervals, rank)).with_columns(
-        reference=pl.Series(is_reference)
-    )
-
-
-def _shift_diverged(
-    losses: NDArray[np.float64], diverged: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Raise the losses (P, S) of points with a diverged run above those of all other points."""
-    if np.isnan(losses).all():
-        return losses
-    return losses + np.where(diverged, np.nanmax(losses) - np.nanmin(losses) + 1, 0)[:, None]
-
-
 def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
     """Add the columns that follow from others, and sort the rows."""
     perplexity = pl.col("loss").exp()
@@ -230,7 +187,7 @@ COLUMNS = (
     *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
     *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
     *("loss", "low", "high", "difference", "difference_low", "difference_high"),
-    *("p_raw", "p", "better"),
+    *("p_raw", "p", "better", "verdict", "margin", "seeds_needed"),
     *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
     *BASELINE_COLUMNS,

@@ -28,8 +28,10 @@ from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
+from lmzoo.analysis.verdict_lines import verdict_lines
+from lmzoo.errors import UserError
 
-TEXT_COLUMNS = frozenset({"point", "marks", "setting chosen"})
+TEXT_COLUMNS = frozenset({"point", "verdict", "marks", "setting chosen"})
 MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "diverged": "number of diverged confirm runs; the mean is over the others, and the point ranks "
@@ -41,19 +43,25 @@ MARKS = {
 }
 
 
-def study_ranking(path: Path, *, metric: str = "token", at: int | None = None) -> Report:
+def study_ranking(
+    path: Path, *, metric: str = "token", at: int | None = None, margin: float | None = None
+) -> Report:
     """Return the ranking of the study in folder `path`.
 
     Args:
         path: the study's folder, or its address in a bucket.
         metric: `token` or `sentence`.
         at: rank by the validation loss at this epoch instead of the test loss.
+        margin: difference in nats within which points are equivalent; None: the study's.
 
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """
+    if margin is not None and not 0 < margin < float("inf"):
+        raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     folder = load_study(path)
-    frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
+    study = folder.study if margin is None else {**folder.study, "margin": margin}
+    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at)
     return ranking_report(folder, frame)
 
 
@@ -79,6 +87,7 @@ def _results(part: pl.DataFrame) -> TextTable:
         "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
         "loss": [format_mean(row["loss"], row["high"], f".{digits}f") for row in rows],
         "difference": [_difference(row, digits) for row in rows],
+        "verdict": [_verdict(row) for row in rows],
         "p": [format_p(row["p"]) for row in rows],
         "better": [format_probability(row["better"]) for row in rows],
         "ppl": [format_perplexity(row["perplexity"]) for row in rows],
@@ -122,12 +131,14 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     reference = labels.get(study.get("reference"), "no point")
     return (
         study["question"],
+        *verdict_lines(frame),
         f"{study['name']}: {row['metric']} loss in nats per token, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
-        f"difference: to {reference!r}, paired by seed; p: paired t-test with Holm's correction; "
-        "better: probability that the point has the lower loss",
+        f"difference: to {reference!r}, paired by seed; p: moderated t-test with Holm's "
+        "correction over the points without baselines and leaking rows; better: probability of "
+        "the lower loss",
         _run_counts(folder),
     )
 
@@ -158,6 +169,13 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     if folder.damaged:
         lines.append(f"ignored: damaged lines of records: {folder.damaged}")
     return tuple(lines)
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    if row["verdict"] is None:
+        return ""
+    seeds = row["seeds_needed"]
+    return f"{row['verdict']} (+{seeds} seeds)" if seeds is not None else row["verdict"]
 
 
 def _mark(row: Mapping[str, Any], mark: str) -> str:

@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from lmzoo.analysis.contrasts import Patterns, cubes
-from lmzoo.analysis.statistics import Array
+from lmzoo.statistics.intervals import Array
 
 Terms = list[tuple[int, ...]]
 """(): the constant; (i,): a switch; (i, j): a product."""

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lmzoo.analysis.statistics import Array
-from lmzoo.analysis.two_way_statistics import loss_contributions
+from lmzoo.statistics.intervals import Array
+from lmzoo.statistics.two_way import loss_contributions
 from lmzoo.store.records import RunFolder
 
 

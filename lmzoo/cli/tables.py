@@ -29,11 +29,15 @@ def rank(
         int | None,
         typer.Option(help="Rank by the validation loss at this epoch instead of the test loss."),
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Nats within which points are equivalent. Default: the study's."),
+    ] = None,
 ) -> None:
-    """Rank the points of a study: means, intervals, paired differences."""
+    """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.analysis.ranking_table import study_ranking
 
-    _show(format, lambda: study_ranking(study, metric=metric, at=at))
+    _show(format, lambda: study_ranking(study, metric=metric, at=at, margin=margin))
 
 
 def compare(

@@ -9,8 +9,8 @@ from lmzoo.analysis.comparison import compare_points
 from lmzoo.analysis.comparison_table import study_comparison
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.render import render
-from lmzoo.analysis.two_way_statistics import two_way_difference
 from lmzoo.errors import UserError
+from lmzoo.statistics.two_way import two_way_difference
 from tests.analysis.toy_study import row
 
 RNG = np.random.default_rng

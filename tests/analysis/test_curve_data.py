@@ -10,7 +10,7 @@ from lmzoo.analysis.curve_charts import curve_charts
 from lmzoo.analysis.curve_data import learning_curves, point_costs, survival, tuned_settings
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.ranking import rank_points
-from lmzoo.analysis.statistics import mean_interval
+from lmzoo.statistics.intervals import mean_interval
 
 
 @pytest.fixture

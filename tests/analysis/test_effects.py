@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from lmzoo.analysis.effects import estimate_effects
-from lmzoo.analysis.statistics import holm
+from lmzoo.statistics.families import holm
 from tests.analysis.factorial import full, mgu, mutants
 
 RNG = np.random.default_rng

@@ -44,8 +44,8 @@ def test_markdown_parses_back(toy):
     ]
     named = [dict(zip(header, row, strict=True)) for row in rows]
     assert named[0] == {
-        "rank": "1 (1)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
-        "p": "—", "better": "—", "ppl": "20.49", "above floor": "0.520", "marks": "",
+        "rank": "1 (1–2)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
+        "verdict": "", "p": "—", "better": "—", "ppl": "20.49", "above floor": "0.520", "marks": "",
     }  # fmt: skip
     assert named[1]["marks"] == "edge"
     assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")

@@ -79,8 +79,9 @@ def test_an_unknown_format_is_refused_before_the_study_is_read(lmzoo, tmp_path):
 def test_rank_imports_neither_torch_nor_ray(toy):
     code = (
         "import sys\n"
+        "from pathlib import Path\n"
         "from lmzoo.cli.tables import rank\n"
-        f"rank({str(toy.path)!r})\n"
+        f"rank(Path({str(toy.path)!r}))\n"
         "print(sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

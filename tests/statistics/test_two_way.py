@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmzoo.analysis.two_way_statistics import (
+from lmzoo.statistics.two_way import (
     loss_contributions,
     two_way_difference,
     two_way_rank_intervals,

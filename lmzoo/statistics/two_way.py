@@ -14,7 +14,7 @@ effects here. The paired differences d_sb = ψ − ψ_reference have the mean δ
     sentence metric   ψ_sb = NLL_sb / n_b
 
 Rank intervals resample seeds and sequences with replacement, with the same resample for every
-point. The seeds' part is widened by `statistics.bootstrap_scale`. With one seed there is no
+point. The seeds' part is widened by `intervals.bootstrap_scale`. With one seed there is no
 interval, because nothing is known about the variance over seeds.
 
 Cornfield & Tukey 1956 (crossed factors); Satterthwaite 1946; Owen 2007 (arXiv:0712.1111).
@@ -25,15 +25,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lmzoo.analysis.statistics import (
+from lmzoo.statistics.intervals import (
     LEVEL,
     RESAMPLES,
     Array,
     bootstrap_scale,
-    ranks,
     t_below,
     t_quantile,
 )
+from lmzoo.statistics.ranks import ranks
 
 
 class TwoWayDifference(NamedTuple):

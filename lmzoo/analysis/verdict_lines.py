@@ -1,0 +1,77 @@
+"""The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from lmzoo.analysis.formatting import format_number
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+
+MOST = 8
+"""Points that a line names; the others are counted."""
+
+
+def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return lines such as "worse than 'wild type': cut 3 (costs 0.10 to 0.14 nats)"."""
+    reference = frame.filter("reference")["label"]
+    if reference.is_empty():
+        return ()
+    rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
+    groups = {key: rows.filter(pl.col("verdict") == key).to_dicts() for key in _PHRASES}
+    groups[WORSE].reverse()
+    margin = format_number(frame["margin"].item(0), "g")
+    lines = []
+    for verdict, (phrase, describe) in _PHRASES.items():
+        if groups[verdict]:
+            head = phrase.format(name=repr(reference.item(0)), margin=margin)
+            lines.append(f"{head}: {_listed([describe(row) for row in groups[verdict]])}")
+    return tuple(lines)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = f", and {len(texts) - MOST} more" if len(texts) > MOST else ""
+    return ", ".join(texts[:MOST]) + rest
+
+
+def _worse(row: Mapping[str, Any]) -> str:
+    return _effect(row, "costs", row["difference_low"], row["difference_high"])
+
+
+def _better(row: Mapping[str, Any]) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    return _effect(row, "gains", None if high is None else -high, None if low is None else -low)
+
+
+def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
+    if row["confirm_diverged"]:
+        return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
+    return f"{row['label']} ({verb} {_range(low, high)} nats)"
+
+
+def _undecided(row: Mapping[str, Any]) -> str:
+    seeds = row["seeds_needed"]
+    more = "more seeds do not suffice" if seeds is None else f"about {seeds} more seeds"
+    between = _range(row["difference_low"], row["difference_high"])
+    return f"{row['label']} ({between}; {more})"
+
+
+def _equivalent(row: Mapping[str, Any]) -> str:
+    return row["label"]
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "unknown"
+    digits = 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4
+    form = f".{digits}f"
+    ends = [format_number(round(end, digits) + 0.0, form) for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+_PHRASES = {
+    WORSE: ("worse than {name}", _worse),
+    BETTER: ("better than {name}", _better),
+    EQUIVALENT: ("equivalent to {name} within {margin} nats", _equivalent),
+    UNDECIDED: ("undecided", _undecided),
+}
