@@ -77,7 +77,7 @@ def fit_responses(losses: ArrayLike, settings: ArrayLike, seed: int = 0) -> Resp
     centre = np.where(known, y, 0).sum(1, keepdims=True) / known.sum(1, keepdims=True)
     fit = _Fit(np.where(known, y - centre, 0.0), known, x)
     mean = fit.smooth(np.where(known, y - centre, 0.0))
-    allowed = np.where(known, 0.0, np.inf)  # a setting without a training is not chosen
+    allowed = np.where(np.isfinite(losses), 0.0, np.inf)  # another setting is not chosen
     best = np.argmin(mean + allowed, 1)
     rng = np.random.default_rng(seed)
     truth = mean + fit.draw(REPETITIONS, rng)
@@ -90,11 +90,11 @@ def fit_responses(losses: ArrayLike, settings: ArrayLike, seed: int = 0) -> Resp
 def _cap_height(losses: Array) -> float:
     """Return the height of the cap above a point's least loss; 0 if no losses differ."""
     ordered = np.sort(np.where(np.isnan(losses), np.inf, losses), 1)
-    gap = ordered[:, min(2, ordered.shape[1] - 1)] - ordered[:, 0]
-    finite = gap[np.isfinite(gap)]
-    if not finite.size:  # most settings diverged
-        finite = np.diff(ordered, axis=1)[:, 0]
-        finite = finite[np.isfinite(finite)]
+    finite = np.empty(0)
+    for place in (2, 1):  # the second best where most settings diverged
+        if not finite.size and place < losses.shape[1]:
+            known = np.isfinite(ordered[:, place])
+            finite = ordered[known, place] - ordered[known, 0]
     return CAP * float(np.median(finite)) if finite.size else 0.0
 
 

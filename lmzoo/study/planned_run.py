@@ -2,7 +2,17 @@
 
 import math
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
+
+
+class Answer(Enum):
+    """What the planner answers to the report of an epoch."""
+
+    CONTINUE = auto()
+    PRUNE = auto()
+    WAIT = auto()
+    """The run is closed and waits until it can be compared with others."""
 
 
 @dataclass(eq=False)

@@ -6,13 +6,15 @@ write the run folders; the planner writes new settings and `study.json`. No call
 or all runs. Points are independent of each other (`point_planner.py`).
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import ResolvedPoint
+from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
@@ -48,8 +50,21 @@ class Planner:
         self.points = self._all_points
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
-        for point in self.points:
-            self._add_planned(point)
+        self._pruned: list[PlannedRun] = []
+        """Runs that were pruned and that `new_pruned` has not returned."""
+        groups: dict[str, list[PointPlanner]] = {}
+        for planner in self.points:
+            self._add_planned(planner)
+        self._needed = {*self.points}
+        for planner in self._all_points:
+            if planner.space and (planner in self._needed or planner.tuned):
+                space = json.dumps([repr(planner.space), planner.design])
+                groups.setdefault(space, []).append(planner)
+        self._tuning: dict[PointPlanner, SharedTuning] = {}
+        for group in groups.values():
+            self._tuning |= dict.fromkeys(group, SharedTuning(group))
+        for group in groups.values():
+            self._decide(group[0])
         self.write_study()
 
     def ready(self) -> list[PlannedRun]:
@@ -62,24 +77,39 @@ class Planner:
         self._new.clear()
         return runs
 
+    def new_pruned(self) -> list[PlannedRun]:
+        """Return the runs that were pruned, while no worker had them, since the last call."""
+        runs, self._pruned = self._pruned, []
+        return runs
+
     def start(self, run: PlannedRun) -> None:
         """Mark a ready run as running."""
         del self._ready[run.id]
         self._new.pop(run.id, None)
 
     def requeue(self, run_id: str) -> None:
-        """Mark a running run as ready again; its worker may have created its folder."""
-        run = self._runs[run_id]
+        """Mark a running run as ready again, or as waiting if it has to wait at its epoch.
+
+        Its worker may have created its folder.
+        """
+        run, points = self._runs[run_id], self._points[run_id]
         run.is_new = False
-        self._ready[run_id] = self._new[run_id] = run
+        if points[0].answer(run, run.last_epoch) is not Answer.WAIT:
+            self._ready[run_id] = self._new[run_id] = run
+            return
+        del self._points[run_id]
+        for point in points:
+            point.close_run(run)
+        if self._decide(points[0]):
+            self.write_study()
 
     @property
     def done(self) -> bool:
         """True if no run is ready or running."""
         return not self._points
 
-    def report(self, run_id: str, record: Mapping[str, Any]) -> bool:
-        """Add an `epoch` event to the run's curve; return False if the pruner stops the run.
+    def report(self, run_id: str, record: Mapping[str, Any]) -> Answer:
+        """Add an `epoch` event to the run's curve; return what the run does next.
 
         The same event may be reported again, and gets the same answer.
         """
@@ -99,10 +129,9 @@ class Planner:
         if status == "failed":
             self.failed_runs.append(run)
         for point in self._points.pop(run_id):
-            best_before = point.best_setting
             point.end(run_id)
             self._add_planned(point)
-            if point.best_setting is not best_before:
+            if run.stage == "tune" and self._decide(point):
                 self.write_study()
         return run
 
@@ -125,6 +154,16 @@ class Planner:
     def write_study(self) -> None:
         """Write `study.json`, with the best settings found so far."""
         self.store.write_study(study_json(self.study, self._all_points))
+
+    def _decide(self, point: PointPlanner) -> bool:
+        """Make the decisions of a point's group that are due; return whether there was one."""
+        tuning, decided = self._tuning[point], False
+        while (step := tuning.advance())[0]:
+            decided = True
+            self._pruned += step[1]
+            for other in self._needed.intersection(tuning.points):
+                self._add_planned(other)
+        return decided
 
     def _add_planned(self, point: PointPlanner) -> None:
         """Mark the runs that the point has just planned as ready."""

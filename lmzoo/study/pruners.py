@@ -4,6 +4,8 @@ A pruner compares a run with earlier settings of its point at the same epoch. Wh
 are is fixed before the run starts (`point_planner.py`). So a sweep stops the same runs regardless
 of the order of execution, deaths and restarts.
 
+response    stops settings of the start design by a fit to all points (`shared_tuning.py`), further
+            settings as `asha` does
 asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best 1/η quantile of the
          earlier losses (Li et al. 2020, arXiv:1810.05934).
 halving  keeps, at a rung, a run that is among the best ⌊n/η⌋ (at least one) of the n settings that
@@ -122,6 +124,7 @@ class OptunaPruner:
 
 
 PRUNERS: dict[str, Callable[[Study], Pruner]] = {
+    "response": lambda study: Asha(rungs(study), study.reduction),
     "asha": lambda study: Asha(rungs(study), study.reduction),
     "halving": lambda study: Halving(rungs(study), study.reduction),
     "median": lambda study: Median(study.grace),

@@ -58,6 +58,11 @@ class ResolvedPoint:
         return MODELS.parse(model), from_dict(Recipe, recipe)
 
     @property
+    def closed_form(self) -> bool:
+        """Whether the model is estimated in one pass, as counts are."""
+        return MODELS[MODELS.name_of(self.model)].closed_form
+
+    @property
     def default_setting(self) -> dict[str, Any]:
         """The values of the searched fields before the search."""
         configs = {"model": MODELS.dump(self.model), "recipe": to_dict(self.recipe)}

@@ -2,12 +2,14 @@
 
 Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, so its suggestions
 depend on the order in which trials end. Here the sampler of a point suggests the settings 0, 1, 2,
-... in this order. Before setting i it gets the results of the settings 0 to i-`lag`, in this order.
-The settings between them are running trials for it. After a restart the same calls
-are repeated, which gives the same suggestions, also from a sampler that keeps a state.
+... in this order. The first settings are the start design, which the sampler does not choose.
+Before setting i it gets the results of the start design and of the settings 0 to i-`lag`, in this
+order, and those of the other points, moved to the level of this point. The settings between them
+are running trials for it. After a restart the same calls are repeated, which gives the same
+suggestions, also from a sampler that keeps a state.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +21,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from lmzoo.search_space import Choice, FloatRange, IntRange, Range
 
@@ -42,12 +44,22 @@ class Result:
 class Search:
     """Suggests the settings of one point, one after the other."""
 
-    def __init__(self, space: Mapping[str, Range], sampler: BaseSampler, lag: int) -> None:
+    def __init__(
+        self, space: Mapping[str, Range], sampler: BaseSampler, lag: int, design: int = 0
+    ) -> None:
+        """`design` is the number of settings of the start design."""
         self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
         self._study = optuna.create_study(sampler=sampler)
-        self._lag, self._trials, self._told = lag, list[optuna.Trial](), 0
+        self._lag, self._design, self._told = lag, design, 0
+        self._trials = list[optuna.Trial]()
         # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
         self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
+
+    def add_results(self, results: Iterable[tuple[Setting, float]]) -> None:
+        """Add (setting, loss) of other points; call it once, before the first suggestion."""
+        for setting, loss in results:
+            trial = create_trial(params=setting, distributions=self._distributions, value=loss)
+            self._study.add_trial(trial)
 
     def suggest(self, settings: Sequence[Setting], result: Callable[[int], Result]) -> Setting:
         """Return the setting that follows `settings`.
@@ -55,11 +67,14 @@ class Search:
         Args:
             settings: All earlier settings; a setting that the sampler did not suggest replaces its
                 suggestion.
-            result: Returns the result of a setting; it is called for the settings at least `lag`
-                places before the new one.
+            result: Returns the result of a setting; it is called for the start design and for the
+                settings at least `lag` places before the new one.
         """
         for index in range(len(self._trials), len(settings) + 1):
-            while self._told <= index - self._lag:
+            known = index - self._lag + 1
+            if index >= self._design:
+                known = max(known, self._design)
+            while self._told < known:
                 self._tell(self._trials[self._told], result(self._told))
                 self._told += 1
             trial = self._study.ask(self._distributions)

@@ -8,8 +8,9 @@
 
 A sweep trains each point in two stages:
 
-1. tune: it tries `samples` settings of the searched fields on one seed, and a pruner stops settings
-   early within that point. The validation loss selects the best setting.
+1. tune: it tries `samples` settings of the searched fields, one training each. The first ones are
+   the same for all points, the sampler proposes the others, and a pruner stops settings early.
+   A fit to the validation losses of all points chooses the setting of each point.
 2. confirm: it trains the best setting in full on `seeds` new seeds.
 
 Tables read confirm runs only. A field path is dotted and starts with `model`, `recipe` or `corpus`:
@@ -63,8 +64,8 @@ class Study:
     parameters: int = 0
     """Parameter budget: each point gets the largest `model.width` within it; 0 keeps the widths."""
     epochs: int = 10
-    samples: int = 4
-    """Settings tried for each point; the first is the default setting."""
+    samples: int = 5
+    """Settings tried for each point; the first is the default setting, if its range has it."""
     seeds: int = 5
     """New seeds on which the best setting of each point is trained."""
     margin: float = 0.02
@@ -72,7 +73,7 @@ class Study:
     seed: int = 0
     """Seed of the study; suggestions and all training seeds derive from it."""
     grace: int = 2
-    """Epochs before the pruner may stop a run."""
+    """First epoch at which asha, halving and median may stop a run."""
     reduction: int = 3
     """ASHA's η: about 1/η of the runs continue past each rung."""
 
@@ -83,7 +84,7 @@ class Study:
     """
     sampler: Any = "tpe"
     """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
-    pruner: Any = "asha"
+    pruner: Any = "response"
     """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
     callbacks: tuple[Any, ...] = ()
     """Logger callbacks of Ray Tune, to which each run is a trial."""
@@ -98,11 +99,7 @@ class Study:
         return self.parallel or min(half, share)
 
     @property
-    def tune_seed(self) -> int:
-        """The training seed of all tune runs."""
-        return self.seed * 1000
-
-    @property
     def confirm_seeds(self) -> range:
         """The training seeds of the confirm runs; tuning does not use them."""
-        return range(self.tune_seed + 1, self.tune_seed + 1 + self.seeds)
+        first = self.seed * 1000 + 1
+        return range(first, first + self.seeds)

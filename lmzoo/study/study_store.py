@@ -68,8 +68,8 @@ class StudyStore:
     def prune(self, run_id: str, epoch: int) -> None:
         """Record that ASHA stopped a run, and delete its checkpoints."""
         record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
-        self.run(run_id).append(record)
-        self.run(run_id).drop_checkpoints()
+        folder = self.run(run_id)
+        self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if its content has changed.

@@ -45,7 +45,7 @@ def run_study(study: Study) -> None:
         samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = study.samples,
         parallel: Annotated[int, typer.Option(min=0, help="Settings that a point starts together; 0: enough for about 80 workers.")] = study.parallel,
         sampler: Annotated[str, typer.Option(help="tpe, gp, cmaes, qmc, random or grid.")] = "",
-        pruner: Annotated[str, typer.Option(help="asha, halving, median or none.")] = "",
+        pruner: Annotated[str, typer.Option(help="response, asha, halving, median or none.")] = "",
         seeds: Annotated[int, typer.Option(min=1, help="New seeds on which each point's best setting is trained.")] = study.seeds,
         seed: Annotated[int, typer.Option(min=0, help="Seed of the study; all training seeds derive from it.")] = study.seed,
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,

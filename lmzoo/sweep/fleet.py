@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lmzoo.store.records import Record
-from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.ready import ReadyRuns
@@ -44,7 +44,7 @@ class Assignment:
     prune: list[str]
     """Runs that the worker ends as pruned."""
     release: list[str]
-    """Runs that the worker closes, so that another worker can continue them."""
+    """Runs that the worker closes: another worker continues them, or they wait at a rung."""
 
 
 class Fleet:
@@ -178,20 +178,25 @@ class Fleet:
             self._deaths.pop(run_id, None)
             for listener in self.listeners:
                 listener.epoch(run, record)
-        continues = self.planner.report(run_id, record)
+        answer = self.planner.report(run_id, record)
         trained = record["epoch"] >= run.budget or record["valid_token"] is None
-        if trained or not continues:
+        if trained or answer is not Answer.CONTINUE:
             self._leave(worker, run_id)
-        if not trained and not continues:
+        if not trained and answer is Answer.PRUNE:
             worker.pruned.add(run_id)
+        elif not trained and answer is Answer.WAIT:
+            self._release(worker, run_id)
 
     def _give_away(self, worker: WorkerState) -> None:
         """Release runs of which another worker has more use."""
         count = self.sharing.count_to_release(worker, self.workers.values(), len(self.idle))
         for run_id in list(worker.training)[len(worker.training) - count :]:
             self._leave(worker, run_id)
-            worker.released.add(run_id)
-            self.sharing.released += 1
+            self._release(worker, run_id)
+
+    def _release(self, worker: WorkerState, run_id: str) -> None:
+        worker.released.add(run_id)
+        self.sharing.released += 1
 
     def _take(self, worker: WorkerState, live: int) -> None:
         """Assign pending runs to a worker, up to its share."""
@@ -244,3 +249,6 @@ class Fleet:
     def _collect(self) -> None:
         for run in self.planner.new_ready():
             self.ready.add(run)
+        for run in self.planner.new_pruned():
+            for listener in self.listeners:
+                listener.end(run, None)

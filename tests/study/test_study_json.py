@@ -53,7 +53,7 @@ def test_study_json_contains_the_options(run_main, study):
         "off": ["recipe.lr"],
         "parallel": 0,
         "sampler": "tpe",
-        "pruner": "asha",
+        "pruner": "response",
     }
 
 

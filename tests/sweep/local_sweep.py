@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 from lmzoo.store.records import CONFIG, RunFolder
+from lmzoo.study.planned_run import Answer
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
@@ -67,15 +68,18 @@ def sweep(
 
 def _report(planner, planned, run) -> bool:
     """Report the last epoch and end the run as a worker does; return True if it continues."""
-    passes = planner.report(planned.id, run.training.record)
+    answer = planner.report(planned.id, run.training.record)
     if run.training.diverged:
         status = "diverged"
     elif run.epoch >= planned.budget:
         status = "finished"
         if planned.stage == "confirm":
             run.test()
-    elif passes:
+    elif answer is Answer.CONTINUE:
         return True
+    elif answer is Answer.WAIT:
+        planner.requeue(planned.id)
+        return False
     else:
         status = "pruned"
         run.folder.drop_checkpoints()
