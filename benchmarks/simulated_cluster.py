@@ -72,6 +72,9 @@ class MemoryStore:
     def write_study(self, study: Any) -> None:
         """Do nothing."""
 
+    def prune(self, run_id: str, epoch: int) -> None:
+        """Do nothing."""
+
 
 @dataclass
 class Simulation:

@@ -1,9 +1,10 @@
 """The start design: the settings that all points of a study try first.
 
-One field: the middles of five equal cells of its range, equal in the logarithm if the range says
-so. Several fields: points of a scrambled Sobol sequence (Owen 1998, J. Complexity 14). A default
-setting inside the ranges replaces the nearest setting. The settings are in the order of their
-distance from the default one; a study with fewer samples leaves out the last ones.
+It has `SIZE` settings, or a quarter of the samples if that is more. One field: the middles of equal
+cells of its range, equal in the logarithm if the range says so. Several fields: points of a
+scrambled Sobol sequence (Owen 1998, J. Complexity 14). A default setting inside the ranges replaces
+the nearest setting. The settings are in the order of their distance from the default one; a study
+with fewer samples leaves out the last ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +17,22 @@ from numpy.typing import NDArray
 from lmzoo.search_space import Choice, IntRange, Range
 
 SIZE = 5
-"""Settings of the start design."""
+"""Settings of the start design of a study with at most 23 samples."""
 
 Setting = dict[str, Any]
 Space = Mapping[str, Range]
 
 
 def start_design(space: Space, default: Setting, samples: int, seed: int) -> list[Setting]:
-    """Return at most `samples` and at most `SIZE` different settings."""
+    """Return at most `samples` different settings."""
+    size = max(SIZE, samples // 4)
     if len(space) == 1:
-        shares = ((np.arange(SIZE) + 0.5) / SIZE)[:, None]
+        shares = ((np.arange(size) + 0.5) / size)[:, None]
     else:
         from scipy.stats import qmc  # takes half a second to import
 
         sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
-        shares = sequence.random_base2(3)[:SIZE]
+        shares = sequence.random_base2((size - 1).bit_length())[:size]
     settings = [
         {path: _value(bounds, x) for (path, bounds), x in zip(space.items(), row, strict=True)}
         for row in shares
