@@ -78,7 +78,7 @@ def load_study(path: Path) -> StudyFolder:
         UserError: The folder does not exist, is not a study's folder, has another schema, or has
             runs of another version of the numerics.
     """
-    packed = path.suffix == SUFFIX
+    packed = str(path).endswith(SUFFIX)
     path = unpacked_study(path) if packed else open_store(path).local_copy(TABLE_FILES)
     study = read_study(path)
     configs: list[dict[str, Any]] = []

@@ -33,6 +33,8 @@ class PlannedRun:
     """Epochs."""
     curve: dict[int, float] = field(default_factory=dict)
     """Epoch -> lowest validation loss up to that epoch, in nats per token."""
+    test_loss: float | None = None
+    """Test loss of a confirm run that has finished, in nats per token."""
     status: str = ""
     """finished, pruned, diverged, failed or refused; "" while the run has not ended."""
     reason: str = ""

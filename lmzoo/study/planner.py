@@ -18,6 +18,7 @@ from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
+from lmzoo.study.until_decided import plan_more_seeds
 
 
 class Planner:
@@ -65,6 +66,8 @@ class Planner:
             self._tuning |= dict.fromkeys(group, SharedTuning(group))
         for group in groups.values():
             self._decide(group[0])
+        self._corpus = corpus
+        self._look()
         self.write_study()
 
     def ready(self) -> list[PlannedRun]:
@@ -119,19 +122,22 @@ class Planner:
             self._add_planned(point)
         return answers[0]
 
-    def end(self, run_id: str, status: str, reason: str = "") -> PlannedRun:
+    def end(
+        self, run_id: str, status: str, reason: str = "", test_loss: float | None = None
+    ) -> PlannedRun:
         """Record the end of a running run, and plan the runs that waited for it.
 
         The worker has written the `end` event, unless the status is "failed".
         """
         run = self._runs[run_id]
-        run.status, run.reason = status, reason
+        run.status, run.reason, run.test_loss = status, reason, test_loss
         if status == "failed":
             self.failed_runs.append(run)
         for point in self._points.pop(run_id):
             point.end(run_id)
             self._add_planned(point)
-            if run.stage == "tune" and self._decide(point):
+            decided = self._decide(point) if run.stage == "tune" else self._look()
+            if decided:
                 self.write_study()
         return run
 
@@ -164,6 +170,17 @@ class Planner:
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
         return decided
+
+    def _look(self) -> bool:
+        """Plan more seeds when all planned runs have ended; return whether there are any."""
+        planned = False
+        while self.study.max_seeds and not self._points:
+            if not plan_more_seeds(self.study, self.points, self._corpus):
+                break
+            planned = True
+            for point in self.points:
+                self._add_planned(point)
+        return planned
 
     def _add_planned(self, point: PointPlanner) -> None:
         """Mark the runs that the point has just planned as ready."""

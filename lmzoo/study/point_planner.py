@@ -244,4 +244,4 @@ class PointPlanner(PointRuns):
 
     def _confirm(self, setting: Setting) -> None:
         self.best_setting = dict(setting)
-        self.plan_confirm_runs(setting)
+        self.plan_confirm_runs(setting, self.study.seeds)

@@ -57,11 +57,13 @@ class PointRuns:
             run = self._plan("tune", index, setting, config)
         self.tune_runs.append(run)
 
-    def plan_confirm_runs(self, setting: Setting) -> None:
-        """Plan the runs of the best setting, one for each confirm seed."""
-        for seed in self.study.confirm_seeds:
+    def plan_confirm_runs(self, setting: Setting, count: int) -> int:
+        """Plan runs of the best setting until there are `count`; return how many are new."""
+        seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
+        for seed in seeds:
             config = self.point.run_config(setting, seed, self.corpus)
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
+        return len(seeds)
 
     def open_run(self, run: PlannedRun) -> None:
         """Mark a run as open."""
@@ -112,3 +114,5 @@ class PointRuns:
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"
+        tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
+        run.test_loss = tests[-1]["token"] if tests else None

@@ -70,6 +70,8 @@ class Study:
     """New seeds on which the best setting of each point is trained."""
     margin: float = 0.02
     """Difference, in nats, within which two points count as equivalent."""
+    max_seeds: int = 0
+    """Seeds up to which points with an undecided difference are trained; 0: `seeds` only."""
     seed: int = 0
     """Seed of the study; suggestions and all training seeds derive from it."""
     grace: int = 2
@@ -98,8 +100,7 @@ class Study:
         half, share = math.ceil(self.samples / 2), math.ceil(PARALLEL_RUNS / len(self.points))
         return self.parallel or min(half, share)
 
-    @property
-    def confirm_seeds(self) -> range:
-        """The training seeds of the confirm runs; tuning does not use them."""
+    def confirm_seeds(self, count: int) -> range:
+        """Return the first training seeds of confirm runs; tuning does not use them."""
         first = self.seed * 1000 + 1
-        return range(first, first + self.seeds)
+        return range(first, first + count)

@@ -13,6 +13,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.search_space import Choice, Range
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study import Study
+from lmzoo.study.until_decided import schedule
 
 
 def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]:
@@ -26,10 +27,12 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
         "reference": next((p for p in points if study.reference in p.labels), points[0]).id,
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,
+        "looks": list(schedule(study)),
         "asked": {
             "corpus": study.corpus,
             "recipe": study.recipe,
             "seed": study.seed,
+            "max_seeds": study.max_seeds,
             "parameters": study.parameters,
             "fields": dict(study.fields),
             "search": _search_json(study.search),

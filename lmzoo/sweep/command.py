@@ -47,6 +47,9 @@ def run_study(study: Study) -> None:
         sampler: Annotated[str, typer.Option(help="tpe, gp, cmaes, qmc, random or grid.")] = "",
         pruner: Annotated[str, typer.Option(help="response, asha, halving, median or none.")] = "",
         seeds: Annotated[int, typer.Option(min=1, help="New seeds on which each point's best setting is trained.")] = study.seeds,
+        until_decided: Annotated[bool, typer.Option("--until-decided", help="Add seeds to points whose difference from the reference is undecided.")] = bool(study.max_seeds),
+        max_seeds: Annotated[int, typer.Option(min=1, help="Most seeds of a point with --until-decided.")] = study.max_seeds or 24,
+        margin: Annotated[float, typer.Option(min=0, help="Difference in nats within which points are equivalent.")] = study.margin,
         seed: Annotated[int, typer.Option(min=0, help="Seed of the study; all training seeds derive from it.")] = study.seed,
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
         parameters: Annotated[int, typer.Option(min=0, help="Parameter budget that sets each point's width; 0 keeps the widths.")] = study.parameters,
@@ -72,6 +75,7 @@ def run_study(study: Study) -> None:
         search = _searched_fields(study, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
+            max_seeds=max_seeds if until_decided else 0, margin=margin,
             parameters=parameters, fields={**study.fields, **parse_settings(fields or [])},
             search=search, off=tuple(sorted(study.search.keys() - search.keys())), parallel=parallel,
             **{name: value for name, value in (("sampler", sampler), ("pruner", pruner)) if value},

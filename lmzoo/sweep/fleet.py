@@ -241,7 +241,7 @@ class Fleet:
     def _finish(
         self, run: PlannedRun, status: str, reason: str = "", test: Mapping[str, Any] | None = None
     ) -> None:
-        run = self.planner.end(run.id, status, reason)
+        run = self.planner.end(run.id, status, reason, test["token"] if test else None)
         for listener in self.listeners:
             listener.end(run, dict(test) if test else None)
         self._collect()

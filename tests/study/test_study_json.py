@@ -47,6 +47,7 @@ def test_study_json_contains_the_options(run_main, study):
         "corpus": study.corpus,
         "recipe": "published",
         "seed": 3,
+        "max_seeds": 0,
         "parameters": 0,
         "fields": {**study.fields, "model.emission.components": 2},
         "search": {"recipe.batch": {"values": [4, 8]}},

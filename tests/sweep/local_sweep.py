@@ -68,13 +68,14 @@ def sweep(
 
 def _report(planner, planned, run) -> bool:
     """Report the last epoch and end the run as a worker does; return True if it continues."""
+    test_loss = None
     answer = planner.report(planned.id, run.training.record)
     if run.training.diverged:
         status = "diverged"
     elif run.epoch >= planned.budget:
         status = "finished"
         if planned.stage == "confirm":
-            run.test()
+            test_loss = run.test().token
     elif answer is Answer.CONTINUE:
         return True
     elif answer is Answer.WAIT:
@@ -84,7 +85,7 @@ def _report(planner, planned, run) -> bool:
         status = "pruned"
         run.folder.drop_checkpoints()
     run.end(status, f"rung {run.epoch}" if status == "pruned" else "")
-    planner.end(planned.id, status)
+    planner.end(planned.id, status, test_loss=test_loss)
     return False
 
 
