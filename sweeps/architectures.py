@@ -21,7 +21,6 @@ STUDY = Study(
     points=tuple(Point(name, name) for name in EXACT),
     parameters=20_000,
     epochs=6,
-    samples=2,
     seeds=3,
     reference="lstm_lm",
 )

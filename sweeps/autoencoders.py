@@ -30,7 +30,6 @@ STUDY = Study(
         Point("linear E=20 Gaussian", "DLM55", {"width": 20, "gaussian": True}),
     ),
     fields={"model.emission.components": 64},
-    samples=3,
     seeds=3,
     reference="linear E=20",
 )

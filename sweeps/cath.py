@@ -35,7 +35,6 @@ STUDY = Study(
         Point("minGPT W=8 D=6", "DLM40", {"attention.heads": 8, "layers": 6}),
     ),
     corpus="iid",
-    samples=2,
     seeds=3,
     reference="unigram count",
 )

@@ -39,7 +39,6 @@ STUDY = Study(
     corpus="captions_char",
     fields={"model.width": 32},
     epochs=5,
-    samples=2,
     seeds=3,
     reference="LSTM",
 )

@@ -32,7 +32,6 @@ STUDY = Study(
     question="What does a discrete latent parent or state buy over an n-gram at equal parameters?",
     points=tuple(Point(label, row, fields) for label, (row, fields) in ROWS.items()),
     parameters=20_000,
-    samples=3,
     seeds=3,
     reference="bigram (log-bilinear)",
 )

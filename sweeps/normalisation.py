@@ -22,7 +22,6 @@ STUDY = Study(
             *(Point(f"{name}, {norm}", normalised, {"norm": norm}) for norm in NORMS),
         )
     ),
-    samples=2,
     seeds=3,
     reference="LSTM, none",
 )

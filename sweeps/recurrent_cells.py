@@ -23,7 +23,6 @@ STUDY = Study(
         Point("MGRU {4;6}", "DLM47", {"cell": {"name": "mgru", "mutations": [4, 6]}}),
     ),
     fields={"model.emission.components": 64},
-    samples=3,
     seeds=3,
     reference="LSTM",
 )

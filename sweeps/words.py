@@ -36,7 +36,6 @@ STUDY = Study(
         Point("VAE cut 0,4,5", "DLM51", {"cell": {"name": "mgu", "cuts": [0, 4, 5]}}),
     ),
     fields={"model.width": 32, "model.emission.components": 64},
-    samples=2,
     seeds=3,
     reference="wild type",
 )
