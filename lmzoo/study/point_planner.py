@@ -108,9 +108,9 @@ class PointPlanner(PointRuns):
 
     @property
     def at_rung(self) -> bool:
-        """Whether all runs of the start design have ended or wait at the rung."""
-        waits = (run.status or run.id not in self.open for run in self._design_runs)
-        return not self.rung or all(waits)
+        """Whether all runs of the start design have ended, have passed the rung or wait there."""
+        opened = [run for run in self._design_runs if run.id in self.open]
+        return not self.rung or all(run.last_epoch > self.rung for run in opened)
 
     @property
     def design_ended(self) -> bool:
@@ -140,6 +140,8 @@ class PointPlanner(PointRuns):
         rung, self.rung, pruned = self.rung, 0, []
         for index, run in enumerate(self._design_runs if rung else []):
             passed = run.last_epoch > rung  # before an interruption, or with a smaller budget
+            if run.id in self.open:
+                continue
             if not run.status and (passed or index in kept):
                 self.open_run(run)
             elif not run.status:

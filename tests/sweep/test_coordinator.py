@@ -113,7 +113,7 @@ def recovered(sweep) -> None:
 def test_an_exchange_is_answered(sweep):
     reply = sweep.exchange("a")
     assert reply["members"] == [job["config"]["run"] for job in reply["join"]]
-    assert len(reply["members"]) == 6
+    assert len(reply["members"]) == 12
     assert sweep.exchange("a")["join"] == []
 
 

@@ -1,5 +1,6 @@
 """A worker trains what a mailbox assigns, through timeouts and errors. Without Ray."""
 
+import contextlib
 import pickle
 import threading
 from types import SimpleNamespace
@@ -31,6 +32,9 @@ class TrialWorker(Worker):
     def __init__(self) -> None:
         pass
 
+    def _send_heartbeats(self, hello) -> None:
+        hello()  # once: a thread that goes on would call Ray after the test
+
 
 class LocalMailbox:
     """A mailbox that asks a fleet at once; it may lose messages or not respond."""
@@ -59,8 +63,10 @@ class LocalMailbox:
 
     def confirm(self, confirmed):
         for kind, run_id, facts in confirmed:
-            assert kind == "ended"
-            self.fleet.ended("w", run_id, **facts)
+            if kind == "released":
+                self.fleet.released("w", run_id)
+            else:
+                self.fleet.ended("w", run_id, **facts)
 
 
 @pytest.fixture
@@ -75,15 +81,20 @@ def mailbox(planner, corpus, monkeypatch):
 @pytest.fixture
 def set_up(mailbox, planner, corpus):
     """Returns a worker after its `setup`."""
+    workers = []
 
     def make(**options) -> TrialWorker:
         worker = TrialWorker()
+        workers.append(worker)
         store = planner.store.store.address
         threads = torch.get_num_threads()
         worker.setup({}, mailbox=mailbox, store=store, corpus=corpus, threads=threads, **options)
         return worker
 
-    return make
+    yield make
+    for worker in workers:
+        with contextlib.suppress(UserError, AttributeError):  # the disk is gone, or no set-up
+            worker._lock.close()
 
 
 def locked(path) -> bool:
@@ -121,6 +132,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
 
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(mailbox.beat, "remote", lambda worker: next(counts))
+    monkeypatch.setattr(TrialWorker, "_send_heartbeats", Worker._send_heartbeats)
     set_up()
     assert done.wait(60)
     assert asleep == [1, 1, 1, 2, 2]
@@ -203,7 +215,7 @@ def test_an_error_of_a_write_in_the_background_ends_the_worker(set_up, mailbox, 
     inner = RunFolder.append
 
     def append(folder, *records):
-        if any(record["event"] == "end" for record in records):
+        if any(record.get("status") == "finished" for record in records):
             written.set()
             raise UserError("the disk is gone")
         inner(folder, *records)
