@@ -23,7 +23,8 @@ from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planned_run import PlannedRun
-from lmzoo.sweep.fleet import Assignment, Fleet
+from lmzoo.sweep.assignment import Assignment
+from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.worker import HEARTBEAT_SECONDS
 
 LOG = logging.getLogger("lmzoo.sweep")

@@ -8,12 +8,12 @@ without progress is trained alone, so that it cannot end others, and finally fai
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
+from lmzoo.sweep.assignment import Assignment, Listener
 from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.ready import ReadyRuns
 from lmzoo.sweep.sharing import Sharing, WorkerState
@@ -22,29 +22,6 @@ DEATHS_TO_SUSPECT = 2
 """Deaths without progress after which a run is trained alone."""
 MAX_DEATHS = 4
 """Deaths without progress after which a run fails."""
-
-
-class Listener(Protocol):
-    """Is informed of what the runs do: the console, the trackers."""
-
-    def start(self, run: PlannedRun) -> None: ...
-    def epoch(self, run: PlannedRun, record: Record) -> None: ...
-    def end(self, run: PlannedRun, test: Record | None) -> None: ...
-
-
-@dataclass
-class Assignment:
-    """The reply to a worker's report."""
-
-    members: list[str]
-    """Identities of the runs to train for one epoch, in one pack if `packed`."""
-    packed: bool
-    join: list[dict[str, Any]]
-    """What the worker needs to open each of the members that it does not have open."""
-    prune: list[str]
-    """Runs that the worker ends as pruned."""
-    release: list[str]
-    """Runs that the worker closes: another worker continues them, or they wait at a rung."""
 
 
 class Fleet:
