@@ -48,7 +48,8 @@ def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     monkeypatch,
 ):
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
-    script.write_text(script.read_text().replace("toy_study", "small_study"))
+    small = script.read_text().replace("import toy_study", "import small_study")
+    script.write_text(small.replace("main(toy_study(", "main(small_study("))
     address, folder = f"{bucket}/runs/toy-text", tmp_path / "undisturbed"
 
     driver = start_sweep(storage=f"{bucket}/runs")
