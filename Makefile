@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test check docs lock drill drill-slurm drill-faults format clean bench bench-gpu
+.PHONY: sweep test check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -22,11 +22,20 @@ check: $(ALL)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/codespell lmzoo sweeps analysis tests tools docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/python tools/results.py --check
 	$(BIN)/mkdocs build --quiet --strict
 
 # The documentation, readable without a server or a network: open site/index.html.
 docs: $(ALL)
 	$(BIN)/mkdocs build --strict
+
+# The tables and figures of docs/results, from the records in docs/results/records.
+results: $(ALL)
+	$(BIN)/python tools/results.py
+
+# The reference study, in sittings: make reference DATA=DIR HOURS=8 (tools/reference.py).
+reference: $(ALL)
+	$(BIN)/python tools/reference.py --data-dir $(DATA) --hours $(or $(HOURS),8)
 
 # Renew the pins of every distribution that an installation brings.
 lock: $(ALL)

@@ -1,6 +1,4 @@
-"""Draw the forest plots of the results pages from the tables on the same page.
-
-    python tools/forest.py
+"""Draw the forest plots of the results pages from the tables on the same page (`tools/results.py`).
 
 A page asks for a figure with `![...](NAME.svg)` above a ranking table. The figure shows the
 difference of every point to the reference, in nats, with its interval.
@@ -8,10 +6,9 @@ difference of every point to the reference, in nats, with its interval.
 
 import html
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
-PAGES = Path(__file__).parents[1] / "docs/results"
 STYLE = """<style>
 text{font:17px system-ui,sans-serif;fill:#1d2731} .s{font-size:14px;fill:#4a5865}
 line{stroke:#5b6b7a;stroke-width:1.6} .z{stroke:#9aa7b3;stroke-dasharray:4 3;stroke-width:1}
@@ -84,15 +81,12 @@ def draw(points: list[Point]) -> str:
     return "\n".join(out) + "\n"
 
 
-def main() -> None:
-    """Write every figure that a page asks for."""
-    asked = re.compile(
-        r"^!\[[^]]*\]\(([\w-]+-forest\.svg)\).*?^(\| rank .*?)\n\n", re.DOTALL | re.MULTILINE
-    )
-    for page in sorted(PAGES.glob("*.md")):
-        for name, table in asked.findall(page.read_text(encoding="utf-8") + "\n\n"):
-            (PAGES / name).write_text(draw(read_points(table)), encoding="utf-8")
+ASKED = re.compile(
+    r"^!\[[^]]*\]\(([\w-]+-forest\.svg)\).*?^(\| rank .*?)\n\n", re.DOTALL | re.MULTILINE
+)
 
 
-if __name__ == "__main__":
-    main()
+def figures(page: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the SVG of every figure that a page asks for."""
+    for name, table in ASKED.findall(page + "\n\n"):
+        yield name, draw(read_points(table))

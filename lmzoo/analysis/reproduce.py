@@ -17,6 +17,7 @@ import polars as pl
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.output_path import store_address
 from lmzoo.analysis.search_ranges import Range, search_ranges
+from lmzoo.analysis.study_parquet import SUFFIX
 from lmzoo.store.records import CONFIG, read_json
 
 OLD_STUDY_NOTE = (
@@ -28,6 +29,8 @@ OLD_STUDY_NOTE = (
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     """Return shell lines: the sweep with all its options, then the ranking and the page."""
     study = folder.study
+    if str(path).endswith(SUFFIX):  # the sweep runs into the default store
+        path = Path("runs") / path.stem
     configs = [
         config
         for run in folder.runs.select("run").collect()["run"]
@@ -44,11 +47,19 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     address = store_address(path)
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
-    environment = next((config.get("environment") for config in configs), None) or {}
-    versions = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()))
-    note = [f"# made with {versions}"] if versions else []
+    note = [f"# made with {text}"] if (text := _environment(configs)) else []
     old = OLD_STUDY_NOTE if options is None else ()
     return "\n".join([*map(shlex.join, lines), *note, *old])
+
+
+def _environment(configs: list[dict[str, Any]]) -> str:
+    """Return what the runs were made with; a value that differs between runs is listed in full."""
+    values: dict[str, dict[str, None]] = {}
+    for config in configs:
+        for name, value in config.get("environment", {}).items():
+            if value != "":  # no commit outside a clone
+                values.setdefault(name, {})[str(value)] = None
+    return ", ".join(f"{name} {' and '.join(values[name])}" for name in sorted(values))
 
 
 def _options(options: Mapping[str, Any]) -> Iterator[str]:
@@ -59,6 +70,8 @@ def _options(options: Mapping[str, Any]) -> Iterator[str]:
         value = str(options.get(name, ""))  # older versions store none
         if value.islower() or value.isdecimal():  # the script names an object, stored by its class
             yield from (f"--{name}", value)
+    if options.get("max_seeds"):
+        yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))
     for field, value in options["fields"].items():
         yield from ("--set", f"{field}={_value(value)}")
     for field, search_range in options["search"].items():

@@ -1,0 +1,115 @@
+"""Fill the tables and figures of the results pages from the records in `docs/results/records`.
+
+    python tools/results.py            make results
+    python tools/results.py --check    make check: fails where a page differs from its records
+
+A page holds blocks. What stands between the two comments is generated, the rest is written by hand:
+
+    <!-- table: rank records/gru_ablation-captions.parquet --metric token --part tables -->
+    <!-- end -->
+
+The command is one of `COMMANDS`; its options are those of the library's function. `--part` selects
+heading, tables or legend of the report. Figures are drawn from the tables (`tools/forest.py`).
+"""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import forest
+
+from lmzoo.analysis.comparison_table import study_comparison
+from lmzoo.analysis.effect_table import study_effects
+from lmzoo.analysis.importance_table import study_importance
+from lmzoo.analysis.published_table import published_comparison
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import Report, TextTable, render
+
+PAGES = Path(__file__).parents[1] / "docs/results"
+BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+COMMANDS: dict[str, Callable[..., Report]] = {
+    "rank": study_ranking,
+    "compare": study_comparison,
+    "epistasis": study_effects,
+    "importance": study_importance,
+    "published": lambda *paths, **options: published_comparison(paths, **options),
+}
+PARTS = ("heading", "tables", "legend")
+
+
+def main() -> None:
+    """Write the files that differ, or name them and fail."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--check", action="store_true", help="Change nothing; fail if a file differs."
+    )
+    check = parser.parse_args().check
+    stale = [path for path, text in generated(PAGES) if _read(path) != text]
+    if check and stale:
+        names = ", ".join(path.name for path in stale)
+        sys.exit(f"error: {names}: not what the records give; run `make results`")
+    for path, text in generated(PAGES) if stale else ():
+        path.write_text(text, encoding="utf-8")
+
+
+def generated(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each page with its blocks filled, and each figure that a page shows."""
+    for page in sorted(folder.glob("*.md")):
+        text = fill(page.read_text(encoding="utf-8"), folder)
+        yield page, text
+        for name, figure in forest.figures(text):
+            yield folder / name, figure
+
+
+def fill(page: str, folder: Path) -> str:
+    """Return a page with all blocks generated; paths in blocks are relative to the folder."""
+    return BLOCK.sub(
+        lambda block: f"{block[1]}\n{_block(block['command'], folder)}\n\n{block[3]}", page
+    )
+
+
+def _block(text: str, folder: Path) -> str:
+    """Return the Markdown of a block."""
+    name, *arguments = shlex.split(text)
+    split = next((i for i, word in enumerate(arguments) if word.startswith("--")), len(arguments))
+    paths, words = arguments[:split], arguments[split:]
+    options: dict[str, Any] = {
+        key.removeprefix("--"): int(value) if value.isdecimal() else value
+        for key, value in zip(words[::2], words[1::2], strict=True)
+    }
+    part = options.pop("part", None)
+    report = COMMANDS[name](*(folder / path for path in paths), **options)
+    if part is not None:
+        report = replace(report, **{other: () for other in PARTS if other != part})
+    return _folded(report)
+
+
+def _folded(report: Report) -> str:
+    """Return the report as Markdown; the tables of the tuning are folded."""
+    parts = [render(replace(report, tables=(), legend=()), "md")]
+    for table in report.tables:
+        text = _table(report, table)
+        if table.title == "how each setting was found":
+            title, _, rows = text.partition("\n\n")
+            summary = f"<summary>{title.strip('*').capitalize()}</summary>"
+            text = f'<details markdown="1">{summary}\n\n{rows}\n\n</details>'
+        parts.append(text)
+    parts.append(render(replace(report, heading=(), tables=()), "md"))
+    return "\n\n".join(filter(None, parts))
+
+
+def _table(report: Report, table: TextTable) -> str:
+    return render(replace(report, heading=(), tables=(table,), legend=()), "md")
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    main()
