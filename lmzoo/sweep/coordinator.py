@@ -51,7 +51,9 @@ class Coordinator:
         self.error: Exception | None = None
         self._mailbox = mailbox
         self._mutex = threading.RLock()
-        self._replies: dict[str, Any] = {}
+        self._replies: dict[str, tuple[int, Any]] = {}
+        self._numbers: dict[str, int] = {}
+        """Worker -> number of its last exchange."""
         self._idle_since: dict[str, float] = {}
         self._replied_at: dict[str, float] = {}
         self._handles: dict[str, tuple[Any, str]] = {}
@@ -153,15 +155,17 @@ class Coordinator:
     def _on_exchange(
         self,
         worker: str,
+        number: int,
         opened: Sequence[str],
         reports: Sequence[Any],
         confirmed: Sequence[Any],
         memory: int,
     ) -> None:
+        self._numbers[worker] = number
         self._on_confirm(worker, confirmed)
         self._failed_starts = 0
         if worker in self._gone:
-            self._replies[worker] = None
+            self._replies[worker] = number, None
             return
         now = time.monotonic()
         assignment = self.fleet.exchange(
@@ -183,10 +187,10 @@ class Coordinator:
             if self.finished or (seconds > IDLE_SECONDS and not leaving):
                 self._gone.add(worker)
                 self.fleet.gone(worker)
-                self._replies[worker] = None
+                self._replies[worker] = self._numbers[worker], None
             elif self.fleet.ready:
                 memory = self.fleet.workers[worker].memory
-                self._on_exchange(worker, [*leaving], (), (), memory)
+                self._on_exchange(worker, self._numbers[worker], [*leaving], (), (), memory)
             elif now - self._replied_at[worker] > REPLY_SECONDS:
                 self._replied_at[worker] = now
                 self._reply(worker, NOTHING)
@@ -194,7 +198,7 @@ class Coordinator:
     def _reply(self, worker: str, assignment: Assignment) -> None:
         if assignment.members:
             self._idle_since.pop(worker, None)
-        self._replies[worker] = vars(assignment)
+        self._replies[worker] = self._numbers[worker], vars(assignment)
 
     def _check_heartbeats(self, beats: dict[str, int]) -> None:
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS

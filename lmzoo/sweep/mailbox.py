@@ -3,7 +3,7 @@
 The mailbox is a small Ray actor on the driver's node. It stores messages and decides nothing: the
 coordinator, a thread of the driver, fetches the messages and sends the replies. If the mailbox is
 killed, Ray restarts it and repeats the calls that were not answered; so every message may arrive
-twice.
+twice. Exchanges are numbered, so that a repeated reply does not answer the next exchange.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class Mailbox:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._arrived = asyncio.Event()
-        self._replies: dict[str, asyncio.Future[Any]] = {}
+        self._replies: dict[tuple[str, int], asyncio.Future[Any]] = {}
         self._heartbeats: Counter[str] = Counter()
 
-    async def exchange(self, worker: str, *content: Any) -> Any:
+    async def exchange(self, worker: str, number: int, *content: Any) -> Any:
         """Send an `exchange` message of a worker; return the coordinator's reply to it."""
-        reply = self._replies[worker] = asyncio.get_running_loop().create_future()
-        await self.post("exchange", worker, *content)
+        reply = self._replies[worker, number] = asyncio.get_running_loop().create_future()
+        await self.post("exchange", worker, number, *content)
         return await reply
 
     async def post(self, *message: Any) -> None:
@@ -48,16 +48,16 @@ class Mailbox:
         return self._heartbeats[worker]
 
     async def fetch(
-        self, replies: Mapping[str, Any], seconds: float
+        self, replies: Mapping[str, tuple[int, Any]], seconds: float
     ) -> tuple[list[Message], dict[str, int]]:
         """Send replies; return the messages, as soon as there is one, and all heartbeat counts.
 
         Args:
-            replies: Worker -> reply to its last `exchange`.
+            replies: Worker -> number of its last `exchange` and the reply to it.
             seconds: Time after which an empty list is returned.
         """
-        for worker, reply in replies.items():
-            future = self._replies.pop(worker, None)
+        for worker, (number, reply) in replies.items():
+            future = self._replies.pop((worker, number), None)
             if future is not None and not future.done():
                 future.set_result(reply)
         with contextlib.suppress(TimeoutError):

@@ -103,6 +103,8 @@ class Worker(tune.Trainable):
             self._memory = torch.cuda.get_device_properties(device).total_memory
         self._store = open_store(store)
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
+        self._number = 0
+        """Number of the last exchange."""
         self._confirmed: list[tuple[Any, ...]] = []
         """Ends and releases that the sweep has not acknowledged by a reply."""
         self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
@@ -111,7 +113,8 @@ class Worker(tune.Trainable):
         """Report, and return the next assignment; None if the sweep has no use for this worker."""
         opened, confirmed = self._pack.opened, len(self._confirmed)
         content = opened, reports, self._confirmed[:confirmed], self._memory
-        reply = self._mailbox.exchange.remote(self.trial_id, *content)
+        self._number += 1
+        reply = self._mailbox.exchange.remote(self.trial_id, self._number, *content)
         try:
             assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
         except GetTimeoutError:

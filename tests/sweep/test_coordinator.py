@@ -59,7 +59,7 @@ class Sweep:
             raise self.refusal
 
     def _fetch(self, replies, seconds):
-        self._replies |= replies
+        self._replies |= {worker: reply for worker, (_, reply) in replies.items()}
         messages = self._messages.pop(0)
         if not self._messages:
             self.coordinator._stopped.set()
@@ -85,7 +85,7 @@ class Sweep:
 
 
 def exchange(worker, opened=(), reports=(), confirmed=()):
-    return "exchange", worker, opened, reports, confirmed, 0
+    return "exchange", worker, 1, opened, reports, confirmed, 0
 
 
 def epoch(number):

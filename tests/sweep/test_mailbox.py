@@ -33,14 +33,16 @@ def send_and_kill() -> None:
                 if {message[0] for message in messages} >= {*kinds}:
                     return sorted(messages), beats
 
-        reply = mailbox.exchange.remote("a", ["run"], "reports")
+        reply = mailbox.exchange.remote("a", 1, ["run"], "reports")
         mailbox.post.remote("hello", "b", "node")
         ray.get([mailbox.beat.remote("b") for _ in range(3)])
         messages, beats = fetch({}, "exchange", "hello")
-        assert messages == [("exchange", "a", ["run"], "reports"), ("hello", "b", "node")]
+        assert messages == [("exchange", "a", 1, ["run"], "reports"), ("hello", "b", "node")]
         assert beats == {"b": 3}
         assert not ray.wait([reply], timeout=1.0)[0]
-        fetch({"a": {"members": []}, "unknown": 1})
+        fetch({"a": (0, "an older reply"), "unknown": (1, 1)})
+        assert not ray.wait([reply], timeout=1.0)[0]
+        fetch({"a": (1, {"members": []})})
         assert ray.get(reply, timeout=60) == {"members": []}
         assert fetch({}) == ([], {"b": 3})
 
@@ -52,7 +54,7 @@ def send_and_kill() -> None:
             messages, beats = fetch({}, "exchange")
             assert {*messages} == {("exchange", "a", number)}, "it is not repeated"
             assert beats == {}
-            fetch({"a": number})
+            fetch({"a": (number, number)})
             assert ray.get(reply, timeout=60) == number
 
 

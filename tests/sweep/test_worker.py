@@ -46,8 +46,9 @@ class LocalMailbox:
         for method in (self.exchange, self.post, self.beat):
             setattr(self, method.__name__, SimpleNamespace(remote=method))
 
-    def exchange(self, worker, opened, reports, confirmed, memory):
+    def exchange(self, worker, number, opened, reports, confirmed, memory):
         self.opened.append(opened)
+        assert number == len(self.opened)
         assert len(self.opened) < MAX_EXCHANGES, "the sweep does not end"
         self.confirm(confirmed)
         reply = self.fleet.exchange(worker, opened, reports, live=1, now=0.0, memory=memory)
