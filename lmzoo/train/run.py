@@ -15,7 +15,7 @@ then be closed.
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -67,21 +67,15 @@ class Run:
         """
         self.folder, self.corpus, self._device = folder, corpus, device
         self._writer, self.key = writer, str(folder.store)
-        self._lock = folder.store.lock(".lock", patience) if lock else None
-        if not new:
-            for unfinished in folder.path.glob(f".{CHECKPOINT}.*"):
-                unfinished.unlink(missing_ok=True)  # from a process that was killed while writing
-        self._submit(partial(folder.create, config, new=new))
-        self.records = folder.open_records(new=new)
-        """The events of the run, those that are not yet written included."""
-        self._known = {(r["event"], r["epoch"]) for r in self.records}
         self._collected: list[Record] = []
         """Events that are not yet given to the writer, in order."""
         self._append_seconds = folder.store.append_seconds if writer else 0.0
         self._appended_at = time.monotonic()
-        self.training = self._new_training(config)
-        if not new:
-            self._resume(config)
+        with ExitStack() as locks:
+            if lock:
+                locks.callback(folder.store.lock(".lock", patience).close)
+            self._open(config, new)
+            self._locks = locks.pop_all()
 
     @property
     def epoch(self) -> int:
@@ -99,8 +93,7 @@ class Run:
         self._wait()
         self._collect(self.training.record)
         data = checkpoint_bytes({**self.training.dump(), "records": self._collected})
-        store = self.folder.store
-        self._submit(partial(store.write, CHECKPOINT, data, backup=PREVIOUS))
+        self._submit(partial(self.folder.store.write, CHECKPOINT, data, backup=PREVIOUS))
         self._append_collected()
 
     def test(self) -> Losses:
@@ -162,8 +155,19 @@ class Run:
             self.flush()
             self._wait()
         finally:
-            if self._lock is not None:
-                self._lock.close()
+            self._locks.close()
+
+    def _open(self, config: Mapping[str, Any], new: bool) -> None:
+        if not new:
+            for unfinished in self.folder.path.glob(f".{CHECKPOINT}.*"):
+                unfinished.unlink(missing_ok=True)  # from a process that was killed while writing
+        self._submit(partial(self.folder.create, config, new=new))
+        self.records = self.folder.open_records(new=new)
+        """The events of the run, those that are not yet written included."""
+        self._known = {(r["event"], r["epoch"]) for r in self.records}
+        self.training = self._new_training(config)
+        if not new:
+            self._resume(config)
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
         recipe = from_dict(Recipe, config["recipe"])
@@ -177,8 +181,7 @@ class Run:
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
         errors, records = [], []
         for name in (CHECKPOINT, PREVIOUS):
-            data = self.folder.store.read(name)
-            if data is None:
+            if (data := self.folder.store.read(name)) is None:
                 continue
             try:
                 state = read_checkpoint(data)
@@ -241,8 +244,7 @@ class Run:
 
     def _write_losses(self, losses: Losses) -> None:
         """Write NLL in nats and number of scored tokens of each test sequence, (2, N) float32."""
-        scored = self.corpus.test.lengths.cpu().double() - 1
-        file = io.BytesIO()
+        file, scored = io.BytesIO(), self.corpus.test.lengths.cpu().double() - 1
         np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
-        name = TEST_LOSSES.format(self.epoch)
-        self._submit(partial(self.folder.store.write, name, file.getvalue()))
+        write, name = self.folder.store.write, TEST_LOSSES.format(self.epoch)
+        self._submit(partial(write, name, file.getvalue()))

@@ -287,8 +287,10 @@ def test_new_is_refused_if_the_run_exists(address, config, corpus):
     before = events(address, config)
     folder = RunFolder(open_store(address) / config["run"])
     writer = Writer()
-    with pytest.raises(UserError, match="was created by another process"):
+    with pytest.raises(UserError, match="was created by another process") as refused:
         Run(folder, config, corpus, new=True)
+    folder.store.lock(".lock").close()  # free, although `refused` keeps the frame of the call
+    del refused
     run = Run(RunFolder(open_store(address) / config["run"]), config, corpus,
               lock=False, new=True, writer=writer)  # fmt: skip
     next(fit(run.training, corpus, 1))
