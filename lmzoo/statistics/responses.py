@@ -20,6 +20,10 @@ A loss far above the best one of its point is lowered before the fit to
 because the response is smooth near its minimum only. A diverged run has the loss infinity, which
 becomes this value too.
 
+The chosen setting has the least posterior mean. A setting is ruled out if its own loss exceeds the
+best one of the point by `NEAR` σ or more: a point that differs from all others keeps its own
+optimum.
+
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapter 2; Swersky et al. 2013
 (NeurIPS 26) share a process among tasks.
 """
@@ -34,6 +38,8 @@ Array = NDArray[np.float64]
 
 CAP = 2.0
 """Height of the cap, in median distances of the third best setting from the best."""
+NEAR = 3 * 2**0.5
+"""Observed distance from the best setting, in units of σ, above which a setting is ruled out."""
 CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
 REPETITIONS = 400
@@ -49,10 +55,15 @@ class Responses:
 
     mean: Array
     """Posterior mean of μ_p + g(x_j) + t_p(x_j), (P, J); losses above the cap count as the cap."""
-    best: NDArray[np.int64]
-    """The setting with the least posterior mean, (P,)."""
+    order: NDArray[np.int64]
+    """The settings in the order of their posterior means, those that are ruled out last, (P, J)."""
     tuning_sd: Array
     """Standard deviation of the loss at the chosen setting if the tuning is repeated, (P,)."""
+
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """The chosen setting, (P,)."""
+        return self.order[:, 0]
 
 
 def fit_responses(losses: ArrayLike, settings: ArrayLike, seed: int = 0) -> Responses:
@@ -70,21 +81,23 @@ def fit_responses(losses: ArrayLike, settings: ArrayLike, seed: int = 0) -> Resp
     least = np.where(np.isnan(losses), np.inf, losses).min(1, keepdims=True)
     if height == 0 or len(x) < 2:
         capped = np.minimum(losses, least + height)
-        best = np.argmin(np.where(np.isnan(losses), np.inf, losses), 1)
-        return Responses(capped, best, np.zeros(len(losses)))
+        order = np.argsort(np.where(np.isnan(losses), np.inf, losses), 1, kind="stable")
+        return Responses(capped, order, np.zeros(len(losses)))
     y = np.minimum((losses - least) / height, 1.0)
     known = ~np.isnan(y)
     centre = np.where(known, y, 0).sum(1, keepdims=True) / known.sum(1, keepdims=True)
     fit = _Fit(np.where(known, y - centre, 0.0), known, x)
     mean = fit.smooth(np.where(known, y - centre, 0.0))
-    allowed = np.where(np.isfinite(losses), 0.0, np.inf)  # another setting is not chosen
-    best = np.argmin(mean + allowed, 1)
+    near = (losses - least) / height <= NEAR * fit.noise  # not if missing or diverged
+    order = np.lexsort((mean, ~near))
     rng = np.random.default_rng(seed)
     truth = mean + fit.draw(REPETITIONS, rng)
-    noise = fit.noise * rng.standard_normal(truth.shape)
-    again = np.argmin(fit.smooth(truth + noise) + allowed, 2)[..., None]
-    regret = np.take_along_axis(truth, again, 2)[..., 0] - (truth + allowed).min(2)
-    return Responses(least + height * (mean + centre), best, height * regret.std(0))
+    repeated = truth + fit.noise * rng.standard_normal(truth.shape)
+    possible = np.where(np.isfinite(losses), 0.0, np.inf)
+    near = repeated + possible <= (repeated + possible).min(2, keepdims=True) + NEAR * fit.noise
+    again = np.argmin(np.where(near, fit.smooth(repeated), np.inf), 2)[..., None]
+    regret = np.take_along_axis(truth, again, 2)[..., 0] - (truth + possible).min(2)
+    return Responses(least + height * (mean + centre), order, height * regret.std(0))
 
 
 def _cap_height(losses: Array) -> float:

@@ -124,9 +124,8 @@ class PointPlanner(PointRuns):
         return len(self.tune_runs) == self.samples and all(run.status for run in self.tune_runs)
 
     def losses_at_rung(self) -> list[float]:
-        """Return the loss of each setting of the start design at the rung; infinity if diverged."""
-        curves = [until(self.rung, run.curve) for run in self._design_runs]
-        return [min(curve.values(), default=math.inf) for curve in curves]
+        """Return the loss of each setting of the start design at the rung; infinity if it ended."""
+        return [run.curve.get(self.rung, math.inf) for run in self._design_runs]
 
     def losses(self) -> list[float]:
         """Return the final loss of each setting: NaN if pruned, infinity if there is none."""

@@ -73,7 +73,7 @@ class SharedTuning:
         kept = [set[int]() for _ in self.points]
         if finite.any():
             x = coordinates(self.points[0].space, self.points[0].design)
-            order = np.argsort(fit_responses(losses[finite], x).mean, 1, kind="stable")
+            order = fit_responses(losses[finite], x).order
             count = math.ceil(KEEP * len(x))
             for p, best in zip(np.flatnonzero(finite), order, strict=True):
                 kept[p] = {int(i) for i in best[:count]}

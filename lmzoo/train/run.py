@@ -74,7 +74,7 @@ class Run:
         with ExitStack() as locks:
             if lock:
                 locks.callback(folder.store.lock(".lock", patience).close)
-            self._open(config, new)
+            self._open(config, new=new)
             self._locks = locks.pop_all()
 
     @property
@@ -157,7 +157,7 @@ class Run:
         finally:
             self._locks.close()
 
-    def _open(self, config: Mapping[str, Any], new: bool) -> None:
+    def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
         if not new:
             for unfinished in self.folder.path.glob(f".{CHECKPOINT}.*"):
                 unfinished.unlink(missing_ok=True)  # from a process that was killed while writing

@@ -1,0 +1,98 @@
+"""Laws of the fitted responses: what they ignore, what they gain, what they say about repeats."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmzoo.statistics.responses import fit_responses
+
+X = np.linspace(-0.8, 0.8, 5)[:, None]
+NOISE = 0.03
+
+
+def parabolas(points: int, seed: int, spread: float = 0.15) -> np.ndarray:
+    """Return expected losses (P, 5): parabolas whose minima differ by `spread`."""
+    rng = np.random.default_rng(seed)
+    best = 0.1 + spread * rng.standard_normal((points, 1))
+    return 2 + rng.standard_normal((points, 1)) + 0.2 * (X.T - best) ** 2
+
+
+def noisy(truth: np.ndarray, seed: int) -> np.ndarray:
+    return truth + NOISE * np.random.default_rng([seed, 1]).standard_normal(truth.shape)
+
+
+def regret(truth: np.ndarray, best: np.ndarray) -> np.ndarray:
+    return truth[np.arange(len(truth)), best] - truth.min(1)
+
+
+def alone(losses: np.ndarray) -> np.ndarray:
+    return np.concatenate([fit_responses(row[None], X).best for row in losses])
+
+
+SHARED = [(parabolas(12, seed), noisy(parabolas(12, seed), seed)) for seed in range(12)]
+
+
+def test_the_points_gain_from_each_other_and_from_neighbouring_settings():
+    def mean_regret(choose):
+        return np.mean([regret(truth, choose(losses)) for truth, losses in SHARED])
+
+    together = mean_regret(lambda losses: fit_responses(losses, X).best)
+    assert together < 0.8 * mean_regret(alone)
+    assert together < 0.5 * mean_regret(lambda losses: losses.argmin(1))
+
+
+def test_a_point_that_differs_clearly_keeps_its_own_minimum():
+    for seed in range(20):
+        truth = parabolas(12, seed)
+        truth[3] = 2 + 0.8 * (X[:, 0] + 0.8) ** 2  # its best setting is the first one
+        losses = noisy(truth, seed)
+        chosen = losses[3, fit_responses(losses, X).best[3]]
+        assert chosen - losses[3].min() < 6 * NOISE
+
+
+def test_the_stated_deviation_is_that_of_repeated_tunings():
+    """Over studies with the same truth, the loss of the choice varies as the fits say."""
+    truth = parabolas(12, 5)
+    fits = [fit_responses(noisy(truth, seed), X) for seed in range(60)]
+    chosen = np.array([regret(truth, fit.best) for fit in fits])
+    stated = np.sqrt(np.mean([fit.tuning_sd**2 for fit in fits]))
+    assert 0.5 < stated / np.sqrt(chosen.var(0).mean()) < 2
+
+
+@given(seed=st.integers(0, 50), points=st.integers(1, 6))
+@settings(max_examples=15)
+def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
+    losses = noisy(parabolas(points, seed), seed)
+    order = np.random.default_rng(seed).permutation(points)
+    level = np.random.default_rng(seed).normal(0, 3, (points, 1))
+    fit, moved = fit_responses(losses, X), fit_responses((losses + level)[order], X)
+    np.testing.assert_allclose(moved.mean, (fit.mean + level)[order], atol=1e-4)
+    assert (moved.best == fit.best[order]).all()
+
+
+@given(seed=st.integers(0, 50))
+@settings(max_examples=15)
+def test_a_missing_or_diverged_setting_is_not_chosen(seed):
+    losses, rng = noisy(parabolas(6, seed), seed), np.random.default_rng(seed)
+    for row in losses:
+        gone = rng.permutation(5)[:2]
+        row[gone] = [np.nan, np.inf]
+    fit = fit_responses(losses, X)
+    assert np.isfinite(losses[np.arange(6), fit.best]).all()
+    assert np.isfinite([*fit.mean.flat, *fit.tuning_sd]).all()
+
+
+@pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
+def test_without_a_difference_there_is_nothing_to_fit(losses):
+    fit = fit_responses(losses, X)
+    assert [fit.best.tolist(), fit.tuning_sd.tolist()] == [[0], [0.0]]
+
+
+def test_very_high_losses_count_as_high_ones():
+    """A rate at which training breaks down must not bend the response elsewhere."""
+    losses = noisy(parabolas(8, 2), 2)
+    losses[:, 4] = losses.min(1) + 1
+    worse = losses.copy()
+    worse[:, 4] += 100
+    np.testing.assert_allclose(fit_responses(losses, X).mean, fit_responses(worse, X).mean)
