@@ -1,4 +1,4 @@
-"""`lmzoo list` and `lmzoo describe`: the rows of the zoo."""
+"""`lmzoo list` and `lmzoo describe`: the rows of the zoo, and what a corpus is."""
 
 import dataclasses
 import json
@@ -15,6 +15,8 @@ from lmzoo.catalogue import Row
 from lmzoo.cli.common import AsJson, new_table
 from lmzoo.config import to_dict
 from lmzoo.contract import Task
+from lmzoo.data import unknown
+from lmzoo.data.corpus import CORPORA
 from lmzoo.search_space import ranges
 from lmzoo.train.packed.compatibility import reason_not_packable
 
@@ -49,8 +51,16 @@ def _cell(value: str | list[str]) -> str:
     return value if isinstance(value, str) else " ".join(value)
 
 
-def describe(name: Annotated[str, typer.Argument(help="A row, or an id such as DLM46.")]) -> None:
-    """Show a row: its default config, the search ranges of its fields, and its equations."""
+def describe(
+    name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, or a corpus.")],
+) -> None:
+    """Show a row: its default config, the search ranges of its fields, and its equations.
+
+    For a corpus: its origin, its fields, and how its tokens are made.
+    """
+    if name in CORPORA:
+        _describe_corpus(name)
+        return
     row = zoo.row(name)
     facts = row_facts(row)
     console = Console(highlight=False)
@@ -68,6 +78,20 @@ def describe(name: Annotated[str, typer.Argument(help="A row, or an id such as D
     for field, search_range in ranges(type(config)).items():
         console.print(f"search {field}: {search_range}")
     for text in equations(config):
+        console.print(f"\n{text}", markup=False, soft_wrap=True)
+
+
+def _describe_corpus(name: str) -> None:
+    console, corpus = Console(highlight=False), CORPORA[name]
+    console.print(f"[bold]{name}[/] {(corpus.__doc__ or '').strip()}")
+    fields = dataclasses.fields(corpus.Config)
+    texts = [str(sys.modules[corpus.__module__].__doc__).strip()]
+    if any(field.name == "train_unk" for field in fields):
+        texts.append(str(unknown.__doc__).strip())
+    for field in fields:
+        default = getattr(field.default, "default", field.default)  # of a pydantic field
+        console.print(f"corpus.{field.name}={default}", markup=False)
+    for text in texts:
         console.print(f"\n{text}", markup=False, soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.unknown import describe_unknown
 from lmzoo.device import best_device
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
@@ -65,6 +66,8 @@ def train(
         f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "
         f"V={len(data.vocabulary)}  ({folder.path})"
     )
+    if note := describe_unknown(data):
+        console.print(note)
     with contextlib.closing(run):
         _train(run, epochs, console, data, gates=gates)
         _finish(run, epochs, console, data)

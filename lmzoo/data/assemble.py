@@ -3,7 +3,9 @@
     sequence or target   <start> y_1 .. y_n <end>       `<end>` is optional in sequences
     source               x_1 .. x_m <end>               with its own vocabulary
 
-A corpus of pairs has a source for each target; models predict the target from its source.
+A corpus of pairs has a source for each target; models predict the target from its source. Where
+validation or test has `<unk>`, some rare training words become `<unk>` too (`unknown.py`), on each
+side of a pair by itself.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
 
@@ -75,8 +78,11 @@ def assemble(
     end_after_cut: bool = False,
     unit: str,
     source: str,
+    train_unk: bool = False,
 ) -> Corpus:
     """Encode the splits; `length`, `end` and `end_after_cut` are passed to `encode`.
+
+    With `train_unk`, rare training words become `<unk>` if validation or test has `<unk>`.
 
     Raises:
         UserError: A split has no sequence, or the vocabulary has no token.
@@ -93,12 +99,15 @@ def assemble(
     encoded = partial(
         encode, vocabulary=vocabulary, length=length, end=end, end_after_cut=end_after_cut
     )
+    train, valid, test = split.train, encoded(split.valid), encoded(split.test)
+    if train_unk and has_unknown(valid, test):
+        train = replace_rare_words(train, vocabulary)
     return Corpus(
         name=name,
         vocabulary=vocabulary,
-        train=encoded(split.train),
-        valid=encoded(split.valid),
-        test=encoded(split.test),
+        train=encoded(train),
+        valid=valid,
+        test=test,
         unit=unit,
         source=source,
     )
@@ -112,6 +121,7 @@ def assemble_pairs(
     min_count: int,
     unit: str,
     source: str,
+    train_unk: bool,
 ) -> Corpus:
     """Build a corpus from training, validation and test pairs; both sides are cut to `length`.
 
@@ -124,7 +134,7 @@ def assemble_pairs(
         vocabulary = build_vocabulary(split.train, min_count=min_count)
         return assemble(
             name, split, vocabulary, length=length, end=True, end_after_cut=True, unit=unit,
-            source=source,
+            source=source, train_unk=train_unk,
         )  # fmt: skip
 
     sources, targets = assemble_side(0), assemble_side(1)

@@ -6,10 +6,10 @@
                                       target  <start> a man in white. <end>       V = 14,450
 
 The published splits have 29,000 + 1,014 + 1,000 captions. `split="official"` uses them with the
-vocabulary of the training file. `split="seed"` uses the split of S0: part of the training file is
-held out for validation, and the vocabulary includes the words of these held-out captions; the test
-split is the published test file, which S0 did not use. In the pairs of `multi30k_de_en`, captions
-with a blank side are dropped.
+vocabulary of the training file, and some rare training words are `<unk>` (`train_unk`).
+`split="seed"` uses the split of S0: part of the training file is held out for validation, and the
+vocabulary includes the words of these held-out captions; the test split is the published test file,
+which S0 did not use. In the pairs of `multi30k_de_en`, captions with a blank side are dropped.
 
 The captions describe images of Flickr30k and are for non-commercial research. The files are
 downloaded from github.com/multi30k/dataset and checked, or read from `--data-dir`.
@@ -28,6 +28,7 @@ from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_lines
 from lmzoo.data.splits import interleave, shuffled_cut
+from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
 
@@ -72,8 +73,11 @@ class WordConfig:
     punctuation: Literal["glued", "split"] = "glued"
     """Whether `shirt.` is one token, as in S0, or two."""
     min_count: PositiveInt = 1
-    """Rarer words become `<unk>`. With 1, the training split has no `<unk>`; 2 % of the validation
-    words are unknown."""
+    """Rarer words become `<unk>`. With 1, only `train_unk` puts `<unk>` into the training split;
+    2 % of the validation words are unknown."""
+    train_unk: TrainUnk = True
+    """Replace 1.97 % of the training words, mostly rare ones, by `<unk>` if `min_count` is 1, so that its
+    probability is learned (`unknown.py`). `split="seed"` never does."""
     max_words: PositiveInt = 18
     """Words kept of each caption; T is two more."""
     joint_vocab: bool = False
@@ -98,7 +102,7 @@ class Multi30kWords(Multi30kFiles):
         return assemble(
             self.name, Split(train, valid, test), vocabulary,
             length=self.config.max_words + 2, end=True, end_after_cut=True, unit="word",
-            source=SOURCE,
+            source=SOURCE, train_unk=self.config.train_unk and self.config.split == "official",
         )  # fmt: skip
 
     def sentences(self, name: str) -> list[list[str]]:
@@ -152,7 +156,10 @@ class Multi30kPairs(Multi30kFiles):
         punctuation: Literal["glued", "split"] = "glued"
         """Whether `shirt.` is one token or two."""
         min_count: PositiveInt = 1
-        """Rarer words become `<unk>`. With 1, the training split has no `<unk>`."""
+        """Rarer words become `<unk>`. With 1, only `train_unk` puts `<unk>` into the training
+        split."""
+        train_unk: TrainUnk = True
+        """Replace some rare training words by `<unk>`, on each side, as in `multi30k_en`."""
         max_words: PositiveInt = 18
         """Words kept on each side; T is two more."""
 
@@ -160,7 +167,7 @@ class Multi30kPairs(Multi30kFiles):
         return assemble_pairs(
             self.name, [self.pairs(part) for part in ("train", "val", "test_2016_flickr")],
             length=self.config.max_words + 2, min_count=self.config.min_count, unit="word",
-            source=SOURCE,
+            source=SOURCE, train_unk=self.config.train_unk,
         )  # fmt: skip
 
     def pairs(self, part: str) -> list[Pair]:

@@ -3,7 +3,8 @@
 A text file has one sequence per line, a FASTA file one per record, a file of pairs has a source, a
 tab and its target on each line. Sequences are dealt to the training, validation and test splits
 8:1:1 in file order. Vocabularies are those of the training split. `<end>` follows every sequence
-that is not cut; in pairs, it follows cut sequences too.
+that is not cut; in pairs, it follows cut sequences too. In texts by word and in pairs, some rare
+training words are `<unk>` if validation or test has unknown words (`train_unk`).
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import read_fasta, read_lines
 from lmzoo.data.splits import interleave
+from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.errors import UserError
 
@@ -45,6 +47,9 @@ class PairsConfig(FastaConfig):
 
     length: int = Field(64, ge=3)
     """Padded length T, `<start>` and `<end>` included."""
+    train_unk: TrainUnk = True
+    """Replace some rare training words by `<unk>` on a side where validation or test has unknown
+    words (`unknown.py`)."""
 
 
 @config
@@ -54,6 +59,9 @@ class TextConfig(FastaConfig):
     unit: Literal["word", "char"] = "word"
     lower: bool = False
     """Convert the text to lower case."""
+    train_unk: TrainUnk = True
+    """Replace some rare training words by `<unk>` if `unit` is word and validation or test has
+    unknown words, so that its probability is learned (`unknown.py`)."""
 
 
 class _UserFile(CorpusSource):
@@ -67,13 +75,20 @@ class _UserFile(CorpusSource):
         """Origin of the data, for `Corpus.source`."""
         return f"{self.path.name}, the user's own file"
 
-    def corpus(self, sequences: Sequence[Sequence[str]], *, unit: str, joiner: str) -> Corpus:
+    def corpus(
+        self,
+        sequences: Sequence[Sequence[str]],
+        *,
+        unit: str,
+        joiner: str,
+        train_unk: bool = False,
+    ) -> Corpus:
         """Split and encode the sequences."""
         split = Split(*interleave(sequences, (8, 1, 1)))
         vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
         return assemble(
             self.name, split, vocabulary, length=self.config.length, end=True, unit=unit,
-            source=self.origin,
+            source=self.origin, train_unk=train_unk,
         )  # fmt: skip
 
 
@@ -89,7 +104,8 @@ class TextFile(_UserFile):
             lines = [line.lower() for line in lines]
         if self.config.unit == "char":
             return self.corpus(lines, unit="character", joiner="")
-        return self.corpus([line.split() for line in lines], unit="word", joiner=" ")
+        words = [line.split() for line in lines]
+        return self.corpus(words, unit="word", joiner=" ", train_unk=self.config.train_unk)
 
 
 @CORPORA("fasta")
@@ -114,6 +130,7 @@ class PairsFile(_UserFile):
         return assemble_pairs(
             self.name, interleave(pairs, (8, 1, 1)), length=self.config.length,
             min_count=self.config.min_count, unit="word", source=self.origin,
+            train_unk=self.config.train_unk,
         )  # fmt: skip
 
 

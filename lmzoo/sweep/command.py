@@ -107,6 +107,7 @@ class _Sweep:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
         with gc_disabled():
             from lmzoo.data.open import open_corpus
+            from lmzoo.data.unknown import describe_unknown
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import corpus_config, resolve, select_labels
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
@@ -114,6 +115,8 @@ class _Sweep:
 
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
+        if note := describe_unknown(corpus):
+            self.stderr.print(note)
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
         store_class = ReadOnlyStudyStore if dry_run else StudyStore

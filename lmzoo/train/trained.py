@@ -66,7 +66,8 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     corpus = open_corpus(config["corpus"], data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(
-            f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir"
+            f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir, or "
+            f"use the version of lmzoo that trained it"
         )
     model = zoo.build(MODELS.parse(config["model"]), corpus.task)
     try:

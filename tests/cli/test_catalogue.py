@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lmzoo import zoo
+from lmzoo.data.corpus import CORPORA
 from lmzoo.store.records import RunFolder
 
 
@@ -48,6 +49,23 @@ def test_describe_shows_the_equations_of_all_parts(lmzoo):
     _, out, _ = lmzoo("describe", "DLM46")
     assert "f_t = σ( x_t W_xf + h_{t-1} W_hf + b_f )" in out  # the cell
     assert "P(v | y) = Σ_z P(z | y) P(v | z)" in out  # the emission
+
+
+def test_describe_shows_a_corpus_and_how_unk_is_trained(lmzoo):
+    for name in CORPORA:
+        code, out, _ = lmzoo("describe", name)
+        assert code == 0
+        assert out.startswith(name)
+        assert ("Good 1953" in out) == ("corpus.train_unk=True" in out)
+    assert "corpus.train_unk=True" in lmzoo("describe", "multi30k_en")[1]
+
+
+def test_train_states_the_share_of_unk(lmzoo, text, tmp_path):
+    text.write_text(text.read_text() + "".join(f"a name{i} sits\n" for i in range(40)))
+    options = ("--corpus", f"text:{text}", "--epochs", "1", "--out", tmp_path)
+    assert "<unk> is" in lmzoo("train", "ngram_count", *options)[1]
+    plain = lmzoo("train", "ngram_count", *options, "--set", "corpus.train_unk=false")[1]
+    assert "probability is not learned" in plain.replace("\n", " ")
 
 
 def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):

@@ -31,7 +31,7 @@ def decoded(corpus, part) -> list[str]:
 
 
 def test_the_lines_of_a_text_are_dealt_8_1_1(text):
-    corpus = open_corpus(f"text:{text}")
+    corpus = open_corpus({"name": "text", "path": str(text), "train_unk": False})
     assert decoded(corpus, corpus.valid) == [
         corpus.vocabulary.decode(corpus.vocabulary.encode(LINES[i].split())) for i in (8, 18)
     ]
