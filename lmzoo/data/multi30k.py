@@ -76,8 +76,8 @@ class WordConfig:
     """Rarer words become `<unk>`. With 1, only `train_unk` puts `<unk>` into the training split;
     2 % of the validation words are unknown."""
     train_unk: TrainUnk = True
-    """Replace 1.97 % of the training words, mostly rare ones, by `<unk>` if `min_count` is 1, so that its
-    probability is learned (`unknown.py`). `split="seed"` never does."""
+    """Replace 1.97 % of the training words, mostly rare ones, by `<unk>` if `min_count` is 1, so
+    that its probability is learned (`unknown.py`). `split="seed"` never does."""
     max_words: PositiveInt = 18
     """Words kept of each caption; T is two more."""
     joint_vocab: bool = False

@@ -7,9 +7,9 @@ r"""`<unk>` in the training split: some occurrences of rare words are replaced b
 
 n_1 / N is the estimate of Good and Turing of the probability that the next word is new. So a model
 learns how probable `<unk>` is and where it occurs. On the words of Multi30k z = 0.62, so 38 % of
-the words that occur once are replaced, and the others are trained as before. Without the replacement, a vocabulary of all training words leaves `<unk>`
-out of the training split, and every unknown word of the test split costs the loss of an event
-that was never seen.
+the words that occur once are replaced, and the others are trained as before. Without the
+replacement, a vocabulary of all training words leaves `<unk>` out of the training split, and every
+unknown word of the test split costs the loss of an event that was never seen.
 
 The draw depends on the sentences alone: runs with different seeds have the same corpus. At most
 half of the words are replaced, which matters only for texts of words that hardly ever occur twice.
