@@ -1,8 +1,10 @@
 """Compare every point with one reference, over seeds and test sequences.
 
-    difference   over the seeds both have and the sequences of the test split (two-way)
+    difference   over the seeds both have and the sequences of the test split (two-way), and over
+                 the tuning
     better       P(difference < 0)
     win rate     of paired seeds; a diverged run loses
+    p            with Holm's correction over all points but baselines and leaking rows
     rank         interval when seeds and sequences are resampled
     from_seeds   the share of the variance that is due to the seeds
 
@@ -18,6 +20,7 @@ import polars as pl
 from lmzoo.analysis.agreement import win_rate
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
+from lmzoo.analysis.ranking_statistics import asked_contrasts
 from lmzoo.analysis.sequence_losses import SequenceLosses, paired_losses, read_sequence_losses
 from lmzoo.errors import UserError
 from lmzoo.statistics.families import holm
@@ -60,19 +63,31 @@ def compare_points(
     by_seed = _losses_by_seed(folder, epoch, metric)
     home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
     part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
+    chosen = folder.study["chosen"]
+    tuning = {p: (chosen.get(p, {}).get("tuning_sd") or 0.0) ** 2 for p in part["point"]}
     rows = [
         {
             "point": row["point"],
             "label": row["label"],
             "reference": row["point"] == reference_id,
-            **_difference(losses.get(row["point"]), losses[reference_id]),
+            **_difference(
+                losses.get(row["point"]),
+                losses[reference_id],
+                tuning[row["point"]] + tuning[reference_id],
+            ),
             **_wins(by_seed.get(row["point"], {}), by_seed.get(reference_id, {})),
         }
         for row in part.to_dicts()
     ]
     compared = pl.DataFrame(rows, SCHEMA)
     compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
-    adjusted = pl.Series("p", holm(compared["p_raw"].to_numpy()))
+    models = folder.runs.select("point", "model").unique("point").collect()
+    asked = asked_contrasts(
+        part.join(models, on="point", how="left", maintain_order="left"),
+        part["point"].to_list().index(reference_id),
+    )
+    p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
     facts = ["point", "label", *TABLE_KEYS, "corpus", "vocab", "length", "epoch", "metric", "floor"]
     return part.select(facts).join(compared, on="point", maintain_order="left")
@@ -87,7 +102,9 @@ def _point_id(study: Mapping[str, Any], label: str | None) -> str:
     return ids[label]
 
 
-def _difference(point: SequenceLosses | None, reference: SequenceLosses) -> dict[str, Any]:
+def _difference(
+    point: SequenceLosses | None, reference: SequenceLosses, tuning: float
+) -> dict[str, Any]:
     if point is reference:
         return {"seeds": len(reference.seeds)}
     if point is None:
@@ -95,7 +112,7 @@ def _difference(point: SequenceLosses | None, reference: SequenceLosses) -> dict
     values, reference_values = paired_losses(point, reference)
     if not values.size:
         return {"seeds": 0}
-    result = two_way_difference(values, reference_values)
+    result = two_way_difference(values, reference_values, tuning=tuning)
     total = result.error_seeds**2 + result.error_sequences**2
     return {
         "seeds": len(values),

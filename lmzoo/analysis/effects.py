@@ -8,10 +8,13 @@
     regression   effect and interaction by the two-way least-squares model
 
 A seed is a block: all mutants of one seed share the order of the data and all initial weights they
-have in common. So each estimate is computed within each seed, and its interval is that of a mean
-over seeds. Nothing is assumed about the correlation of losses within a seed, and lack of fit of the
-model does not count as noise. p is of a t-test over seeds, with Holm's correction over all effects
-and interactions of one cell.
+have in common. So each estimate is computed within each seed. Nothing is assumed about the
+correlation of losses within a seed, and lack of fit of the model does not count as noise.
+
+The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w are
+the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions of
+the tuning. p is of the same t-test, with Holm's correction over all effects and interactions of one
+cell.
 """
 
 from itertools import combinations
@@ -42,8 +45,9 @@ def estimate_effects(mutants: Mutants) -> pl.DataFrame:
     rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
     weights = {name: np.stack([row[name] for row in rows]) for name in ESTIMATES}
     by_seed = {name: w @ mutants.losses for name, w in weights.items()}
-    intervals = {name: mean_interval(values) for name, values in by_seed.items()}
-    p = paired_difference(by_seed["effect"], 0.0).p
+    tuning = {name: w**2 @ mutants.tuning_sd**2 for name, w in weights.items()}
+    intervals = {name: mean_interval(by_seed[name], variance=tuning[name]) for name in ESTIMATES}
+    p = paired_difference(by_seed["effect"], 0.0, variance=tuning["effect"]).p
     columns: dict[str, Any] = {
         "cell": [mutants.cell] * len(rows),
         "first": [mutants.switches[term[0]] for term in terms],

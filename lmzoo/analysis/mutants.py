@@ -35,6 +35,8 @@ class Mutants(NamedTuple):
     """(P, F), the wild type first."""
     losses: Array
     """(P, S) test losses in nats per token."""
+    tuning_sd: Array
+    """(P,) standard deviation of the loss over repetitions of the tuning."""
     incomplete: tuple[str, ...]
     """Labels of the points that lack a seed."""
 
@@ -46,6 +48,7 @@ class _Point(NamedTuple):
     cell: dict[str, Any]
     """Config of the cell; empty if no setting is chosen yet."""
     losses: list[float | None]
+    tuning_sd: float
 
 
 def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
@@ -68,7 +71,8 @@ def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
     unknown_before: dict[str, list[str]] = {}
     cell_of_run = _cells_of_points(folder)
     for point in folder.study["points"]:
-        runs = folder.study["chosen"].get(point["id"], {}).get("runs", [])
+        chosen = folder.study["chosen"].get(point["id"], {})
+        runs = chosen.get("runs", [])
         configs = [RunFolder(path / run).config for run in runs]
         cell = next((c["model"].get("cell") for c in configs if c), None)
         is_cell = isinstance(cell, dict)
@@ -76,7 +80,8 @@ def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
         if name is not None:
             unknown_before.setdefault(name, list(unknown))
             own = [losses.get(run) for run in runs]
-            cells.setdefault(name, []).append(_Point(point["label"], cell or {}, own))
+            sd = chosen.get("tuning_sd") or 0.0
+            cells.setdefault(name, []).append(_Point(point["label"], cell or {}, own, sd))
         elif "cell" not in point and point["id"] not in cell_of_run:
             unknown.append(point["label"])
     mutants = [_mutants(name, points, unknown_before[name]) for name, points in cells.items()]
@@ -137,6 +142,7 @@ def _mutants(cell: str, points: Sequence[_Point], unknown: Sequence[str]) -> Mut
         tuple(point.label for point in complete),
         np.array([[s in pattern for s in switches] for pattern in patterns], bool),
         np.array([point.losses for point in complete], np.float64),
+        np.array([point.tuning_sd for point in complete]),
         tuple(point.label for point in points if point not in complete),
     )
 

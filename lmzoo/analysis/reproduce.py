@@ -39,6 +39,8 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     sweep = ["python", f"sweeps/{study['name']}.py", "--storage", store_address(path.parent)]
     for name in ("epochs", "samples", "seeds"):
         sweep += [f"--{name}", str(study["budget"][name])]
+    if "margin" in study:
+        sweep += ["--margin", str(study["margin"])]
     options = study.get("asked")
     sweep += _inferred_options(folder, configs) if options is None else _options(options)
     chosen = [point["label"] for point in study["points"] if point["id"] in study["chosen"]]

@@ -5,6 +5,9 @@ r"""Intervals of means and of paired differences over the n seeds of a point.
     p              P(|T_{n-1}| > |d̄| √n / s_d)                     paired t-test; NaN if s_d = 0
     better         P(T_{n-1} > d̄ √n / s_d)                         P(δ < 0) under a flat prior
 
+With a further variance τ² of the mean that is known, √(s²/n + τ²) replaces s/√n, and
+ν = (n−1) (1 + τ² n/s²)² replaces n−1 (Satterthwaite 1946, Biometrics Bulletin 2:110).
+
 NaN marks a value that was not measured. One seed gives no interval (NaN). If all seeds give the
 same number, as for a count model, the number is exact: both ends of the interval equal it and
 there is no test.
@@ -55,24 +58,29 @@ class Difference(NamedTuple):
     """P(δ < 0), the probability that the values are lower; 0 or 1 for an exact difference."""
 
 
-def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Return the mean over the last axis with its t-interval."""
-    n, mean, error = mean_and_error(np.asarray(values, dtype=np.float64))
-    half = _t_of_count(n, level) * error
+def mean_interval(values: ArrayLike, level: float = LEVEL, variance: ArrayLike = 0.0) -> Interval:
+    """Return the mean over the last axis with its t-interval; `variance` is the known τ²."""
+    mean, error, freedom = _with_known(np.asarray(values, np.float64), variance)
+    half = t_quantile(level, freedom) * error
     return Interval(mean, mean - half, mean + half)
 
 
 def paired_difference(
-    values: ArrayLike, reference: ArrayLike | float, level: float = LEVEL
+    values: ArrayLike,
+    reference: ArrayLike | float,
+    level: float = LEVEL,
+    variance: ArrayLike = 0.0,
 ) -> Difference:
-    """Return the mean of `values − reference` over the seeds (last axis) that both have."""
-    n, mean, error = mean_and_error(
-        np.asarray(values, np.float64) - np.asarray(reference, np.float64)
-    )
-    half = _t_of_count(n, level) * error
+    """Return the mean of `values − reference` over the seeds (last axis) that both have.
+
+    `variance` is the known τ².
+    """
+    d = np.asarray(values, np.float64) - np.asarray(reference, np.float64)
+    mean, error, freedom = _with_known(d, variance)
+    half = t_quantile(level, freedom) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(error > 0, np.abs(mean) / error, np.nan)
-    p = 2 * t_below(-t, np.where(n > 1, n - 1, np.nan))
+    p = 2 * t_below(-t, freedom)
     better = np.where(mean < 0, 1 - p / 2, p / 2)
     exact = (error == 0) & (mean != 0)
     better = np.where(exact, mean < 0, better)
@@ -111,6 +119,16 @@ def mean_and_error(values: Array) -> tuple[Array, Array, Array]:
         deviations = np.where(measured, values - mean[..., None], 0.0)
         error = np.sqrt((deviations**2).sum(-1) / (n - 1) / n)
     return np.asarray(n), mean, np.asarray(error)
+
+
+def _with_known(values: Array, variance: ArrayLike) -> tuple[Array, Array, Array]:
+    """Return mean, standard error and degrees of freedom, with a known variance of the mean."""
+    n, mean, error = mean_and_error(values)
+    known = np.asarray(variance, np.float64)
+    freedom = np.where(n > 1, n - 1, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(known > 0, freedom * (1 + known / error**2) ** 2, freedom)
+    return mean, np.sqrt(error**2 + known), freedom
 
 
 def _t_of_count(n: Floats, level: float) -> Floats:

@@ -6,9 +6,11 @@ effects here. The paired differences d_sb = ψ − ψ_reference have the mean δ
 
     d_sb = δ + a_s + c_b + e_sb
     V_s = Var_s(d_s.) / S      V_b = Var_b(d_.b) / N      V_e = Var_sb(e) / (SN)
-    Var(δ̂) = max(V_s + V_b − V_e, V_s, V_b)              V_s and V_b each include V_e: count it once
+    Var(δ̂) = max(V_s + V_b − V_e, V_s, V_b) + τ²         V_s and V_b each include V_e: count it once
     ν = Var(δ̂)² / (V_s² / (S−1) + V_b² / (N−1))           Satterthwaite's degrees of freedom
     δ̂ ± t_{.975, ν} √Var(δ̂),   p = P(|T_ν| > |δ̂| / √Var)
+
+τ² is the variance over repetitions of the tuning; it counts as known.
 
     token metric      ψ_sb = N (NLL_sb − n_b δ_·) / Σ n + δ_·     the ratio of sums, linearised
     sentence metric   ψ_sb = NLL_sb / n_b
@@ -65,9 +67,12 @@ def loss_contributions(nll: ArrayLike, tokens: ArrayLike, metric: str) -> Array:
 
 
 def two_way_difference(
-    values: ArrayLike, reference: ArrayLike, level: float = LEVEL
+    values: ArrayLike, reference: ArrayLike, level: float = LEVEL, tuning: float = 0.0
 ) -> TwoWayDifference:
-    """Return the mean of `values − reference`, contributions (S, N), with interval and test."""
+    """Return the mean of `values − reference`, contributions (S, N), with interval and test.
+
+    `tuning` is τ².
+    """
     d = np.asarray(values, np.float64) - np.asarray(reference, np.float64)
     S, N = d.shape
     mean = float(d.mean())
@@ -78,12 +83,13 @@ def two_way_difference(
     of_seeds = float(rows.var(ddof=1)) / S
     of_sequences = float(columns.var(ddof=1)) / N
     of_both = float((residual**2).sum()) / ((S - 1) * (N - 1)) / (S * N)
-    variance = max(of_seeds + of_sequences - of_both, of_seeds, of_sequences)
+    variance = max(of_seeds + of_sequences - of_both, of_seeds, of_sequences) + tuning
     errors = float(np.sqrt(of_seeds)), float(np.sqrt(of_sequences))
     if variance == 0:
         better = float("nan") if mean == 0 else float(mean < 0)
         return TwoWayDifference(mean, mean, mean, float("nan"), better, *errors)
-    freedom = variance**2 / (of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1))
+    own = of_seeds**2 / (S - 1) + of_sequences**2 / (N - 1)
+    freedom = variance**2 / own if own else float("inf")
     error = float(np.sqrt(variance))
     half = float(t_quantile(level, freedom)) * error
     p = 2 * float(t_below(-abs(mean) / error, freedom))

@@ -36,7 +36,7 @@ def mutants(patterns: np.ndarray, losses: np.ndarray) -> Mutants:
     """Return mutants whose switches are called a, b, c, ..."""
     names = tuple("abcdefgh"[: patterns.shape[1]])
     labels = tuple("".join(n for n, on in zip(names, p, strict=True) if on) for p in patterns)
-    return Mutants("toy", names, labels, patterns, losses, ())
+    return Mutants("toy", names, labels, patterns, losses, np.zeros(len(patterns)), ())
 
 
 def add_mutants(

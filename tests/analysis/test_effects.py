@@ -90,3 +90,16 @@ def test_one_seed_has_no_interval_and_a_missing_pair_no_estimate():
     missing = frame.filter(first="a", second="d").row(0, named=True)
     assert (missing["count"], missing["effect"], missing["regression"]) == (0, None, None)
     assert frame.filter(pl.col("count") > 0)["effect"].null_count() == 0
+
+
+def test_intervals_contain_the_tuning_of_each_mutant():
+    """A mutant's setting moves its losses with all seeds."""
+    random, sd, covered = np.random.default_rng(3), 0.1, []
+    patterns = full(3)
+    for _ in range(200):
+        tuned = random.normal(0, sd, (len(patterns), 1))
+        losses = tuned + random.normal(0, 0.02, (len(patterns), 4))
+        toy = mutants(patterns, losses)._replace(tuning_sd=np.full(len(patterns), sd))
+        frame = estimate_effects(toy).filter(pl.col("second").is_null())
+        covered += ((frame["effect_low"] < 0) & (frame["effect_high"] > 0)).to_list()
+    assert 0.92 < np.mean(covered) < 0.98

@@ -106,3 +106,18 @@ def test_pairing_removes_the_effect_of_the_seed():
     own = RNG(5).normal(0, 0.1, (2, 2000, 5))
     paired = paired_difference(seed + own[0] + 0.5, seed + own[1])
     assert (paired.p < 0.05).mean() > 0.95
+
+
+def test_a_known_variance_of_the_mean_is_covered():
+    """The offset of a repetition is common to its seeds, so the seeds do not show it."""
+    random, offset_sd = np.random.default_rng(5), 0.5
+    seeds = random.normal(0, 1, (4000, 5)) + random.normal(0, offset_sd, (4000, 1))
+
+    def coverage(variance):
+        interval = mean_interval(seeds, variance=variance)
+        return ((interval.low < 0) & (interval.high > 0)).mean()
+
+    assert coverage(0.0) < 0.9
+    assert 0.93 < coverage(offset_sd**2) < 0.97
+    difference = paired_difference(seeds, 0.0, variance=offset_sd**2)
+    assert 0.03 < (difference.p < 0.05).mean() < 0.07

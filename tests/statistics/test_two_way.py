@@ -151,3 +151,13 @@ def test_equal_points_have_disjoint_rank_intervals_as_rarely_as_documented(
         disjoint.append((high[:, None] < low).sum())
     assert abs(np.mean(disjoint) / 6 - one_pair) < 0.006
     assert abs(np.mean(np.array(disjoint) > 0) - any_pair) < 0.025
+
+
+def test_the_variance_of_the_tuning_is_covered():
+    random, sd = np.random.default_rng(6), 0.5
+    covered = []
+    for _ in range(600):
+        values = random.normal(0, 1, (4, 1)) + random.normal(0, 1, 30) + random.normal(0, sd)
+        difference = two_way_difference(values, np.zeros((4, 30)), tuning=sd**2)
+        covered.append(difference.low < 0 < difference.high)
+    assert 0.92 < np.mean(covered) < 0.99
