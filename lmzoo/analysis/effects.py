@@ -11,10 +11,10 @@ A seed is a block: all mutants of one seed share the order of the data and all i
 have in common. So each estimate is computed within each seed. Nothing is assumed about the
 correlation of losses within a seed, and lack of fit of the model does not count as noise.
 
-The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w are
-the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions of
-the tuning. p is of the same t-test, with Holm's correction over all effects and interactions of one
-cell.
+The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w
+are the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions
+of the tuning. p is of the same t-test, with Holm's correction over all effects and interactions of
+one cell.
 """
 
 from itertools import combinations
