@@ -56,7 +56,8 @@ def train(
     data = open_corpus(spec, data_dir)
     if gates:
         require_activity(zoo.build(model, data.task), zoo.row(name).name)
-    config = run_config(model, from_dict(Recipe, recipe_fields), data, spec, seed)
+    settings_of_training = from_dict(Recipe, recipe_fields).with_budget(epochs)
+    config = run_config(model, settings_of_training, data, spec, seed)
     folder = RunFolder(out / config["run"])
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())

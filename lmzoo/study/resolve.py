@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lmzoo import zoo
@@ -36,6 +36,8 @@ class ResolvedPoint:
     recipe: Recipe
     corpus_config: Mapping[str, Any]
     search_space: dict[str, Range]
+    epochs: int
+    """Epochs of the study."""
     aliases: list[str] = field(default_factory=list)
     """Labels of other points with the same configs."""
     baseline: bool = False
@@ -55,7 +57,7 @@ class ResolvedPoint:
         """Return the model config and the recipe with the setting applied."""
         model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
         recipe = zoo.overlay(to_dict(self.recipe), nest_settings(setting, "recipe"))
-        return MODELS.parse(model), from_dict(Recipe, recipe)
+        return MODELS.parse(model), from_dict(Recipe, recipe).with_budget(self.epochs)
 
     @property
     def closed_form(self) -> bool:
@@ -65,7 +67,8 @@ class ResolvedPoint:
     @property
     def default_setting(self) -> dict[str, Any]:
         """The values of the searched fields before the search."""
-        configs = {"model": MODELS.dump(self.model), "recipe": to_dict(self.recipe)}
+        recipe = {f.name: getattr(self.recipe, f.name) for f in fields(self.recipe)}
+        configs = {"model": MODELS.dump(self.model), "recipe": recipe}
         return {path: _value_at(configs, path) for path in self.search_space}
 
 
@@ -159,13 +162,15 @@ def _resolve(
         model = fit_width(model, corpus.task, study.parameters)
     recipe_fields = nest_settings(study.fields, "recipe")
     recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
-    resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {})
+    recipe = recipe.with_budget(study.epochs)
+    resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {}, study.epochs)
     search = study.search if point.search is None else point.search
     if _is_count_model(point):  # a count model has no recipe fields to tune
         search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}
     resolved.search_space = {
         path: bounds or _declared_range(resolved, path) for path, bounds in search.items()
     }
+    _check_schedule(study, resolved.search_space)
     resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
     identity = {
         "model": MODELS.dump(model),
@@ -208,6 +213,16 @@ def _declared_range(point: ResolvedPoint, path: str) -> Range:
             f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
         )
     return known[leaf]
+
+
+def _check_schedule(study: Study, space: Collection[str]) -> None:
+    """Refuse to stop runs early that are at different places of their learning rate schedules."""
+    searched = {"recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"} & set(space)
+    if searched and study.pruner != "none":
+        raise UserError(
+            f"{', '.join(sorted(searched))} is searched, and losses before the end of different "
+            "schedules cannot be compared; add --pruner none"
+        )
 
 
 def _value_at(tree: Mapping[str, Any], path: str) -> Any:

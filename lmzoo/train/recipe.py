@@ -4,12 +4,24 @@
 `published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
 follows g_1 + ... + g_i.
+
+The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
+epoch and f = `final_lr`:
+
+    i ≤ w       lr · i / w
+    constant    lr
+    linear      lr · (f + (1 − f) (1 − x))                 x = min(1, (i − w) / (S − w))
+    cosine      lr · (f + (1 − f) (1 + cos πx) / 2)
+
+Loshchilov & Hutter 2017 (arXiv:1608.03983)
 """
 
+import dataclasses
+import math
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lmzoo.config import config
 from lmzoo.errors import UserError
@@ -39,6 +51,14 @@ class Weighting(StrEnum):
     SENTENCE = "sentence"  # every sequence has the same weight
 
 
+class Schedule(StrEnum):
+    """How the learning rate falls after the warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+
+
 @config
 class Recipe:
     """All training settings except the model, the corpus and the seed."""
@@ -52,6 +72,12 @@ class Recipe:
     weight_decay: float = Field(0.0, ge=0)
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
+    schedule: Schedule = Field(Schedule.CONSTANT, exclude_if=lambda x: x is Schedule.CONSTANT)
+    """The schedule's fields are not written into configs while they have their defaults."""
+    schedule_epochs: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
+    """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
+    final_lr: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
+    """Share of `lr` at which the schedule ends."""
     accumulate: Accumulate = Accumulate.STEP
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
@@ -64,6 +90,44 @@ class Recipe:
     def _check_init(cls, name: str) -> str:
         initialiser(name)
         return name
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> "Recipe":
+        if self.schedule is Schedule.CONSTANT and (self.schedule_epochs or self.final_lr):
+            raise UserError(
+                "schedule_epochs and final_lr need a schedule that falls; set schedule to linear "
+                "or cosine"
+            )
+        return self
+
+    def with_budget(self, epochs: int) -> "Recipe":
+        """Return the recipe of a run of `epochs` epochs: the length of its schedule is known.
+
+        So runs of other lengths have other configs: a schedule is never continued after its end.
+        """
+        if self.schedule is Schedule.CONSTANT or self.schedule_epochs:
+            return self
+        return dataclasses.replace(self, schedule_epochs=epochs)
+
+    def learning_rate(self, step: int, steps_per_epoch: int) -> float:
+        """Return the learning rate of a step; steps are counted from 1.
+
+        Raises:
+            UserError: The length of the schedule is not known, or the warm-up is as long.
+        """
+        if step <= self.warmup:
+            return self.lr * (step / self.warmup)
+        if self.schedule is Schedule.CONSTANT:
+            return self.lr
+        steps = self.schedule_epochs * steps_per_epoch - self.warmup
+        if steps <= 0:
+            raise UserError(
+                f"recipe.warmup={self.warmup} steps are no less than the schedule of "
+                f"{self.schedule_epochs} epochs of {steps_per_epoch} steps; lower the warm-up"
+            )
+        x = min(1.0, (step - self.warmup) / steps)
+        fall = 1 - x if self.schedule is Schedule.LINEAR else (1 + math.cos(math.pi * x)) / 2
+        return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 
 
 RECIPES = {

@@ -88,10 +88,9 @@ class Training:
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
 
-    def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step; steps are counted from 1."""
-        warmup = self.recipe.warmup
-        return self.recipe.lr * min(1.0, step / warmup) if warmup else self.recipe.lr
+    def epoch_rates(self, steps: int) -> list[float]:
+        """Return the learning rate of each of the `steps` steps of the next epoch."""
+        return [self.recipe.learning_rate(self.steps + i + 1, steps) for i in range(steps)]
 
     @property
     def diverged(self) -> bool:
@@ -131,7 +130,7 @@ def _train_epoch(training: Training, data: Sequences) -> float:
     batches = iter_batches(
         data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.length_multiple
     )
-    rates = [training.learning_rate(training.steps + i + 1) for i in range(len(order))]
+    rates = training.epoch_rates(len(order))
     columns = ((batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))

@@ -11,7 +11,7 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.trainer import train_packed_epoch
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 from tests.laws.support import assert_close, new_model, training_loss
 from tests.tiny import CLOSE, FINE, batch, sources
@@ -19,7 +19,7 @@ from tests.tiny import CLOSE, FINE, batch, sources
 RECIPES = (
     Recipe(batch=4, lr=1e-2),
     Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
-    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5),
+    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5, schedule=Schedule.COSINE, schedule_epochs=4),
 )
 
 

@@ -1,8 +1,8 @@
 """Which runs may share a pack, and which models can be packed.
 
 Runs may share a pack if they differ only in numbers: seed, weights, order of the data, learning
-rate, weight decay, clip, warm-up, initialisation, epoch. A cut path of a cell is a number too if
-the cut equals a weight of zero: `uncut_config` returns the config without such cuts.
+rate and its schedule, weight decay, clip, initialisation, epoch. A cut path of a cell is a number
+too if the cut equals a weight of zero: `uncut_config` returns the config without such cuts.
 """
 
 import dataclasses
@@ -22,7 +22,10 @@ from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.seeding import initialise
 from lmzoo.train.recipe import Recipe
 
-MEMBER_FIELDS = ("lr", "clip", "weight_decay", "warmup", "init")
+MEMBER_FIELDS = (
+    *("lr", "clip", "weight_decay", "init"),
+    *("warmup", "schedule", "schedule_epochs", "final_lr"),
+)
 """Fields of a recipe in which pack members may differ."""
 
 MAX_ACTIVATIONS = 2**20

@@ -121,7 +121,7 @@ class PackedTrainer:
             for t in trainings
         ]
         batches = [_stack_rows(rows) for rows in zip(*orders, strict=True)]
-        rates = [[t.learning_rate(t.steps + i + 1) for t in trainings] for i in range(len(batches))]
+        rates = list(zip(*(t.epoch_rates(len(batches)) for t in trainings), strict=True))
         self.stepper.run_epoch(self.step, rates, self._columns(data, batches))
         for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
             group["lr"] = rate

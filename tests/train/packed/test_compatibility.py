@@ -41,6 +41,7 @@ def test_a_structural_difference_changes_the_pack_key(other):
         ("clip", None, True),
         ("weight_decay", 0.1, True),
         ("warmup", 3, True),
+        ("schedule", "cosine", True),
         ("batch", 7, False),
         ("optimiser", "rmsprop", False),
         ("accumulate", "epoch", False),
