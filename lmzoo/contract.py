@@ -222,6 +222,7 @@ def model(
                 name=name, aliases=aliases, family=family, score=cls.score.value,
                 document=document, source=source, summary=summary, model=name,
             ),
+            replace=name in ROWS and ROWS[name].model == name,
         )  # fmt: skip
         return cls
 

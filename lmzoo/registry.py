@@ -5,9 +5,11 @@ A registry also defines how its parts appear in configs. A field annotated
 written in the last form.
 """
 
+import dataclasses
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +19,8 @@ from lmzoo.config import from_dict, to_dict
 from lmzoo.errors import UserError
 
 T = TypeVar("T")
+PARTS: dict[type, Any] = {}
+"""The class of a config -> the part to which it belongs, in any registry."""
 
 
 class Registry(Generic[T]):
@@ -26,9 +30,25 @@ class Registry(Generic[T]):
         self.kind = kind
         self._parts: dict[str, T] = {}
 
-    def add(self, name: str, part: T) -> T:
-        """Register `part`. Its name must be new."""
-        assert name not in self._parts, f"{self.kind} {name!r} is registered twice"
+    def add(self, name: str, part: T, *, replace: bool = False) -> T:
+        """Register `part`. A class that is defined again, as in a notebook, replaces the old one.
+
+        Raises:
+            UserError: Another part has this name or this Config.
+        """
+        known = self._parts.get(name)
+        if not (replace or known is None or known == part or _origin(known) == _origin(part)):
+            raise UserError(
+                f"{self.kind} {name!r} is registered already, by {_origin(known)}; choose another "
+                f"name in {_origin(part)}"
+            )
+        config = getattr(part, "Config", None)
+        if config is not None:
+            other = PARTS.setdefault(config, part)
+            if _origin(other) != _origin(part):
+                raise UserError(
+                    f"{self.kind} {name!r} has the Config of {_origin(other)}; define its own"
+                )
         self._parts[name] = part
         return part
 
@@ -89,6 +109,27 @@ class Registry(Generic[T]):
             self.parse,
             serialization=core_schema.plain_serializer_function_ser_schema(self.dump),
         )
+
+
+def _origin(part: Any) -> str:
+    """Return where a class or function is defined, or the value of any other part."""
+    if not hasattr(part, "__qualname__"):
+        return repr(part)
+    module = sys.modules.get(part.__module__)
+    return f"{getattr(module, '__file__', None) or part.__module__}: {part.__qualname__}"
+
+
+def part_modules(value: Any) -> set[str]:
+    """Return the modules that define the parts of a config, nested configs included."""
+    if isinstance(value, Mapping):
+        return set[str]().union(*map(part_modules, value.values()))
+    if not dataclasses.is_dataclass(value):
+        part = getattr(value, "part", None)  # a normaliser
+        return {part.__module__} if part is not None else set()
+    modules = {type(value).__module__}
+    if type(value) in PARTS:
+        modules.add(PARTS[type(value)].__module__)
+    return modules.union(*(part_modules(getattr(value, f.name)) for f in dataclasses.fields(value)))
 
 
 def discover(package: str) -> None:

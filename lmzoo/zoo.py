@@ -15,6 +15,7 @@ from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
+from lmzoo.plugins import import_installed
 from lmzoo.seeding import initialise
 
 
@@ -73,3 +74,6 @@ def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -
     model = MODELS.build(model_config, task)
     initialise(model, seed, init)
     return model
+
+
+import_installed()  # last: plugins may import this module

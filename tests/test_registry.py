@@ -30,9 +30,33 @@ def tools() -> Registry:
     return registry
 
 
-def test_registering_a_name_twice_fails(tools: Registry) -> None:
-    with pytest.raises(AssertionError, match="tool 'hammer' is registered twice"):
+def test_a_name_belongs_to_one_part(tools: Registry) -> None:
+    with pytest.raises(UserError, match="tool 'hammer' is registered already, by .*Hammer; choose"):
         tools.add("hammer", object())
+
+
+def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> None:
+    def define() -> type:
+        @tools("saw")
+        class Saw:
+            @config
+            class Config:
+                teeth: int = 9
+
+        return Saw
+
+    define()
+    again = define()
+    assert tools["saw"] is again
+    assert tools.name_of(tools.parse("saw")) == "saw"
+
+
+def test_a_config_belongs_to_one_part(tools: Registry) -> None:
+    class Mallet:
+        Config = tools["hammer"].Config
+
+    with pytest.raises(UserError, match="'mallet' has the Config of .*Hammer; define its own"):
+        tools.add("mallet", Mallet)
 
 
 def test_registering_sets_the_name_of_a_part(tools: Registry) -> None:

@@ -24,7 +24,16 @@ from lmzoo.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import CONFIG, RECORDS, SCHEMA, STUDY, TEST_LOSSES, parse_json, read_json
+from lmzoo.store.records import (
+    CONFIG,
+    RECORDS,
+    SCHEMA,
+    STUDY,
+    TEST_LOSSES,
+    USER_CODE,
+    parse_json,
+    read_json,
+)
 
 RUN_SCHEMA = pl.Schema(
     {
@@ -85,6 +94,7 @@ def load_study(path: Path) -> StudyFolder:
     texts: list[tuple[str, bytes]] = []
     ignored = 0
     names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
+    names = [name for name in names if name != USER_CODE]
     for folder in (f"{path}/{name}" for name in names):  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG))
         if not isinstance(config, dict):

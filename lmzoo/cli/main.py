@@ -1,17 +1,26 @@
 """The command `lmzoo`, which imports only the module of the requested subcommand."""
 
+import functools
 import importlib
+import inspect
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from lmzoo.command_line import gc_disabled, run_app
+from lmzoo.plugins import import_plugins
+
+PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
+WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.records", "lmzoo.cli.sweep")
+"""Modules whose commands read records only, or have the option themselves."""
 
 COMMANDS = {
     "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
     "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, search ranges, equations."),
     "train": ("lmzoo.cli.train:train", "Train one model."),
+    "sweep": ("lmzoo.cli.sweep:sweep", "Run the study in a file: train, tune and rank its points."),
     "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
     "posterior": (
         "lmzoo.cli.posterior:write_posterior",
@@ -48,12 +57,35 @@ def build_app(command: str) -> typer.Typer:
         module, _, function = path.partition(":")
         if name == command:
             with gc_disabled():
-                app.command(name)(getattr(importlib.import_module(module), function))
+                run = getattr(importlib.import_module(module), function)
+                app.command(name)(run if module in WITHOUT_PLUGINS else with_plugins(run))
         else:
             app.command(name, help=summary)(lambda: None)
     return app
 
 
+def with_plugins(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a subcommand with the option --plugin."""
+
+    @functools.wraps(function)
+    def command(*args: Any, plugins: list[str] | None = None, **options: Any) -> Any:
+        import_plugins(plugins)
+        return function(*args, **options)
+
+    signature = inspect.signature(function)
+    option = inspect.Parameter(
+        "plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=PLUGINS
+    )
+    parameters = [*signature.parameters.values(), option]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, "plugins": PLUGINS}
+    return command
+
+
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    run_app(build_app(sys.argv[1] if len(sys.argv) > 1 else ""))
+    if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
+        from lmzoo.cli.sweep import run
+
+        run_app(lambda **_: run(sys.argv[2], sys.argv[3:]))
+    run_app(lambda **options: build_app("".join(sys.argv[1:2]))(**options))

@@ -22,11 +22,13 @@ from lmzoo.data.unknown import describe_unknown
 from lmzoo.device import best_device
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
+from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
+from lmzoo.train.run_config import parts_code, run_config
+from lmzoo.user_code import save
 
 REPORT_SEQUENCES = 200
 """Validation sequences of a model's `report`, which can hold V floats per position in memory."""
@@ -59,6 +61,7 @@ def train(
     settings_of_training = from_dict(Recipe, recipe_fields).with_budget(epochs)
     config = run_config(model, settings_of_training, data, spec, seed)
     folder = RunFolder(out / config["run"])
+    save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
     console, cuts = Console(highlight=False), describe_cuts(model)

@@ -2,6 +2,7 @@
 
     RUNS/<study>/study.json           the question, the search, the points, the chosen settings
     RUNS/<study>/settings.ndjson      every suggested setting
+    RUNS/<study>/user_code/<hash>/    source files of parts from outside the package
     RUNS/<study>/<identity>/          one run
         config.json                   everything that decides the result, and labels
         records.ndjson                one event per line, appended and flushed
@@ -59,11 +60,18 @@ IDENTITY_FIELDS = (
     *("fingerprint", "vocab", "length", "seed"),
 )
 """Keys of the config that decide the result of a run."""
+USER_CODE = "user_code"
+"""Key of a config with parts from outside the package, and the folder of their files."""
 
 
 def run_identity(run: Mapping[str, Any]) -> str:
-    """Return the identity of a run: a hash of `IDENTITY_FIELDS`, 12 hexadecimal digits."""
+    """Return the identity of a run, 12 hexadecimal digits.
+
+    It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`user_code.py`).
+    """
     fields = {key: run[key] for key in IDENTITY_FIELDS}
+    if USER_CODE in run:
+        fields[USER_CODE] = run[USER_CODE]["hash"]
     text = json.dumps(fields, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -6,7 +6,9 @@ write the run folders; the planner writes new settings and `study.json`. No call
 or all runs. Points are independent of each other (`point_planner.py`).
 """
 
+import functools
 import json
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +21,7 @@ from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
 from lmzoo.study.until_decided import plan_more_seeds
+from lmzoo.user_code import UserCode
 
 
 class Planner:
@@ -69,6 +72,11 @@ class Planner:
         self._corpus = corpus
         self._look()
         self.write_study()
+
+    @property
+    def code(self) -> UserCode:
+        """The code of all points that is outside the package."""
+        return functools.reduce(operator.or_, (p.point.code for p in self._all_points), UserCode())
 
     def ready(self) -> list[PlannedRun]:
         """Return the runs that can start now, in order of priority."""

@@ -23,7 +23,8 @@ from lmzoo.study.baselines import baselines
 from lmzoo.study.parameter_budget import fit_width
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.run_config import identity_config
+from lmzoo.train.run_config import identity_config, parts_code
+from lmzoo.user_code import UserCode
 
 
 @dataclass
@@ -52,6 +53,11 @@ class ResolvedPoint:
         """Return the identity config of the run with this setting and seed."""
         model, recipe = self.with_setting(setting)
         return identity_config(model, recipe, corpus, self.corpus_config, seed)
+
+    @property
+    def code(self) -> UserCode:
+        """The code of the point's parts that is outside the package."""
+        return parts_code(self.model, self.corpus_config)
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
@@ -181,6 +187,8 @@ def _resolve(
     }
     for path in resolved.search_space:  # the default of a searched field is not part of the id
         _remove_field(identity, path)
+    if resolved.code:
+        identity["user_code"] = resolved.code.hash
     text = json.dumps(identity, sort_keys=True)
     resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
     return resolved

@@ -1,11 +1,17 @@
 """The sweep engine: trains the runs of a study on Ray."""
 
+from lmzoo.plugins import importing
 from lmzoo.study.study import Point as Point
 from lmzoo.study.study import Study as Study
 
 
 def main(study: Study) -> None:
-    """Run the command line of a study and exit; see `lmzoo/sweep/command.py`."""
+    """Run the command line of a study and exit; see `lmzoo/sweep/command.py`.
+
+    It does nothing while the study is imported, by a worker or by `lmzoo sweep`.
+    """
+    if importing():
+        return
     from lmzoo.sweep.command import run_study  # here, because it imports torch
 
     run_study(study)

@@ -18,15 +18,18 @@ from rich.console import Console as RichConsole
 from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import gc_disabled, parse_settings, run_command
 from lmzoo.errors import UserError
+from lmzoo.plugins import import_plugins
 from lmzoo.search_space import parse_range
 from lmzoo.study.study import Study
 from lmzoo.sweep.trackers import check_trackers
+from lmzoo.user_code import save as save_code
 
 if TYPE_CHECKING:
     from lmzoo.data.corpus import Corpus
     from lmzoo.study.planner import Planner
 
 Texts = list[str] | None
+Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -65,6 +68,7 @@ def run_study(study: Study) -> None:
         track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
+        plugins: Plugins = None,
         submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
         attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
     ) -> None:  # fmt: skip
@@ -72,6 +76,7 @@ def run_study(study: Study) -> None:
             from lmzoo.cluster.submit import run_on_cluster
 
             raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
+        import_plugins(plugins)
         search = _searched_fields(study, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
@@ -125,6 +130,7 @@ class _Sweep:
             if dry_run:
                 print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
                 return 0
+            save_code(planner.code, store.store)
             return self._train(planner, corpus)
 
     def _train(self, planner: "Planner", corpus: "Corpus") -> int:

@@ -91,6 +91,7 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
             mailbox=mailbox,
             store=store.address,
             corpus=fleet.packer.corpus,
+            code=planner.code,
             threads=max(1, int(resources.cpus)),
             gpu=bool(resources.gpus),
         )

@@ -23,6 +23,7 @@ from ray.exceptions import GetTimeoutError
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import WORKER_LOCK
+from lmzoo.user_code import UserCode, import_shipped
 
 if TYPE_CHECKING:
     from lmzoo.sweep.pack import Report
@@ -44,6 +45,7 @@ class Worker(tune.Trainable):
         mailbox: Any = None,
         store: str = "",
         corpus: Any = None,
+        code: UserCode | None = None,
         threads: int = 1,
         gpu: bool = False,  # noqa: FBT001, FBT002  Ray Tune passes it by keyword
     ) -> None:
@@ -55,6 +57,8 @@ class Worker(tune.Trainable):
         hello = functools.partial(self._post, "hello", handle, context.get_node_id())
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
         try:
+            if code:
+                import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
             self._set_up_training(store, corpus, threads, gpu=gpu)
         except Exception as error:
             self._fail(error, fatal=isinstance(error, UserError))

@@ -11,10 +11,12 @@ from lmzoo import zoo
 from lmzoo.audit.causality import audit_verdict
 from lmzoo.config import to_dict
 from lmzoo.contract import MODELS, Task
-from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import NUMERICS, SCHEMA, run_identity
+from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.registry import part_modules
+from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
 from lmzoo.train.code_version import code_version
 from lmzoo.train.recipe import Recipe
+from lmzoo.user_code import UserCode, user_code
 
 
 def run_config(
@@ -45,6 +47,8 @@ def identity_config(
         "unit": corpus.unit,
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
     }
+    if code := parts_code(model, corpus_config):
+        config[USER_CODE] = code.facts
     environment = {
         **code_version(),
         "torch": torch.__version__,
@@ -52,6 +56,17 @@ def identity_config(
         "threads": torch.get_num_threads(),
     }
     return {"run": run_identity(config), **config, "environment": environment}
+
+
+def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
+    """Return the code of a model and a corpus that is outside the package.
+
+    Raises:
+        UserError: A part is defined in no file.
+    """
+    name = corpus_config["name"]
+    corpus = {CORPORA[name].__module__} if name in CORPORA else set[str]()
+    return user_code(part_modules(model) | corpus)
 
 
 def add_model_facts(config: Mapping[str, Any], task: Task) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
-from lmzoo.store.records import RunFolder
+from lmzoo.store.records import USER_CODE, RunFolder
 from lmzoo.train.checkpoint import read_checkpoint
+from lmzoo.user_code import load
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def find_run(run_or_name: str, runs: Path) -> Path:
 def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     """Load a run with the weights of its best validation epoch, in evaluation mode.
 
+    Parts from outside the package are imported as they were when the run was trained.
+
     Raises:
         UserError: The folder has no trained run, its checkpoint is damaged, or the corpus differs
             from the one that the run was trained on.
@@ -63,6 +66,8 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         raise UserError(
             f"{run} is not the folder of a trained run; train one with `python -m lmzoo train`"
         )
+    if USER_CODE in config:
+        load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
     corpus = open_corpus(config["corpus"], data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(

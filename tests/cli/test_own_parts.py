@@ -1,0 +1,81 @@
+"""Subcommands with parts of the user: --plugin, and runs that are opened from another folder."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.cells.base import CELLS
+from lmzoo.registry import PARTS
+from lmzoo.user_code import _module_code
+from tests.own_parts import own_parts as own_parts
+
+SIZES = ("--set", "model.width=4", "--set", "model.cell=own_mingru", "--set", "corpus.length=8")
+
+
+@pytest.fixture
+def trained(own_parts: Path, lmzoo, tmp_path: Path) -> Path:
+    corpus = f"text:{own_parts / 'sentences.txt'}"
+    options = ("--plugin", own_parts / "own_mingru.py", "--corpus", corpus, "--epochs", 1)
+    code, _, err = lmzoo("train", "recurrent_lm", *options, *SIZES, "--out", tmp_path / "runs")
+    assert code == 0, err
+    return next(path.parent for path in (tmp_path / "runs").glob("*/config.json"))
+
+
+def forget() -> None:
+    """Behave like another process, which has not imported the cell."""
+    del PARTS[CELLS._parts.pop("own_mingru").Config]
+    for name in ("own_mingru", "own_gate"):
+        del sys.modules[name]
+    _module_code.cache_clear()
+
+
+def test_a_run_of_an_own_cell_is_sampled_without_its_folder(
+    trained: Path, own_parts: Path, lmzoo, tmp_path: Path, monkeypatch
+) -> None:
+    _, before, _ = lmzoo("sample", trained, "--count", 2)
+    forget()
+    text = own_parts / "sentences.txt"
+    kept = text.read_text()
+    shutil.rmtree(own_parts)
+    own_parts.mkdir()
+    text.write_text(kept)
+    monkeypatch.chdir(tmp_path)
+    code, after, err = lmzoo("sample", trained, "--count", 2)
+    assert (code, after, err) == (0, before, "")
+
+
+def test_an_own_cell_is_audited(own_parts: Path, lmzoo) -> None:
+    plugin = ("--plugin", own_parts / "own_mingru.py")
+    code, out, _ = lmzoo("audit", "recurrent_lm", "--set", "model.cell=own_mingru", *plugin)
+    assert (code, "passes" in out) == (0, True)
+    code, _, err = lmzoo("audit", "recurrent_lm", "--plugin", own_parts / "nothing.py")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = 1\n", "has 0 studies and no STUDY; write STUDY = Study(...)"),
+        ("raise ValueError('no')\n", "cannot be imported: ValueError: no"),
+        (None, "there is no file"),
+    ],
+)
+def test_a_file_without_a_study_is_one_line(
+    source: str | None, message: str, own_parts: Path, lmzoo
+) -> None:
+    path = own_parts / "no_study.py"
+    if source is not None:
+        path.write_text(source)
+    code, _, err = lmzoo("sweep", path, "--dry-run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkeypatch) -> None:
+    monkeypatch.chdir(own_parts)
+    code, out, err = lmzoo("sweep", "own_study.py", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "minGRU: 4 runs" in out
+    assert lmzoo("sweep", "own_study.py", "--help")[0] == 0
