@@ -31,7 +31,9 @@ def tools() -> Registry:
 
 
 def test_a_name_belongs_to_one_part(tools: Registry) -> None:
-    with pytest.raises(UserError, match="tool 'hammer' is registered already, by .*Hammer; choose"):
+    with pytest.raises(
+        UserError, match=r"tool 'hammer' is registered already, by .*Hammer; choose"
+    ):
         tools.add("hammer", object())
 
 
@@ -55,7 +57,7 @@ def test_a_config_belongs_to_one_part(tools: Registry) -> None:
     class Mallet:
         Config = tools["hammer"].Config
 
-    with pytest.raises(UserError, match="'mallet' has the Config of .*Hammer; define its own"):
+    with pytest.raises(UserError, match=r"'mallet' has the Config of .*Hammer; define its own"):
         tools.add("mallet", Mallet)
 
 
