@@ -61,6 +61,8 @@ def trainings(study: Path, rate: float) -> list[dict[str, Any]]:
     for run, point, seed in runs.select("run", "point", "seed").sort("point", "seed").rows():
         events = lines.filter(pl.col("run") == run)
         valid = events.filter(pl.col("event") == "epoch")["valid_token"]
+        if len(valid) == 1:  # a count model is fitted in one pass
+            continue
         (test,) = events.filter(pl.col("event") == "test").select("best_epoch", "token").rows()
         found.append(
             {

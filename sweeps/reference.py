@@ -2,7 +2,9 @@
 
 S0's question at S0's size: E=128, K=400, batches of 280. Besides the twelve points of
 `gru_ablation.py`, the study has the cells that S0 compares with; all points are tuned alike. The
-words of Multi30k in the official splits, on which S0 published:
+rate falls to zero over four epochs: the wild type's validation loss at the default rate is then
+3.65, and 3.65 after six. A point has five seeds, and up to ten while its difference is undecided.
+The words of Multi30k in the official splits, on which S0 published:
 
     --corpus multi30k_en
 
@@ -31,9 +33,14 @@ STUDY = Study(
         Point("MGRU", "DLM47"),
         Point("MGRU {4;6}", "DLM47", {"cell": {"name": "mgru", "mutations": [4, 6]}}),
     ),
-    fields={"model.width": 128, "model.emission.components": 400, "recipe.batch": 280},
-    epochs=20,
-    seeds=10,
+    fields={
+        "model.width": 128,
+        "model.emission.components": 400,
+        "recipe.batch": 280,
+        "recipe.schedule": "cosine",
+    },
+    epochs=4,
+    max_seeds=10,
 )
 
 if __name__ == "__main__":

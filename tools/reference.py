@@ -5,7 +5,7 @@ machine has no store of it, continues its sweep, and saves the records again. It
 are over or all parts are complete; the next sitting may be on another machine.
 
 DIR has the folders multi30k, cath and tinyshakespeare with the files of the corpora, whose licences
-do not allow a copy here. `--dry-run` prints the hours of each part: about 9 for the first.
+do not allow a copy here. `--dry-run` prints the hours of each part: about 2 for the first.
 """
 
 import argparse
