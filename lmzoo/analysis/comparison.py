@@ -22,6 +22,7 @@ from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.ranking_statistics import asked_contrasts
 from lmzoo.analysis.sequence_losses import SequenceLosses, paired_losses, read_sequence_losses
+from lmzoo.analysis.units import SIZE_COLUMNS, TextSizes
 from lmzoo.errors import UserError
 from lmzoo.statistics.families import holm
 from lmzoo.statistics.two_way import two_way_difference, two_way_rank_intervals
@@ -39,7 +40,11 @@ SCHEMA = pl.Schema(
 
 
 def compare_points(
-    folder: StudyFolder, *, metric: str = "token", reference: str | None = None
+    folder: StudyFolder,
+    *,
+    metric: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
 ) -> pl.DataFrame:
     """Compare the points of the reference's table with the reference, one row per point.
 
@@ -47,11 +52,12 @@ def compare_points(
         folder: the study, as `load_study` reads it.
         metric: `token` or `sentence`.
         reference: label of the reference point; None is the study's reference.
+        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: There is no such point, or it has no stored losses of test sequences.
     """
-    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric, measured=measured)
     epoch = ranked["epoch"].item(0)
     reference_id = _point_id(folder.study, reference)
     losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
@@ -90,6 +96,7 @@ def compare_points(
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
     facts = ["point", "label", *TABLE_KEYS, "corpus", "vocab", "length", "epoch", "metric", "floor"]
+    facts += SIZE_COLUMNS
     return part.select(facts).join(compared, on="point", maintain_order="left")
 
 

@@ -18,15 +18,24 @@ from lmzoo.analysis.formatting import (
 )
 from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.render import Report, TextTable
+from lmzoo.analysis.units import UNITS, TextSizes, in_unit, metric_of
 
 
-def study_comparison(path: Path, *, metric: str = "token", reference: str | None = None) -> Report:
+def study_comparison(
+    path: Path,
+    *,
+    unit: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
+) -> Report:
     """Return the comparison of the study in folder `path` with a reference.
 
-    Args and errors are those of `compare_points`.
+    Args and errors are those of `compare_points`; `unit` is one of `UNITS` but `ppl`.
     """
+    metric = metric_of(unit, linear=True)
     folder = load_study(path)
-    return comparison_report(folder, compare_points(folder, metric=metric, reference=reference))
+    frame = compare_points(folder, metric=metric, reference=reference, measured=measured)
+    return comparison_report(folder, in_unit(frame, unit))
 
 
 def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
@@ -50,7 +59,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
     return Report(
         heading=(
             folder.study["question"],
-            f"{folder.study['name']}: {first['metric']} loss in nats per token, test at epoch "
+            f"{folder.study['name']}: {UNITS[first['metric']]}, test at epoch "
             f"{first['epoch']}; difference: to {reference!r}, paired over seeds and test "
             "sequences, 95 % intervals; p: with Holm's correction",
         ),

@@ -12,38 +12,51 @@ from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.mutants import Mutants, read_mutants
 from lmzoo.analysis.regression import explained
 from lmzoo.analysis.render import Report, TextTable
+from lmzoo.analysis.units import UNITS, TextSizes, metric_of, unit_per_nat
 
 
-def study_effects(path: Path, *, metric: str = "token", figure: Path | None = None) -> Report:
+def study_effects(
+    path: Path,
+    *,
+    unit: str = "token",
+    figure: Path | None = None,
+    measured: TextSizes | None = None,
+) -> Report:
     """Return the effects of the switches in the study in folder `path`.
 
     Args:
         path: the study's folder.
-        metric: `token` or `sentence`.
+        unit: one of `UNITS` but `ppl`.
         figure: also write the heat maps to this .png, .svg or .html file.
+        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: The study has no complete mutants yet, or a name is unknown.
     """
+    metric = metric_of(unit, linear=True)
     folder = load_study(path)
-    cells = read_mutants(folder.path, folder, metric)
+    factor = unit_per_nat(folder.runs, folder.events, unit, measured)
+    cells = [
+        cell._replace(losses=cell.losses * factor, tuning_sd=cell.tuning_sd * factor)
+        for cell in read_mutants(folder.path, folder, metric)
+    ]
     frames = [estimate_effects(cell) for cell in cells]
     if figure is not None:
         from lmzoo.analysis.heat_map import heat_maps, save_figure  # altair is slow to import
 
         save_figure(heat_maps(frames, folder.study["question"]), figure)
-    return effect_report(folder, cells, frames, metric)
+    return effect_report(folder, cells, frames, unit)
 
 
 def effect_report(
-    folder: StudyFolder, cells: Sequence[Mutants], frames: Sequence[pl.DataFrame], metric: str
+    folder: StudyFolder, cells: Sequence[Mutants], frames: Sequence[pl.DataFrame], unit: str
 ) -> Report:
     """Return the report of the mutants of each cell and their effects."""
     seeds = cells[0].losses.shape[1]
     return Report(
         heading=(
             folder.study["question"],
-            f"{folder.study['name']}: {metric} loss in nats per token, test at epoch "
+            f"{folder.study['name']}: {UNITS[unit]}, test at epoch "
             f"{folder.study['budget']['epochs']}; changes of the loss (positive is worse); 95 % "
             f"intervals over {seeds} seeds; p: t-test over seeds with Holm's correction",
         ),

@@ -52,7 +52,7 @@ EVENT_SCHEMA = pl.Schema(
         **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
         **dict.fromkeys(("train_token", "valid_token", "valid_sentence"), pl.Float64),
         **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
-        **dict.fromkeys(("tokens", "sequences", "best_epoch"), pl.Int64),
+        **dict.fromkeys(("tokens", "characters", "bytes", "sequences", "best_epoch"), pl.Int64),
         **dict.fromkeys(("status", "reason"), pl.String),
     }
 )

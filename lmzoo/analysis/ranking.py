@@ -29,6 +29,7 @@ import polars as pl
 from lmzoo.analysis.baseline_comparison import BASELINE_COLUMNS, add_baseline_columns
 from lmzoo.analysis.confirm_runs import chosen_runs, confirm_losses
 from lmzoo.analysis.ranking_statistics import add_statistics
+from lmzoo.analysis.units import SIZE_COLUMNS, TextSizes, add_sizes, text_sizes
 from lmzoo.errors import UserError
 
 METRICS = ("token", "sentence")
@@ -45,6 +46,7 @@ def rank_points(
     *,
     metric: str = "token",
     at: int | None = None,
+    measured: TextSizes | None = None,
 ) -> pl.DataFrame:
     """Rank a study's points by their test loss at the study's budget.
 
@@ -56,6 +58,7 @@ def rank_points(
         study: the content of `study.json`.
         metric: `token` or `sentence`.
         at: rank by the validation loss at this epoch instead.
+        measured: sizes of the test text of corpora; they replace those of the records.
 
     Returns:
         A frame with the columns `COLUMNS`.
@@ -83,6 +86,10 @@ def rank_points(
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = [add_statistics(part, wide, study) for part in parts]
     compared = pl.concat(map(add_baseline_columns, compared))
+    # The bits are those of all tokens of the test split.
+    in_bits = metric == "token" and at is None
+    sizes = text_sizes(runs, events, measured)
+    compared = add_sizes(compared, sizes if in_bits else sizes.clear())
     return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
 
 
@@ -191,5 +198,6 @@ COLUMNS = (
     *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
     *BASELINE_COLUMNS,
+    *("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
 )
 """The columns of a ranking, in order; intervals are null for a single seed."""

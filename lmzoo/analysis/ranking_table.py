@@ -28,6 +28,7 @@ from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
+from lmzoo.analysis.units import UNITS, TextSizes, in_unit, metric_of, size_line
 from lmzoo.analysis.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 
@@ -44,25 +45,34 @@ MARKS = {
 
 
 def study_ranking(
-    path: Path, *, metric: str = "token", at: int | None = None, margin: float | None = None
+    path: Path,
+    *,
+    unit: str = "token",
+    at: int | None = None,
+    margin: float | None = None,
+    measured: TextSizes | None = None,
 ) -> Report:
     """Return the ranking of the study in folder `path`.
 
     Args:
         path: the study's folder, or its address in a bucket.
-        metric: `token` or `sentence`.
+        unit: one of `UNITS`.
         at: rank by the validation loss at this epoch instead of the test loss.
         margin: difference in nats within which points are equivalent; None: the study's.
+        measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """
     if margin is not None and not 0 < margin < float("inf"):
         raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
+    metric = metric_of(unit)
+    if at is not None and unit in ("bpc", "bpb"):
+        raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
     folder = load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
-    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at)
-    return ranking_report(folder, frame)
+    frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
+    return ranking_report(folder, in_unit(frame, unit))
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
@@ -90,7 +100,7 @@ def _results(part: pl.DataFrame) -> TextTable:
         "verdict": [_verdict(row) for row in rows],
         "p": [format_p(row["p"]) for row in rows],
         "better": [format_probability(row["better"]) for row in rows],
-        "ppl": [format_perplexity(row["perplexity"]) for row in rows],
+        "ppl": [_perplexity(row) for row in rows],
         "above floor": [format_number(row["gap"], f".{digits}f") for row in rows],
         "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in rows],
     }
@@ -132,7 +142,7 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     return (
         study["question"],
         *verdict_lines(frame),
-        f"{study['name']}: {row['metric']} loss in nats per token, {row['split']} at epoch "
+        f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
@@ -155,6 +165,7 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += baseline_lines(frame)
+    lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
         lines.append(f"leaks: not a language model's loss; {', '.join(labels)}: {reason}")
@@ -169,6 +180,10 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     if folder.damaged:
         lines.append(f"ignored: damaged lines of records: {folder.damaged}")
     return tuple(lines)
+
+
+def _perplexity(row: Mapping[str, Any]) -> str:
+    return "" if row["metric"] == "ppl" else format_perplexity(row["perplexity"])
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

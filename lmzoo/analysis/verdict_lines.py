@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from lmzoo.analysis.formatting import format_number
+from lmzoo.analysis.units import effect_words, margin_words
 from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
 MOST = 8
@@ -20,7 +21,8 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
     groups = {key: rows.filter(pl.col("verdict") == key).to_dicts() for key in _PHRASES}
     groups[WORSE].reverse()
-    margin = format_number(frame["margin"].item(0), "g")
+    unit = frame["metric"].item(0)
+    margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
     lines = []
     for verdict, (phrase, describe) in _PHRASES.items():
         if groups[verdict]:
@@ -46,7 +48,7 @@ def _better(row: Mapping[str, Any]) -> str:
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
     if row["confirm_diverged"]:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
-    return f"{row['label']} ({verb} {_range(low, high)} nats)"
+    return f"{row['label']} ({verb} {_range(low, high)} {effect_words(row['metric'])})"
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
@@ -72,6 +74,6 @@ def _range(low: float | None, high: float | None) -> str:
 _PHRASES = {
     WORSE: ("worse than {name}", _worse),
     BETTER: ("better than {name}", _better),
-    EQUIVALENT: ("equivalent to {name} within {margin} nats", _equivalent),
+    EQUIVALENT: ("equivalent to {name} within {margin}", _equivalent),
     UNDECIDED: ("undecided", _undecided),
 }

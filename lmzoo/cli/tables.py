@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmzoo.cli.units import measured_sizes
 from lmzoo.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,13 +19,26 @@ if TYPE_CHECKING:
 
 Study = Annotated[Path, typer.Argument(help="Folder of a study, as runs/NAME.")]
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
-Metric = Annotated[str, typer.Option(help="token or sentence.")]
+Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
+Unit = Annotated[
+    str,
+    typer.Option(
+        "--unit",
+        "--metric",
+        help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits "
+        "per character or byte; ppl: perplexity (rank only).",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the corpus's files; for bpc and bpb of records without sizes."),
+]
 
 
 def rank(
     study: Study,
     format: Format = "table",
-    metric: Metric = "token",
+    unit: Unit = "token",
     at: Annotated[
         int | None,
         typer.Option(help="Rank by the validation loss at this epoch instead of the test loss."),
@@ -33,11 +47,17 @@ def rank(
         float | None,
         typer.Option(help="Nats within which points are equivalent. Default: the study's."),
     ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.analysis.ranking_table import study_ranking
 
-    _show(format, lambda: study_ranking(study, metric=metric, at=at, margin=margin))
+    _show(
+        format,
+        lambda: study_ranking(
+            study, unit=unit, at=at, margin=margin, measured=measured_sizes(study, unit, data_dir)
+        ),
+    )
 
 
 def compare(
@@ -47,7 +67,8 @@ def compare(
         typer.Option(help="Label of the reference point. Default: the study's reference."),
     ] = None,
     format: Format = "table",
-    metric: Metric = "token",
+    unit: Unit = "token",
+    data_dir: DataDir = None,
 ) -> None:
     """Compare every point with one reference, over seeds and test sequences.
 
@@ -55,7 +76,12 @@ def compare(
     """
     from lmzoo.analysis.comparison_table import study_comparison
 
-    _show(format, lambda: study_comparison(study, metric=metric, reference=reference))
+    _show(
+        format,
+        lambda: study_comparison(
+            study, unit=unit, reference=reference, measured=measured_sizes(study, unit, data_dir)
+        ),
+    )
 
 
 def curves(
@@ -88,15 +114,21 @@ def curves(
 def epistasis(
     study: Study,
     format: Format = "table",
-    metric: Metric = "token",
+    unit: Unit = "token",
     figure: Annotated[
         Path | None, typer.Option(help="Also write heat maps to this file: .png, .svg or .html.")
     ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
     from lmzoo.analysis.effect_table import study_effects
 
-    _show(format, lambda: study_effects(study, metric=metric, figure=figure))
+    _show(
+        format,
+        lambda: study_effects(
+            study, unit=unit, figure=figure, measured=measured_sizes(study, unit, data_dir)
+        ),
+    )
 
 
 def importance(

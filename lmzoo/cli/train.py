@@ -1,6 +1,7 @@
 """`lmzoo train`: one resumable run on disk, with its losses by epoch."""
 
 import contextlib
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -122,6 +123,11 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         f"test {losses.token:.4f} nats per token ({describe_score(run.training.model, losses)}), "
         f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}"
     )
+    if (size := corpus.test_size) and run.training.model.score is not Score.OBJECTIVE:
+        bits = losses.token * losses.tokens / math.log(2)
+        console.print(
+            f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
+        )
     facts = model_report(run, corpus)
     if facts:
         text = ", ".join(f"{name} {value:.4f}" for name, value in facts.items())

@@ -18,6 +18,7 @@ import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
@@ -57,8 +58,8 @@ def encode(
     """
     rows = []
     for sentence in sentences:
-        has_end = end and (end_after_cut or len(sentence) <= length - 2)
-        ids = vocabulary.encode(sentence[: length - 1 - has_end])
+        kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
+        ids = vocabulary.encode(kept)
         rows.append([START, *ids, END] if has_end else [START, *ids])
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
     tokens = torch.full((len(rows), length), PAD, dtype=torch.int64)
@@ -66,6 +67,22 @@ def encode(
     filled = torch.arange(length) < lengths[:, None]
     tokens[filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
     return Sequences(tokens, lengths)
+
+
+def cut(
+    sentence: Sequence[str], *, length: int, end: bool, end_after_cut: bool
+) -> tuple[Sequence[str], bool]:
+    """Return the tokens that fit into `length`, and whether `<end>` follows; see `encode`."""
+    has_end = end and (end_after_cut or len(sentence) <= length - 2)
+    return sentence[: length - 1 - has_end], has_end
+
+
+def measure(
+    sentences: Sentences, joiner: str, *, length: int, end: bool, end_after_cut: bool
+) -> TextSize:
+    """Return the size of the text that is scored, with unknown words as they are spelled."""
+    kept = (cut(s, length=length, end=end, end_after_cut=end_after_cut) for s in sentences)
+    return text_size((joiner.join(tokens), has_end) for tokens, has_end in kept)
 
 
 def assemble(
@@ -96,9 +113,8 @@ def assemble(
             )
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
-    encoded = partial(
-        encode, vocabulary=vocabulary, length=length, end=end, end_after_cut=end_after_cut
-    )
+    sizes = {"length": length, "end": end, "end_after_cut": end_after_cut}
+    encoded = partial(encode, vocabulary=vocabulary, **sizes)
     train, valid, test = split.train, encoded(split.valid), encoded(split.test)
     if train_unk and has_unknown(valid, test):
         train = replace_rare_words(train, vocabulary)
@@ -110,6 +126,7 @@ def assemble(
         test=test,
         unit=unit,
         source=source,
+        test_text=measure(split.test, vocabulary.joiner, **sizes),
     )
 
 

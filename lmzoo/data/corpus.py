@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lmzoo.contract import END, Task
+from lmzoo.contract import END, UNKNOWN, Task
+from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.registry import Registry
 
@@ -79,6 +80,8 @@ class Corpus:
     """None where the entropy of the data is unknown."""
     source_vocabulary: Vocabulary | None = None
     """Vocabulary of the source sequences, in a corpus of pairs."""
+    test_text: TextSize | None = None
+    """Size of the scored text of the test split. None: that of the decoded tokens."""
     ends: bool | None = None
     """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
@@ -106,6 +109,14 @@ class Corpus:
             source_vocab=len(self.source_vocabulary),
             source_length=source_length,
         )
+
+    @functools.cached_property
+    def test_size(self) -> TextSize | None:
+        """Size of the scored text of the test split; None if unknown words were not measured."""
+        tokens = self.test.tokens
+        if self.test_text is not None or bool((tokens == UNKNOWN).any()):
+            return self.test_text
+        return text_size((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
 
     @functools.cached_property
     def fingerprint(self) -> str:

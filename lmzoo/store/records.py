@@ -18,7 +18,8 @@ of everything that decides its result, so a finished run is never trained again.
 
     epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second,
             host: the machine that trained this epoch
-    test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget
+    test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget;
+            characters, bytes: the size of its scored text
     end     status: finished | pruned | diverged | failed; `reason`
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
     gates   gates, states, heads: statistics of the weights after this epoch, 0 before the first

@@ -107,6 +107,7 @@ class Run:
         losses = evaluate(model, self.corpus.test)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
+        size = self.corpus.test_size
         self._append(
             {
                 "event": "test",
@@ -116,6 +117,7 @@ class Run:
                 "sentence": losses.sentence,
                 "tokens": losses.tokens,
                 "sequences": len(self.corpus.test),
+                **(size._asdict() if size else {}),
             }
         )
         return losses

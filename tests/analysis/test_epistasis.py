@@ -128,8 +128,8 @@ def test_a_study_without_two_mutants_is_refused(toy, add_second, message):
     add_second(toy)
     with pytest.raises(UserError, match=message):
         study_effects(toy.path)
-    with pytest.raises(UserError, match="no metric 'word'"):
-        study_effects(toy.path, metric="word")
+    with pytest.raises(UserError, match="no unit 'word'"):
+        study_effects(toy.path, unit="word")
 
 
 def test_the_heat_map_has_a_square_for_each_effect_and_marks_uncertain_ones(study):

@@ -59,7 +59,7 @@ def cut_after_an_epoch(path: Path, status: str | None) -> None:
 def tables(study: Path) -> list[str]:
     reports = [
         study_ranking(study),
-        study_ranking(study, metric="sentence", at=2),
+        study_ranking(study, unit="sentence", at=2),
         study_comparison(study),
     ]
     return [render(report, format) for report in reports for format in (*FORMATS, "table")]

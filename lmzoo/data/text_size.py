@@ -1,0 +1,34 @@
+r"""Characters and bytes of scored text, for bits per character and per byte.
+
+    bits per character = Σ NLL / (ln 2 · characters)         bits per byte = Σ NLL / (ln 2 · bytes)
+
+Σ NLL is the loss of all scored tokens of the test split in nats. The text of a sequence is what its
+scored tokens stand for:
+
+    word     its spelling after lower-casing, if the corpus lower-cases
+    `<unk>`  the spelling of the word that it replaces
+    blank    one between two words
+    `<end>`  a newline
+
+Tokens after a cut are neither scored nor counted. A character is a Unicode code point; bytes are
+those of UTF-8. By character, and by residue, every scored token is one character, so that bits per
+character are nats per token / ln 2.
+
+Source: Mikolov et al. 2012 (bits per character); Gao et al. 2020 (arXiv:2101.00027; bits per byte).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class TextSize(NamedTuple):
+    """The size of the scored text of a split."""
+
+    characters: int
+    bytes: int
+
+
+def text_size(texts: Iterable[tuple[str, bool]]) -> TextSize:
+    """Return the size of texts, given as (text, whether a newline ends it)."""
+    joined = "".join(f"{text}\n" if ends else text for text, ends in texts)
+    return TextSize(len(joined), len(joined.encode()))

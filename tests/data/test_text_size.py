@@ -1,0 +1,92 @@
+"""Characters and bytes of the scored text, by hand and against the decoded tokens."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo.data import assemble as assembling
+from lmzoo.data.assemble import Split, assemble
+from lmzoo.data.open import open_corpus
+from lmzoo.data.text_size import TextSize, text_size
+from lmzoo.data.vocabulary import build_vocabulary
+from tests.tiny import quick
+
+
+def corpus_of(test, train=None, *, joiner=" ", length=20, end=True, end_after_cut=False):
+    train = test if train is None else train
+    return assemble(
+        "hand", Split(train, train, test), build_vocabulary(train, joiner=joiner), length=length,
+        end=end, end_after_cut=end_after_cut, unit="word", source="by hand",
+    )  # fmt: skip
+
+
+def test_by_hand():
+    train = [["ein", "weißes", "haus"]]
+    # "ein blaues haus\n" has 16 characters; blaues is unknown. "weißes ein\n" has 11 and 12 bytes.
+    corpus = corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
+    assert corpus.test_size == TextSize(16 + 11, 16 + 12)
+    assert corpus.test.num_scored == 4 + 3
+
+
+def test_tokens_after_a_cut_are_not_counted():
+    sentences = [["ab", "cde", "f", "gh"]]
+    # <start> and three more places
+    assert corpus_of(sentences, length=4).test_size == TextSize(8, 8)  # "ab cde f"
+    assert corpus_of(sentences, length=4, end_after_cut=True).test_size == TextSize(7, 7)
+    assert corpus_of(sentences, length=4, end=False).test_size == TextSize(8, 8)
+    assert corpus_of(sentences, length=9, end=False).test_size == TextSize(11, 11)  # no newline
+
+
+letters = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
+
+
+@quick
+@given(st.lists(letters, min_size=1, max_size=6).filter(any), st.booleans(), st.integers(3, 12))
+def test_by_character_every_scored_token_is_a_character(lines, end, length):
+    corpus = corpus_of(lines, joiner="", end=end, length=length)
+    assert corpus.test_size.characters == corpus.test.num_scored
+
+
+words = st.lists(st.sampled_from(["a", "männer", "of", "日本"]), max_size=7)
+
+
+@quick
+@given(st.lists(words, min_size=1, max_size=6).filter(any), st.booleans(), st.integers(3, 9))
+def test_the_size_is_that_of_the_decoded_tokens(sentences, end, length):
+    corpus = corpus_of(sentences, end=end, length=length)
+    decoded = dataclasses.replace(corpus, test_text=None)
+    assert decoded.test_size == corpus.test_size
+
+
+def test_without_a_measurement_unknown_words_have_no_size():
+    corpus = corpus_of([["new"]], [["old"]])
+    assert corpus.test_size == TextSize(4, 4)
+    assert dataclasses.replace(corpus, test_text=None).test_size is None
+
+
+@pytest.mark.parametrize("name", ["captions", "captions_char"])
+def test_captions_have_the_same_text_by_word_and_by_character(name):
+    corpus = open_corpus({"name": name, "train": 5, "valid": 5, "test": 40})
+    assert (
+        corpus.test_size
+        == open_corpus({"name": "captions", "train": 5, "valid": 5, "test": 40}).test_size
+    )
+
+
+def test_a_text_has_the_size_of_its_file(tmp_path):
+    lines = [f"Zeile {i} für alle" for i in range(30)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    test = "".join(f"{line}\n" for line in lines[9::10])
+    for unit in ("word", "char"):
+        corpus = open_corpus({"name": "text", "path": str(path), "unit": unit})
+        assert corpus.test_size == TextSize(len(test), len(test.encode()))
+
+
+def test_a_size_without_newlines_is_detected(monkeypatch):
+    faulty = lambda texts: text_size((text, False) for text, _ in texts)  # noqa: E731
+    monkeypatch.setattr(assembling, "text_size", faulty)
+    with pytest.raises(AssertionError):
+        test_by_hand()
