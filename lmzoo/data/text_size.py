@@ -10,6 +10,9 @@ scored tokens stand for:
     blank    one between two words
     `<end>`  a newline
 
+A model pays for `<unk>` and not for the spelling of the word. So bits per character of corpora by
+word compare models by word with one vocabulary; beside a model by character they are too low.
+
 Tokens after a cut are neither scored nor counted. A character is a Unicode code point; bytes are
 those of UTF-8. By character, and by residue, every scored token is one character, so that bits per
 character are nats per token / ln 2.

@@ -1,6 +1,7 @@
 """`lmzoo list`, `lmzoo describe`, and a first run with `lmzoo train` and `lmzoo sample`."""
 
 import json
+import math
 
 import pytest
 
@@ -66,6 +67,20 @@ def test_train_states_the_share_of_unk(lmzoo, text, tmp_path):
     assert "<unk> is" in lmzoo("train", "ngram_count", *options)[1]
     plain = lmzoo("train", "ngram_count", *options, "--set", "corpus.train_unk=false")[1]
     assert "probability is not learned" in plain.replace("\n", " ")
+
+
+def test_train_records_the_size_of_the_text_and_prints_bits(lmzoo, text, tmp_path):
+    out = tmp_path / "runs"
+    code, printed, _ = lmzoo(
+        "train", "ngram_count", "--corpus", f"text:{text}", "--epochs", "1", "--out", out
+    )
+    lines = text.read_text().splitlines(keepends=True)[9::10]
+    (run,) = out.iterdir()
+    test = next(r for r in RunFolder(run).records() if r["event"] == "test")
+    assert test["characters"] == test["bytes"] == sum(map(len, lines))
+    bits = test["token"] * test["tokens"] / math.log(2) / test["bytes"]
+    assert code == 0
+    assert f"{bits:.4f} bits per character, {bits:.4f} per byte" in printed.replace("\n", " ")
 
 
 def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):

@@ -1,6 +1,10 @@
 """The subcommands that read a study: their output, their errors, what they import."""
 
+import csv
+import io
 import json
+import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +13,7 @@ import pytest
 
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.published_rows import TABLES
+from lmzoo.data.open import open_corpus
 from tests.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +35,32 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     assert "sentence loss in nats per token, validation at epoch 2" in out
     assert "1.575 ±" in out
     assert 100 < max(map(len, out.splitlines())) <= 140
+
+
+def test_sizes_of_old_records_are_measured_with_a_data_dir(toy, lmzoo, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line number{i}\n" for i in range(20)))
+    spec = {"name": "text", "path": str(path)}
+    corpus = open_corpus(spec)
+    toy.add_point("text", [3.0, 3.1], corpus=spec, fingerprint=corpus.fingerprint)
+    toy.study_json["points"] = toy.study_json["points"][-1:]
+    toy.write()
+    for run in toy.path.glob("[fg]*"):
+        shutil.rmtree(run)
+    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc")
+    assert code == 2
+    assert "--data-dir" in err
+    code, out, _ = lmzoo(
+        "rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path, "--format", "csv"
+    )
+    # Test lines 10 and 20 have 13 and 14 characters with their newlines, and 3 scored tokens each.
+    assert (corpus.test.num_scored, corpus.test_size.characters) == (6, 13 + 14)
+    loss = float(next(csv.DictReader(io.StringIO(out)))["loss"])
+    assert (code, loss) == (0, pytest.approx(3.05 * 6 / math.log(2) / 27))
+    path.write_text("".join(f"other number{i}\n" for i in range(20)))
+    code, _, err = lmzoo("rank", toy.path, "--unit", "bpc", "--data-dir", tmp_path)
+    assert code == 2
+    assert "is not the one of the runs" in err
 
 
 def test_a_script_of_analysis_is_the_same_as_the_subcommand(toy, lmzoo):
