@@ -8,11 +8,13 @@ import polars as pl
 import pytest
 
 from lmzoo.analysis.comparison_table import study_comparison
+from lmzoo.analysis.effect_table import study_effects
 from lmzoo.analysis.ranking_table import study_ranking
 from lmzoo.analysis.render import render
 from lmzoo.analysis.units import UNITS
 from lmzoo.errors import UserError
 from lmzoo.store.records import RECORDS
+from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy, row
 
 SIZES = {"characters": 198, "bytes": 396}
@@ -127,3 +129,12 @@ def test_the_legend_says_what_a_nat_is(study):
         study_ranking(study.path).frame.select(pl.col("bits_per_byte").is_null().any()).item()
         is False
     )
+
+
+def test_effects_are_in_bits(toy):
+    add_mutants(toy, full(2), lambda cuts, seed: 3 + 0.5 * len(cuts) + 0.1 * seed)
+    add_sizes(toy)
+    nats, bits = (study_effects(toy.path, unit=unit) for unit in ("token", "bpb"))
+    columns = ["effect", "alone"]
+    assert np.allclose(bits.frame[columns], nats.frame[columns] / math.log(2) / 4, equal_nan=True)
+    assert "loss in bits per byte" in render(bits, "md")

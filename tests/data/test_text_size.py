@@ -76,7 +76,7 @@ def test_captions_have_the_same_text_by_word_and_by_character(name):
 
 
 def test_a_text_has_the_size_of_its_file(tmp_path):
-    lines = [f"Zeile {i} für alle" for i in range(30)]
+    lines = [f"Zeile {i} für Leser" for i in range(30)]
     path = tmp_path / "text.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     test = "".join(f"{line}\n" for line in lines[9::10])
