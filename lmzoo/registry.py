@@ -70,6 +70,10 @@ class Registry(Generic[T]):
             raise UserError(f"no {self.kind} {name!r}{hint}")
         return self._parts[name]
 
+    def get(self, name: str) -> T | None:
+        """Return a part, or None if no part has this name."""
+        return self._parts.get(name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.catalogue import ROWS
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA
 from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.normalise import NORMALISERS
 from lmzoo.registry import PARTS
 
 CELL = '''
@@ -84,7 +86,8 @@ def write_parts(folder: Path) -> Path:
 @pytest.fixture
 def own_parts(tmp_path: Path) -> Iterator[Path]:
     """The folder of the parts; what a test imports from it is forgotten afterwards."""
-    tables = [PARTS, *(registry._parts for registry in (CELLS, EMISSIONS, MODELS, CORPORA))]
+    registries = (CELLS, EMISSIONS, MODELS, ROWS, CORPORA, NORMALISERS)
+    tables: list[dict] = [PARTS, *(registry._parts for registry in registries)]
     before, modules, path = [dict(table) for table in tables], {*sys.modules}, [*sys.path]
     yield write_parts(tmp_path / "own")
     for table, content in zip(tables, before, strict=True):

@@ -10,7 +10,7 @@ from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.functional.normalise import Norm
-from tests.laws import Law, laws_for
+from lmzoo.laws import Law, laws_for
 from tests.laws.support import log_prob
 from tests.tiny import batch, row_names, tiny
 

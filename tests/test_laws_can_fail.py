@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import Score, Task
-from tests import conditional_faults, faults
-from tests.laws import (
+from lmzoo.laws import (
     Law,
     batching,
     conditional,
@@ -20,6 +19,7 @@ from tests.laws import (
     packing,
     replay,
 )
+from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
 
 FAULTS: list[tuple[type[faults.Bigram], Law]] = [

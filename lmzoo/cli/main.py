@@ -29,6 +29,7 @@ COMMANDS = {
     "gates": ("lmzoo.cli.gates:show_gates", "Show statistics of gates, states and attention."),
     "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
     "audit": ("lmzoo.cli.audit:audit_rows", "Test whether rows are normalised and causal."),
+    "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
     "budget": (
         "lmzoo.cli.leak_budget:show_budget",
         "Show what a leak of the bag of tokens is worth.",

@@ -11,20 +11,45 @@ standard deviation over all positions, so every step depends on the whole sequen
 reproduction, and every table marks it. On vectors that are not a sequence (component means,
 recurrent outputs) both time variants act as `std`.
 
+A normaliser of one's own is a function of vectors (.., E), registered by name:
+
+    @normaliser("softsign")
+    def softsign(x: Tensor) -> Tensor:
+        return x / (1 + x.abs())
+
 Source: S0.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.errors import UserError
 from lmzoo.functional.sphere import project_to_sphere
+from lmzoo.registry import Registry
+
+Normaliser = Callable[[Tensor], Tensor]
+NORMALISERS: Registry[Normaliser] = Registry("normaliser")
+"""Normalisers besides those of `Norm`."""
+
+
+def normaliser(name: str) -> Callable[[Normaliser], Normaliser]:
+    """Return a decorator that registers a function of vectors (.., E) as a normaliser.
+
+    Raises:
+        UserError: `Norm` has this name.
+    """
+    if name in [norm.value for norm in Norm]:
+        raise UserError(f"normaliser {name!r} exists already; choose another name")
+    return NORMALISERS(name)
 
 
 class Norm(StrEnum):
-    """The normaliser of inputs, outputs and component vectors."""
+    """The normaliser of inputs, outputs and component vectors, by name."""
 
     NONE = "none"
     RMS = "rms"
@@ -32,6 +57,20 @@ class Norm(StrEnum):
     STD = "std"
     TIME_STD = "time_std"
     TIME_STD_CAUSAL = "time_std_causal"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Norm | None":
+        """Return a member for the name of a registered normaliser."""
+        if not isinstance(value, str) or value not in NORMALISERS:
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        return member
+
+    @property
+    def part(self) -> Any:
+        """The registered function; None for the normalisers of this module."""
+        return NORMALISERS.get(self)
 
     @property
     def over_time(self) -> bool:
@@ -43,6 +82,8 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
     """Normalise each vector by itself."""
     if norm is Norm.NONE:
         return x
+    if norm.part is not None:
+        return norm.part(x)
     if norm in (Norm.L2, Norm.RMS):
         return project_to_sphere(x, 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5)
     eps = 1e-10 if norm is Norm.TIME_STD else 1e-5

@@ -6,25 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, Cell
-
-WIDTH, LENGTH, COUNT = 3, 4, 2
+from lmzoo.cells.base import Cell
+from lmzoo.laws.cells import COUNT as COUNT
+from lmzoo.laws.cells import LENGTH, WIDTH, build_cell
+from lmzoo.laws.cells import inputs as inputs
 
 
 def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **fields: Any) -> Cell:
     """Build a cell in float64, with weights drawn from this seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        cell = CELLS.build(CELLS.parse({"name": name, **fields}), width, length)
-    return cell.double()
-
-
-def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Return random inputs (B, T, E) and initial states (B, S) in [0, 1]."""
-    generator = torch.Generator().manual_seed(seed)
-    options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
-    x = torch.randn(count, cell.length, cell.width, **options)
-    return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)
+    return build_cell({"name": name, **fields}, width, length, seed)
 
 
 def outputs(cell: Cell, seed: int = 1) -> Tensor:

@@ -9,8 +9,8 @@ from torch import nn
 from lmzoo import zoo
 from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.contract import Task
+from lmzoo.laws import Law, density, learning
 from tests.blocks.test_attention_block import as_layer
-from tests.laws import Law, density, learning
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import (
     LENGTH,

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.contract import LanguageModel
+from lmzoo.laws.density import law_causal
 from lmzoo.models.attention.set_transformer_causal import SetTransformerCausal
 from lmzoo.models.attention.star_transformer_causal import StarTransformerCausal
-from tests.laws.density import law_causal
 from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import lag_dependence, permute_tokens, small
 from tests.tiny import CLOSE, every_sequence, tiny

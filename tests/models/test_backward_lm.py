@@ -12,7 +12,7 @@ from lmzoo.config import to_dict
 from lmzoo.contract import END, START, Task
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
-from tests.laws.density import law_sums_to_one
+from lmzoo.laws.density import law_sums_to_one
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import LENGTH, VOCAB, small
 from tests.models.sentences import pad_sentences

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.contract import LanguageModel
-from tests.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
+from lmzoo.laws.density import law_causal, law_next_is_a_distribution, law_sums_to_one
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import copy_weights, set_weights, small
 from tests.models.test_vae_limits import decoder_of

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.laws import density
 from lmzoo.models.latent.vae import VAE
-from tests.laws import density
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import small
 from tests.models.exact_latents import gaussian_elbo, gaussian_log_p, ternary_parts

@@ -6,10 +6,10 @@ import torch
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.normalise import Norm
+from lmzoo.laws.batching import law_padding_is_ignored, law_scores_have_shape
+from lmzoo.laws.density import law_next_is_a_distribution
+from lmzoo.laws.learning import law_every_parameter_learns
 from lmzoo.zoo import config
-from tests.laws.batching import law_padding_is_ignored, law_scores_have_shape
-from tests.laws.density import law_next_is_a_distribution
-from tests.laws.learning import law_every_parameter_learns
 from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import batch, tiny
 

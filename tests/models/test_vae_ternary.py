@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmzoo.laws import COMMON
 from lmzoo.models.latent.vae import VAE
-from tests.laws import COMMON
 from tests.laws.support import assert_close
 from tests.models.equivalence import small
 from tests.models.exact_latents import all_ternary_vectors, ternary_parts

@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from lmzoo import zoo
+from lmzoo.laws.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import RecordingError
 from lmzoo.train.packed import stacked, trainer
@@ -15,7 +16,6 @@ from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.laws.packing import assert_trainings_equal
 
 FIRST = Recipe(batch=16, lr=0.05, clip=0.1, warmup=9)
 RECIPE_KINDS = [

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.laws.packing import assert_trainings_equal
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
-from tests.laws.packing import assert_trainings_equal
 
 SMALL = Recipe(batch=16)
 RECIPE_KINDS = [

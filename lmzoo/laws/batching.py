@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from lmzoo.contract import LanguageModel
-from tests.laws.support import assert_close, is_deterministic, log_prob
-from tests.tiny import CLOSE, SAME, batch
+from lmzoo.laws.support import assert_close, is_deterministic, log_prob
+from lmzoo.laws.tiny import CLOSE, SAME, batch
 
 
 def law_scores_have_shape(model: LanguageModel) -> None:

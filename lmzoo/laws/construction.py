@@ -12,8 +12,8 @@ from torch import Tensor
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
-from tests.laws.support import assert_close, log_prob, new_model
-from tests.tiny import batch, default_source
+from lmzoo.laws.support import assert_close, log_prob, new_model
+from lmzoo.laws.tiny import batch, default_source
 
 
 def law_checkpoint_is_exact(model: LanguageModel) -> None:

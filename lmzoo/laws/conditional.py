@@ -4,8 +4,8 @@ import torch
 
 from lmzoo.contract import LanguageModel, needs_source_message
 from lmzoo.errors import UserError
-from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.tiny import CLOSE, SAME, batch, every_sequence, sources
+from lmzoo.laws.support import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
 
 
 def law_sums_to_one_given_any_source(model: LanguageModel) -> None:

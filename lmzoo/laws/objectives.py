@@ -3,8 +3,8 @@
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from tests.laws.support import new_model, training_loss
-from tests.tiny import batch
+from lmzoo.laws.support import new_model, training_loss
+from lmzoo.laws.tiny import batch
 
 
 def law_training_raises_the_objective(model: LanguageModel) -> None:

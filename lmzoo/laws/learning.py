@@ -8,8 +8,8 @@ import math
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from tests.laws.support import loss, new_model, training_loss
-from tests.tiny import FINE, batch
+from lmzoo.laws.support import loss, new_model, training_loss
+from lmzoo.laws.tiny import FINE, batch
 
 
 def law_every_parameter_learns(model: LanguageModel) -> None:

@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from lmzoo.contract import LanguageModel
-from tests.laws.support import assert_close, is_deterministic, log_prob, next_log_prob
-from tests.tiny import CLOSE, SAME, batch, every_sequence
+from lmzoo.laws.support import assert_close, is_deterministic, log_prob, next_log_prob
+from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence
 
 
 def law_sums_to_one(model: LanguageModel) -> None:

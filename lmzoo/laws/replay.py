@@ -6,13 +6,13 @@ from unittest import mock
 import torch
 
 from lmzoo.contract import LanguageModel
+from lmzoo.laws.packing import new_training, random_corpus
 from lmzoo.train.capture.recorder import Work
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
-from tests.laws.packing import new_training, random_corpus
 
 RECIPES = (Recipe(batch=5, lr=1e-2, warmup=3), Recipe(batch=5, lr=3e-3, clip=0.1))
 EPOCHS = 4

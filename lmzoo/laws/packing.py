@@ -9,12 +9,12 @@ import torch
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.laws.support import assert_close, new_model, training_loss
+from lmzoo.laws.tiny import CLOSE, FINE, batch, sources
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.trainer import train_packed_epoch
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
-from tests.laws.support import assert_close, new_model, training_loss
-from tests.tiny import CLOSE, FINE, batch, sources
 
 RECIPES = (
     Recipe(batch=4, lr=1e-2),

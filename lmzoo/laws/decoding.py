@@ -4,8 +4,8 @@ import torch
 
 from lmzoo.contract import LanguageModel
 from lmzoo.decode.start import select_rows
-from tests.laws.support import assert_close, next_log_prob
-from tests.tiny import CLOSE, SAME, every_sequence, sources
+from lmzoo.laws.support import assert_close, next_log_prob
+from lmzoo.laws.tiny import CLOSE, SAME, every_sequence, sources
 
 
 def law_advance_equals_next_log_prob(model: LanguageModel) -> None:

@@ -1,0 +1,55 @@
+"""`lmzoo check`: do the parts in a file obey the laws of the zoo?"""
+
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from lmzoo.errors import UserError
+from lmzoo.laws.parts import Check, checks
+from lmzoo.plugins import import_source
+
+
+def check(
+    source: Annotated[str, typer.Argument(metavar="FILE.py", help="A file, the folder of a package, or a module.")],
+    failures: Annotated[bool, typer.Option("--failures", help="Print only the laws that do not hold.")] = False,
+) -> int:  # fmt: skip
+    """Run the laws on every cell, emission, normaliser, model and corpus that a file registers.
+
+    One line for each law. The exit code is 1 if a law does not hold.
+    """
+    if not __debug__:
+        raise UserError("laws are assertions, which `python -O` removes; run python without -O")
+    found = list(checks(import_source(source).__name__))
+    if not found:
+        raise UserError(
+            f"{source} registers no part; a part has a decorator such as @CELLS(name); "
+            f"a study is tried by `lmzoo sweep {source} --dry-run`"
+        )
+    console, failed = Console(highlight=False, soft_wrap=True), 0
+    for item in found:
+        fault = _fault(item)
+        failed += bool(fault)
+        if fault or not failures:
+            console.print("[red]fails[/]" if fault else "[green]holds[/]", end="  ")
+            line = f"{item.part}: {item.name}"
+            console.print(f"{line}: {fault}" if fault else line, markup=False)
+    console.print(f"{len(found)} laws, {failed} do not hold")
+    return int(bool(failed))
+
+
+def _fault(item: Check) -> str:
+    """Return why a law does not hold, in one line; "" if it holds."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            item.run()
+    except AssertionError as error:
+        return str(error).partition("\n")[0] or "the assertion fails"
+    except Exception as error:  # the part itself fails
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        text = str(error).strip().partition("\n")[0]
+        return f"{type(error).__name__}: {text} ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""

@@ -1,0 +1,57 @@
+"""Laws that every model must obey: functions that take a model and raise AssertionError.
+
+`laws_for(model)` selects the laws of a model class. Only an EXACT score claims to be a normalised
+density, a CONDITIONAL score claims it for any given source, and only a causal model claims that
+the score of a token depends on nothing but the tokens to its left.
+"""
+
+from collections.abc import Callable
+
+from lmzoo.contract import LanguageModel, Score
+from lmzoo.laws import (
+    batching,
+    conditional,
+    construction,
+    decoding,
+    density,
+    learning,
+    objectives,
+    packing,
+    replay,
+)
+
+Law = Callable[[LanguageModel], None]
+
+
+def laws_of(module: object) -> tuple[Law, ...]:
+    """Return all laws that a module defines."""
+    return tuple(law for name, law in vars(module).items() if name.startswith("law_"))
+
+
+LEFT_TO_RIGHT = (
+    density.law_causal,
+    density.law_log_prob_equals_next_log_prob,
+    *laws_of(decoding),
+)
+COMMON = (
+    *laws_of(batching),
+    *laws_of(learning),
+    *laws_of(construction),
+    *laws_of(packing),
+    *laws_of(replay),
+)
+
+
+def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
+    """Return the laws that models of this class must obey."""
+    common = COMMON
+    if model.objective is not LanguageModel.objective:
+        common = (*common, *laws_of(objectives))
+    if model.score is Score.OBJECTIVE:  # its loss has no known minimum
+        return tuple(law for law in common if law is not learning.law_overfits_one_sequence)
+    if model.score not in (Score.EXACT, Score.CONDITIONAL):
+        return common
+    laws = (*laws_of(density), *laws_of(decoding), *common)
+    if model.score is Score.CONDITIONAL:
+        laws = (*laws, *laws_of(conditional))
+    return laws if model.causal else tuple(law for law in laws if law not in LEFT_TO_RIGHT)

@@ -1,0 +1,90 @@
+"""Laws of a recurrent cell: functions that take a cell in float64 and raise AssertionError."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, Cell
+from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import FINE
+
+CellLaw = Callable[[Cell], None]
+WIDTH, LENGTH, COUNT = 3, 4, 2
+
+
+def build_cell(config: Any, width: int = WIDTH, length: int = LENGTH, seed: int = 0) -> Cell:
+    """Build a cell in float64, with weights drawn from this seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        cell = CELLS.build(CELLS.parse(config), width, length)
+    return cell.double()
+
+
+def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Return random inputs (B, T, E) and initial states (B, S) in [0, 1]."""
+    generator = torch.Generator().manual_seed(seed)
+    options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
+    x = torch.randn(count, cell.length, cell.width, **options)
+    return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)
+
+
+def law_steps_equal_the_scan(cell: Cell) -> None:
+    """Steps from one input each give the outputs of `scan`."""
+    x, start = inputs(cell)
+    state, steps = cell.initial_state(start), []
+    for t in range(cell.length):
+        y, state = cell.step(cell.project(x[:, t : t + 1])[:, 0], state)
+        steps.append(y)
+    assert_close(torch.stack(steps, 1), cell.scan(x, start), FINE, "outputs of steps")
+
+
+def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
+    """A change of later inputs changes no output before them."""
+    x, start = inputs(cell)
+    changed = torch.cat([x[:, :2], x[:, 2:] + 1], dim=1)
+    before = cell.scan(changed, start)[:, :2]
+    assert_close(before, cell.scan(x, start)[:, :2], 0, "outputs before a change")
+
+
+def law_sequences_of_a_batch_are_independent(cell: Cell) -> None:
+    """A sequence has the same outputs alone and in a batch."""
+    x, start = inputs(cell)
+    alone = cell.scan(x[1:], start[1:])
+    assert_close(alone, cell.scan(x, start)[1:], FINE, "outputs of a sequence alone")
+
+
+def law_the_state_has_the_declared_size(cell: Cell) -> None:
+    """`state_size` floats are in the state of a sequence; None if the state grows."""
+    x, start = inputs(cell)
+    state = cell.initial_state(start)
+    for t in range(cell.length):
+        _, state = cell.step(cell.project(x)[:, t], state)
+    first, last = (sum(part[0].numel() for part in s) for s in (cell.initial_state(start), state))
+    if cell.state_size is None:
+        assert first != last, f"state_size is None, but the state has {first} floats throughout"
+    else:
+        sizes = f"{first} floats at the start and {last} at the end"
+        assert {first, last} == {cell.state_size}, f"state_size is {cell.state_size}: {sizes}"
+
+
+CELL_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))
+
+
+def law_outputs_depend_on_inputs(cell: Cell) -> None:
+    """A change of the inputs changes the outputs."""
+    x, start = inputs(cell)
+    same = cell.scan(x + 1, start).allclose(cell.scan(x, start))
+    assert not same, "other inputs give the same outputs"
+
+
+def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
+    """A change of the initial state changes the outputs."""
+    x, start = inputs(cell)
+    same = cell.scan(x, start + 0.1).allclose(cell.scan(x, start))
+    assert not same, "another initial state gives the same outputs"
+
+
+UNCUT_LAWS = (*CELL_LAWS, law_outputs_depend_on_inputs, law_outputs_depend_on_the_initial_state)
+"""The laws of a cell without cuts; a cut may remove the inputs or the state."""

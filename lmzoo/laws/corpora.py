@@ -1,0 +1,72 @@
+"""Laws of a corpus: functions that take a source of a corpus and raise AssertionError."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from lmzoo.contract import PAD, START
+from lmzoo.data.corpus import Corpus, CorpusSource, Sequences
+
+CorpusLaw = Callable[[CorpusSource], None]
+
+
+def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:
+    return ((name, getattr(corpus, name)) for name in ("train", "valid", "test"))
+
+
+def law_loading_is_deterministic(source: CorpusSource) -> None:
+    """Two loads give the same data."""
+    first, second = source.load().fingerprint, source.load().fingerprint
+    assert first == second, f"two loads have the fingerprints {first} and {second}"
+
+
+def law_every_split_has_sequences(source: CorpusSource) -> None:
+    """The training, validation and test splits have sequences with a scored token each."""
+    for name, part in _splits(source.load()):
+        assert len(part), f"{name} has no sequences"
+        assert part.lengths.min() >= 2, f"{name} has a sequence of length {part.lengths.min()}"
+
+
+def law_splits_have_one_length(source: CorpusSource) -> None:
+    """All splits are padded to one length T, and no sequence is longer."""
+    corpus = source.load()
+    for name, part in _splits(corpus):
+        rows, length = len(part), corpus.task.length
+        assert part.tokens.shape == (rows, length), f"{name}: tokens are {part.tokens.shape}"
+        assert part.lengths.shape == (rows,), f"{name}: lengths are {part.lengths.shape}"
+        assert part.lengths.max() <= length, f"{name}: a length is {part.lengths.max()} > {length}"
+
+
+def law_tokens_are_in_the_vocabulary(source: CorpusSource) -> None:
+    """Every token id is in the vocabulary; `<start>` comes first, `<pad>` after the end only."""
+    corpus = source.load()
+    for name, part in _splits(corpus):
+        vocab = corpus.task.vocab
+        _assert_range(name, part.tokens, vocab)
+        padding = torch.arange(corpus.task.length) >= part.lengths[:, None]
+        assert (part.tokens[:, 0] == START).all(), f"{name}: a sequence does not begin with <start>"
+        assert (part.tokens[padding] == PAD).all(), f"{name}: padding is not <pad>"
+        assert (part.tokens[~padding] != PAD).all(), f"{name}: a sequence contains <pad>"
+        if part.sources:
+            _assert_range(f"sources of {name}", part.sources[0], corpus.task.source_vocab)
+
+
+def law_the_entropy_is_possible(source: CorpusSource) -> None:
+    """A stated entropy is between 0 and log V."""
+    corpus = source.load()
+    if corpus.floor is not None:
+        limit = math.log(corpus.task.vocab)
+        for value in (corpus.floor.token, corpus.floor.sentence):
+            assert 0 <= value <= limit, f"the entropy {value:.3f} is not between 0 and {limit:.3f}"
+
+
+def _assert_range(name: str, tokens: Tensor, vocab: int) -> None:
+    low, high = int(tokens.min()), int(tokens.max())
+    assert 0 <= low <= high < vocab, (
+        f"{name}: tokens are {low} to {high}, the vocabulary is {vocab}"
+    )
+
+
+CORPUS_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))

@@ -1,0 +1,66 @@
+"""Laws of an emission: functions that take one in float64 and raise AssertionError."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.functional.normalise import Norm
+from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import FINE
+
+EmissionLaw = Callable[[Emission], None]
+WIDTH, VOCAB = 4, 7
+
+
+def build_emission(config: Any, norm: Norm = Norm.RMS, seed: int = 0) -> Emission:
+    """Build an emission in float64, with weights drawn from this seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        emission = EMISSIONS.build(EMISSIONS.parse(config), WIDTH, norm)
+    return emission.double()
+
+
+def contexts(batch: int = 3, steps: int = 5, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Return context vectors (B, T, E), targets (B, T) and an embedding table (V, E)."""
+    generator = torch.Generator().manual_seed(seed)
+    options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
+    y = torch.randn(batch, steps, WIDTH, **options)
+    targets = torch.randint(VOCAB, (batch, steps), generator=generator)
+    return y, targets, torch.randn(VOCAB, WIDTH, **options)
+
+
+def law_dense_probabilities_sum_to_one(emission: Emission) -> None:
+    """Σ_v P(v | y) = 1 for every context."""
+    y, _, table = contexts()
+    total = emission.dense(y, table).exp().sum(-1)
+    assert_close(total, torch.ones_like(total), FINE, "total probability")
+
+
+def law_scores_are_the_dense_values_of_the_targets(emission: Emission) -> None:
+    """`log_prob` is `dense` at the target."""
+    y, targets, table = contexts()
+    dense = emission.dense(y, table).gather(-1, targets[..., None])[..., 0]
+    assert_close(emission.log_prob(y, targets, table), dense, FINE, "scores")
+
+
+def law_leading_axes_are_independent(emission: Emission) -> None:
+    """Contexts from several initial states are scored as each alone."""
+    y, targets, table = contexts()
+    stack = torch.stack([y, y.flip(0), -y])
+    scores = emission.log_prob(stack, targets, table)
+    expected = torch.stack([emission.log_prob(part, targets, table) for part in stack])
+    assert_close(scores, expected, FINE, "scores with a leading axis")
+
+
+def law_positions_are_independent(emission: Emission) -> None:
+    """A change of later contexts changes no score before them."""
+    y, targets, table = contexts()
+    changed = torch.cat([y[:, :2], y[:, 2:] + 1], dim=1)
+    scores = emission.log_prob(changed, targets, table)[:, :2]
+    assert_close(scores, emission.log_prob(y, targets, table)[:, :2], 0, "scores before a change")
+
+
+EMISSION_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))

@@ -1,0 +1,70 @@
+"""Every built-in corpus without files obeys the laws of corpora, and each law can fail."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from lmzoo.contract import START
+from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.laws import corpora
+from lmzoo.laws.corpora import CORPUS_LAWS, CorpusLaw
+
+
+class Coin(CorpusSource):
+    """Tosses of a coin, with one change."""
+
+    change: ClassVar[dict[str, Any]] = {}
+
+    def load(self) -> Corpus:
+        train, valid, test = (self.toss(seed) for seed in range(3))
+        tokens = Vocabulary((*SPECIALS, "heads", "tails"))
+        corpus = Corpus("coin", tokens, train, valid, test, unit="toss", source="random")
+        return dataclasses.replace(corpus, **self.change)
+
+    def toss(self, seed: int, count: int = 4, length: int = 5) -> Sequences:
+        tokens = torch.randint(4, 6, (count, length), generator=torch.Generator().manual_seed(seed))
+        tokens[:, 0] = START
+        return Sequences(tokens, torch.full((count,), length))
+
+
+class Random(Coin):
+    def load(self) -> Corpus:
+        seed = torch.Generator().seed() % 2**31
+        return dataclasses.replace(super().load(), train=self.toss(seed))
+
+
+def changed(**change: object) -> CorpusSource:
+    return type("Changed", (Coin,), {"change": change})(None, None)
+
+
+COIN = Coin(None, None)
+TOSSES = COIN.toss(0)
+SHIFTED = Sequences(TOSSES.tokens + 1, TOSSES.lengths)
+SHORT = Sequences(TOSSES.tokens, TOSSES.lengths - 1)
+FAULTS = [
+    (Random(None, None), corpora.law_loading_is_deterministic),
+    (changed(valid=COIN.toss(0, count=0)), corpora.law_every_split_has_sequences),
+    (changed(test=COIN.toss(0, length=6)), corpora.law_splits_have_one_length),
+    (changed(train=SHIFTED), corpora.law_tokens_are_in_the_vocabulary),
+    (changed(train=SHORT), corpora.law_tokens_are_in_the_vocabulary),
+    (changed(floor=EntropyFloor(token=2.0, sentence=0.1)), corpora.law_the_entropy_is_possible),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("law", CORPUS_LAWS)
+@pytest.mark.parametrize("name", ["coin", "captions", "iid", "copy"])
+def test_a_corpus_obeys_every_law(name: str, law: CorpusLaw) -> None:
+    law(COIN if name == "coin" else CORPORA.build(CORPORA.parse(name), None))
+
+
+@pytest.mark.parametrize(("source", "law"), FAULTS)
+def test_a_fault_is_detected(source: CorpusSource, law: CorpusLaw) -> None:
+    with pytest.raises(AssertionError):
+        law(source)
+
+
+def test_every_law_has_a_fault() -> None:
+    assert {law for _, law in FAULTS} == set(CORPUS_LAWS)
