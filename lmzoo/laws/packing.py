@@ -49,8 +49,8 @@ def assert_trainings_equal(actual: Training, expected: Training, tolerance: floa
     """Assert that epoch, losses, weights and optimiser state of both trainings agree."""
     assert (actual.epoch, actual.steps) == (expected.epoch, expected.steps)
     for key in ("train_token", "valid_token", "valid_sentence"):
-        losses = (torch.tensor(t.record[key]) for t in (actual, expected))
-        assert_close(*losses, tolerance, key)
+        ours, theirs = (torch.tensor(t.record[key]) for t in (actual, expected))
+        assert_close(ours, theirs, tolerance, key)
     weights = actual.model.state_dict()
     for name, weight in expected.model.state_dict().items():
         assert_close(weights[name], weight, tolerance, name)
