@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import uniform
 
 
@@ -40,7 +41,12 @@ class PriorCarry(nn.Module):
     ) -> Float[Tensor, "B H"]:
         scores = outputs @ self.key
         if self.prior is not None:
-            t = outputs.shape[1]
+            t, length = outputs.shape[1], len(self.prior)
+            if t >= length:
+                raise UserError(
+                    f"the prior carry of the MGRU is built for {length} tokens, got more; "
+                    "use shorter sequences or a longer task.length"
+                )
             scores = scores + self.prior[t, :t]
         return (scores.softmax(dim=1) * outputs).sum(dim=1)
 
