@@ -3,7 +3,8 @@
     python benchmarks/publish.py [--folder runs/bench] [--page docs/benchmarks.md]
 
 A section is between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; nothing else of the page
-changes. A benchmark without a JSON file, or without a section in the page, is skipped. The chart of
+changes. A benchmark without a file (rows as JSON, or a Markdown table), or without a section in the
+page, is skipped. The chart of
 a benchmark is copied next to the page.
 """
 
@@ -20,7 +21,10 @@ from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
-SECTIONS = ("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", *GPU)
+SECTIONS = (
+    *("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", "search"),
+    *GPU,
+)
 
 
 def main(
@@ -33,6 +37,8 @@ def main(
         file = folder / f"{name}.json"
         if file.is_file():
             text = replace_section(text, name, table(json.loads(file.read_text())))
+        elif file.with_suffix(".md").is_file():
+            text = replace_section(text, name, file.with_suffix(".md").read_text())
         chart = file.with_suffix(".svg")
         if chart.is_file():
             shutil.copyfile(chart, page.with_name(chart.name))

@@ -68,24 +68,28 @@ class Drawn(NamedTuple):
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Recorded trainings.")] = None,
     studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 300,
-    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/search.json"),
+    out: Annotated[Path, typer.Option(help="The table.")] = Path("runs/bench/search.md"),
 ) -> None:
-    """Simulate, print the table and write it as JSON."""
+    """Simulate, print the table and write it."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     loaded = {_name(path): load(path) for path in files or sorted(CURVES.glob("*.ndjson.gz"))}
     cases = {name: [recorded] for name, recorded in loaded.items()}
     if len(loaded) > 1:
         cases["mixture"] = list(loaded.values())
-    rows = []
-    typer.echo("| case | rule | regret | 95 % | same | kept | epochs | full runs | alarms |")
-    typer.echo("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    lines = list[str]()
+
+    def add(line: str) -> None:
+        typer.echo(line)
+        lines.append(f"{line}\n")
+
+    add("| case | rule | regret | 95 % | same | kept | epochs | full runs | alarms |")
+    add("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for case, (name, rule) in itertools.product(cases, RULES.items()):
-        row = {"case": case, "rule": name, **measure(cases[case], rule, studies)}
-        cells = [show(key, value) for key, value in row.items()]
-        typer.echo(f"| {' | '.join(cells)} |")
-        rows.append(row)
+        measured = measure(cases[case], rule, studies)
+        cells = [case, name, *(show(key, value) for key, value in measured.items())]
+        add(f"| {' | '.join(cells)} |")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(rows, indent=1) + "\n")
+    out.write_text("".join(lines))
     for points in (12, 240):
         typer.echo(f"fit of {points} x 5: {seconds(points):.2f} s")
 
@@ -177,10 +181,8 @@ def intervals(results: Mapping[str, Array], studies: int) -> dict[str, list[floa
     return {kind: [float(x) for x in triple] for kind, triple in found.items()}
 
 
-def show(key: str, value: str | list[float]) -> str:
+def show(key: str, value: list[float]) -> str:
     """Return a cell: the value and its interval."""
-    if isinstance(value, str):
-        return value
     if key in ("same", "kept", "alarms"):
         return "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * x for x in value))
     digits = {"regret": 4, "high": 3, "epochs": 1, "runs": 2}[key]
