@@ -1,98 +1,21 @@
 """A run that is written in the background and killed at any moment: nothing is lost or doubled."""
 
 # ruff: noqa: F811  fixtures are imported, and then requested by name
-import functools
 import threading
 
 import pytest
 
-from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder, records_pending
-from lmzoo.store.s3_bucket import Bucket, _client
+from lmzoo.store.records import CHECKPOINT, RECORDS, RunFolder
 from lmzoo.store.writer import Writer
-from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
-from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import fit
 from tests.store.conftest import bucket, s3_server  # noqa: F401
+from tests.train.written_runs import BUDGET, KilledError, address, config, events, kill_at, train  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-BUDGET = 4
-
-
-class KilledError(BaseException):
-    """Ends a process at this moment."""
-
-
-@pytest.fixture
-def config(corpus):
-    model = zoo.config("DLM46", width=4, emission={"components": 3})
-    return run_config(model, Recipe(batch=16), corpus, {"name": "toy"}, seed=0)
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def address(request, tmp_path):
-    return tmp_path / "study" if request.param == "folder" else request.getfixturevalue("bucket")
-
-
-def train(address, config, corpus, *, epochs=BUDGET, end=True, threads=4):
-    """Train like a worker until the run has ended; return the epochs as they are reported."""
-    store, writer, reported = open_store(address), Writer(threads), []
-    lock = store.lock(".worker-1")
-    folder = RunFolder(store / config["run"])
-    new = config["run"] not in store.prefetch(RECORDS)
-    try:
-        run = Run(folder, config, corpus, lock=False, new=new, writer=writer)
-        reported += [r["epoch"] for r in run.records if r["event"] == "epoch"]
-        for _ in fit(run.training, corpus, epochs):
-            run.save_epoch()
-            reported.append(run.epoch)
-        if end and records_pending(run.records, epochs, test=True):
-            run.test()
-            run.end("finished")
-        run.close()
-    except KilledError:
-        return reported
-    finally:
-        writer._pool.shutdown()
-        lock.close()
-    return None
-
-
-def events(address, config):
-    """Return the lines of the records file without the timings; every line must be whole."""
-    store = open_store(address) / config["run"]
-    lines = (store.read(RECORDS) or b"").splitlines()
-    records = RunFolder(store).records()
-    assert len(records) == len(lines), "a record is there twice, or torn"
-    drop = ("seconds", "tokens_per_second")
-    return [{k: v for k, v in record.items() if k not in drop} for record in records]
-
-
-def kill_at(patch, count, *, after):
-    """Kill the process before, or after, its write number `count`; nothing later is written."""
-    writes = [0]
-
-    def killing(write):
-        @functools.wraps(write)
-        def wrapper(*args, **options):
-            writes[0] += 1
-            if writes[0] > count or (writes[0] == count and not after):
-                raise KilledError
-            result = write(*args, **options)
-            if writes[0] >= count:
-                raise KilledError
-            return result
-
-        return wrapper
-
-    for owner, name in ((Store, "_write"), (Store, "_append"), (Bucket, "put")):
-        patch.setattr(owner, name, killing(getattr(owner, name)))
-    return writes
 
 
 @pytest.mark.parametrize("append_seconds", [0.0, 10.0])
@@ -157,57 +80,6 @@ def test_a_checkpoint_without_records_is_continued(tmp_path, config, corpus, mon
     path.write_text(path.read_text().splitlines(keepends=True)[0])
     Run(folder, config, corpus).close()
     assert [r["epoch"] for r in folder.records()] == [1, 2]
-
-
-def test_records_of_a_bucket_wait_in_the_checkpoint_until_the_run_is_closed(bucket, config, corpus):
-    store, writer = open_store(bucket), Writer()
-    with_lock = store.lock(".worker-1")
-    folder = RunFolder(store / config["run"])
-    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
-    for _ in fit(run.training, corpus, 3):
-        run.save_epoch()
-    writer.wait()
-    assert folder.records() == []
-    assert [r["epoch"] for r in run.records] == [1, 2, 3]
-    run._appended_at -= 11
-    for _ in fit(run.training, corpus, 4):
-        run.save_epoch()
-    writer.wait()
-    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4]
-    for _ in fit(run.training, corpus, 5):
-        run.save_epoch()
-    run.close()
-    assert [r["epoch"] for r in folder.records()] == [1, 2, 3, 4, 5]
-    with_lock.close()
-    writer.close()
-
-
-def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
-    """Two requests a run and epoch, with the lock, opening and closing."""
-    requests: list[str] = []
-
-    def count(request, **_):
-        requests.append(f"{request.method} {request.url.rpartition('/')[2]}")
-
-    _client().meta.events.register("before-send.s3", count)
-    store, writer = open_store(bucket), Writer()
-    lock = store.lock(".worker-1")
-    folder = RunFolder(store / config["run"])
-    run = Run(folder, config, corpus, lock=False, new=True, writer=writer)
-    for _ in fit(run.training, corpus, 10):
-        run.save_epoch()
-    run.test()
-    run.end("finished")
-    (folder.path).mkdir(parents=True)
-    (folder.path / "events.out").write_text("curves")
-    run.publish("events.*")
-    run.close()
-    lock.close()
-    assert not [r for r in requests if r.startswith("GET")]
-    assert requests.count(f"PUT {CHECKPOINT}") == 10
-    assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
-    assert len(requests) == 16
-    writer.close()
 
 
 def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
@@ -299,15 +171,3 @@ def test_new_is_refused_if_the_run_exists(address, config, corpus):
     run.close()
     writer.close()
     assert events(address, config) == before
-
-
-def test_a_damaged_checkpoint_in_a_bucket_starts_over_without_duplicate_records(
-    bucket, config, corpus
-):
-    assert train(bucket, config, corpus, end=False) is None
-    before = events(bucket, config)
-    (open_store(bucket) / config["run"]).write(CHECKPOINT, b"damaged")
-    assert train(bucket, config, corpus, end=False) is None
-    after = events(bucket, config)
-    assert [r for r in after if r["event"] != "note"] == before
-    assert "damaged, starting over" in after[-1]["reason"]

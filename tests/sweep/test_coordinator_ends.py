@@ -1,0 +1,93 @@
+"""The coordinator ends the sweep on errors and where nothing can run."""
+
+# ruff: noqa: F811  fixtures are imported, and then requested by name
+import functools
+import pickle
+import threading
+
+import pytest
+
+from lmzoo.errors import UserError
+from lmzoo.sweep.coordinator import (
+    MAX_FAILED_STARTS,
+)
+from lmzoo.sweep.worker import HEARTBEAT_SECONDS
+from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
+
+
+@pytest.mark.parametrize("node", ["node", "lost"])
+def test_workers_that_fail_at_their_start_end_the_sweep(sweep, node):
+    for number in range(MAX_FAILED_STARTS):
+        assert sweep.coordinator.wanted()
+        worker = str(number)
+        hello = ("hello", worker, pickle.dumps(worker), node)
+        sweep.turn(hello, ("failed", worker, "ImportError: no torch", False))
+        sweep.coordinator.worker_ended(worker, died=True)
+    error = sweep.coordinator.error
+    if node == "lost":
+        assert error is None, "the machine went away, which is no failure"
+    else:
+        assert str(error) == "4 workers failed at their start: ImportError: no torch"
+        assert isinstance(error, UserError)
+        assert sweep.coordinator.wanted() == 0
+
+
+def test_failed_starts_between_exchanges_are_no_error(sweep):
+    for number in range(2 * MAX_FAILED_STARTS):
+        sweep.exchange("a")
+        sweep.coordinator.worker_ended(str(number), died=True)
+    assert sweep.coordinator.error is None
+
+
+def test_an_error_of_the_planner_ends_the_sweep(sweep, monkeypatch):
+    sweep.exchange("a")
+    bug = ValueError("a bug")
+    monkeypatch.setattr(sweep.fleet.planner, "report", functools.partial(fail, bug))
+    sweep.train_all("a")
+    assert sweep.coordinator.error is bug
+    assert sweep.coordinator.finished
+
+
+def fail(error, *_):
+    raise error
+
+
+def test_an_error_while_runs_are_returned_ends_the_sweep(sweep, monkeypatch):
+    sweep.exchange("a")
+    bug = UserError("the store is gone")
+    monkeypatch.setattr(sweep.coordinator.store, "clear_locks", functools.partial(fail, bug))
+    sweep.coordinator.worker_ended("a", died=True)
+    recovered(sweep)
+    assert sweep.coordinator.error is bug
+
+
+def test_a_cluster_that_can_no_longer_run_a_worker_ends_the_sweep(sweep):
+    sweep.exchange("a")
+    sweep.refusal = UserError("a worker needs 1 GPU, but no node of the cluster has that")
+    sweep.turn(after=HEARTBEAT_SECONDS - 1)
+    assert sweep.coordinator.error is None, "the check is not made at every turn"
+    sweep.turn(after=1)
+    assert sweep.coordinator.error is sweep.refusal
+    assert sweep.coordinator.wanted() == 0
+
+
+def test_a_fatal_error_of_a_worker_ends_the_sweep_in_one_line(sweep):
+    sweep.turn(("failed", "a", "this GPU is too old", False))
+    assert sweep.coordinator.error is None
+    sweep.turn(("failed", "b", "this GPU is too old", True))
+    assert isinstance(sweep.coordinator.error, UserError)
+    assert str(sweep.coordinator.error) == "this GPU is too old"
+
+
+def test_the_thread_runs_while_the_context_is_entered(sweep):
+    answered = threading.Event()
+
+    def fetch(replies, seconds):
+        if replies:
+            answered.set()
+        return ([] if answered.is_set() else [exchange("a")]), {}
+
+    sweep.coordinator._mailbox.fetch.remote = fetch
+    with sweep.coordinator as running:
+        assert answered.wait(60)
+    assert not running._thread.is_alive()

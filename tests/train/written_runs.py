@@ -1,0 +1,90 @@
+"""Runs that are written in the background, in a folder and in a bucket, and killed."""
+
+import functools
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.store.local import Store
+from lmzoo.store.open import open_store
+from lmzoo.store.records import RECORDS, RunFolder, records_pending
+from lmzoo.store.s3_bucket import Bucket
+from lmzoo.store.writer import Writer
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
+from lmzoo.train.trainer import fit
+from tests.store.conftest import bucket, s3_server  # noqa: F401
+
+BUDGET = 4
+
+
+class KilledError(BaseException):
+    """Ends a process at this moment."""
+
+
+@pytest.fixture
+def config(corpus):
+    model = zoo.config("DLM46", width=4, emission={"components": 3})
+    return run_config(model, Recipe(batch=16), corpus, {"name": "toy"}, seed=0)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def address(request, tmp_path):
+    return tmp_path / "study" if request.param == "folder" else request.getfixturevalue("bucket")
+
+
+def train(address, config, corpus, *, epochs=BUDGET, end=True, threads=4):
+    """Train like a worker until the run has ended; return the epochs as they are reported."""
+    store, writer, reported = open_store(address), Writer(threads), []
+    lock = store.lock(".worker-1")
+    folder = RunFolder(store / config["run"])
+    new = config["run"] not in store.prefetch(RECORDS)
+    try:
+        run = Run(folder, config, corpus, lock=False, new=new, writer=writer)
+        reported += [r["epoch"] for r in run.records if r["event"] == "epoch"]
+        for _ in fit(run.training, corpus, epochs):
+            run.save_epoch()
+            reported.append(run.epoch)
+        if end and records_pending(run.records, epochs, test=True):
+            run.test()
+            run.end("finished")
+        run.close()
+    except KilledError:
+        return reported
+    finally:
+        writer._pool.shutdown()
+        lock.close()
+    return None
+
+
+def events(address, config):
+    """Return the lines of the records file without the timings; every line must be whole."""
+    store = open_store(address) / config["run"]
+    lines = (store.read(RECORDS) or b"").splitlines()
+    records = RunFolder(store).records()
+    assert len(records) == len(lines), "a record is there twice, or torn"
+    drop = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in record.items() if k not in drop} for record in records]
+
+
+def kill_at(patch, count, *, after):
+    """Kill the process before, or after, its write number `count`; nothing later is written."""
+    writes = [0]
+
+    def killing(write):
+        @functools.wraps(write)
+        def wrapper(*args, **options):
+            writes[0] += 1
+            if writes[0] > count or (writes[0] == count and not after):
+                raise KilledError
+            result = write(*args, **options)
+            if writes[0] >= count:
+                raise KilledError
+            return result
+
+        return wrapper
+
+    for owner, name in ((Store, "_write"), (Store, "_append"), (Bucket, "put")):
+        patch.setattr(owner, name, killing(getattr(owner, name)))
+    return writes
