@@ -35,6 +35,18 @@ def to_dict(config: Any) -> dict[str, Any]:
     return _sorted_sets(_adapter(type(config)).dump_python(config, warnings="error"))
 
 
+def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's plain `fields` with those that `to_dict` leaves out at their defaults."""
+    result = dict(fields)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            result[field.name] = add_defaults(value, result[field.name])
+        else:
+            result.setdefault(field.name, value)
+    return result
+
+
 def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
     """Return the config of type `cls` with these fields.
 

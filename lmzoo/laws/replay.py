@@ -11,11 +11,14 @@ from lmzoo.train.capture.recorder import Work
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.recorder import OperationRecorder
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training
 
-RECIPES = (Recipe(batch=5, lr=1e-2, warmup=3), Recipe(batch=5, lr=3e-3, clip=0.1))
 EPOCHS = 4
+RECIPES = (
+    Recipe(batch=5, lr=1e-2, warmup=3),
+    Recipe(batch=5, lr=3e-3, clip=0.1, schedule=Schedule.LINEAR, schedule_epochs=EPOCHS),
+)
 
 
 class CountingRecorder(OperationRecorder):

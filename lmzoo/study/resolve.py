@@ -8,12 +8,12 @@ import difflib
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo import zoo
 from lmzoo.command_line import nest_settings
-from lmzoo.config import from_dict, to_dict
+from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import parse_spec
@@ -62,8 +62,8 @@ class ResolvedPoint:
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
         model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
-        recipe = zoo.overlay(to_dict(self.recipe), nest_settings(setting, "recipe"))
-        return MODELS.parse(model), from_dict(Recipe, recipe).with_budget(self.epochs)
+        recipe = self.recipe.with_fields(nest_settings(setting, "recipe"))
+        return MODELS.parse(model), recipe.with_budget(self.epochs)
 
     @property
     def closed_form(self) -> bool:
@@ -73,8 +73,8 @@ class ResolvedPoint:
     @property
     def default_setting(self) -> dict[str, Any]:
         """The values of the searched fields before the search."""
-        recipe = {f.name: getattr(self.recipe, f.name) for f in fields(self.recipe)}
-        configs = {"model": MODELS.dump(self.model), "recipe": recipe}
+        model = add_defaults(self.model, MODELS.dump(self.model))
+        configs = {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
         return {path: _value_at(configs, path) for path in self.search_space}
 
 

@@ -18,12 +18,13 @@ Loshchilov & Hutter 2017 (arXiv:1608.03983)
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from lmzoo.config import config
+from lmzoo.config import config, from_dict, to_dict
 from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
 from lmzoo.search_space import Choice, FloatRange
@@ -104,10 +105,25 @@ class Recipe:
         """Return the recipe of a run of `epochs` epochs: the length of its schedule is known.
 
         So runs of other lengths have other configs: a schedule is never continued after its end.
+
+        Raises:
+            UserError: The schedule ends before the budget.
         """
+        if 0 < self.schedule_epochs < epochs:
+            raise UserError(
+                f"recipe.schedule_epochs={self.schedule_epochs}: the schedule ends before the "
+                f"budget of {epochs} epochs; set at least {epochs}, or 0 for the budget"
+            )
         if self.schedule is Schedule.CONSTANT or self.schedule_epochs:
             return self
         return dataclasses.replace(self, schedule_epochs=epochs)
+
+    def with_fields(self, fields: Mapping[str, Any]) -> "Recipe":
+        """Return the recipe with some fields changed; a constant rate drops those of a decay."""
+        merged = {**to_dict(self), **fields}
+        if fields.get("schedule") == Schedule.CONSTANT:
+            merged |= {"schedule_epochs": 0, "final_lr": 0.0}
+        return from_dict(Recipe, merged)
 
     def learning_rate(self, step: int, steps_per_epoch: int) -> float:
         """Return the learning rate of a step; steps are counted from 1.
@@ -119,6 +135,11 @@ class Recipe:
             return self.lr * (step / self.warmup)
         if self.schedule is Schedule.CONSTANT:
             return self.lr
+        if not self.schedule_epochs:
+            raise UserError(
+                f"schedule={self.schedule} has no length; set schedule_epochs, or call "
+                "recipe.with_budget(epochs)"
+            )
         steps = self.schedule_epochs * steps_per_epoch - self.warmup
         if steps <= 0:
             raise UserError(

@@ -102,7 +102,11 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     """Train until `epochs` epochs are done in total, and yield the record of each epoch.
 
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
+
+    Raises:
+        UserError: The schedule of the learning rate ends before.
     """
+    training.recipe.with_budget(epochs)
     while training.epoch < epochs and not training.diverged:
         start = time.perf_counter()
         if training.model.closed_form:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.errors import UserError
+from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.train.packed.trainer import fit_packed
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 
@@ -85,7 +87,60 @@ def test_a_constant_rate_leaves_no_trace_in_the_config():
     recipe = Recipe(schedule=Schedule.COSINE, final_lr=0.1).with_budget(7)
     assert names <= set(json.loads(json.dumps(to_dict(recipe))))
     assert from_dict(Recipe, to_dict(recipe)) == recipe
-    assert recipe.with_budget(9) == recipe, "the length is part of the run"
+    assert recipe.with_budget(5) == recipe, "the length is part of the run"
+
+
+def test_a_budget_beyond_the_schedule_is_refused(corpus):
+    recipe = Recipe(batch=16, schedule=Schedule.COSINE).with_budget(2)
+    config = zoo.config("DLM46", width=4, emission={"components": 3})
+    training = Training(zoo.build(config, corpus.task, 0), recipe, 0)
+    list(fit(training, corpus, 2))
+    for call in (lambda: recipe.with_budget(3), lambda: list(fit(training, corpus, 3))):
+        with pytest.raises(UserError, match=r"schedule_epochs=2: .* set at least 3") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    assert training.epoch == 2
+    with pytest.raises(UserError, match="has no length; set schedule_epochs"):
+        Recipe(schedule=Schedule.LINEAR).learning_rate(1, 10)
+
+
+@pytest.mark.parametrize("shift", [0, -1])
+def test_resuming_needs_the_right_number_of_steps(corpus, shift):
+    """A wrong step count gives other weights, so a comparison of weights sees it."""
+    recipe = Recipe(batch=16, warmup=2, schedule=Schedule.LINEAR).with_budget(3)
+    config = zoo.config("DLM46", width=4, emission={"components": 3})
+    whole, first, second = (
+        Training(zoo.build(config, corpus.task, 0), recipe, 0) for _ in range(3)
+    )
+    list(fit(whole, corpus, 3))
+    list(fit(first, corpus, 1))
+    second.load(first.dump())
+    second.steps += shift
+    list(fit(second, corpus, 3))
+    pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs) == (shift == 0)
+
+
+def test_pack_members_with_other_schedules_and_epochs_equal_runs_alone(corpus):
+    length = {"schedule_epochs": 4}
+    recipes = [
+        Recipe(batch=16),
+        Recipe(batch=16, schedule=Schedule.LINEAR, final_lr=0.1, **length),
+        Recipe(batch=16, schedule=Schedule.COSINE, warmup=5, **length),
+        Recipe(batch=16, schedule=Schedule.COSINE, schedule_epochs=9),
+    ]
+    config = zoo.config("DLM46", width=4, emission={"components": 3})
+    alone, packed = (
+        [Training(zoo.build(config, corpus.task, 0), recipe, 0) for recipe in recipes]
+        for _ in range(2)
+    )
+    list(fit(packed[1], corpus, 2))  # it joins the pack later
+    for training in alone:
+        list(fit(training, corpus, 4))
+    list(fit_packed(packed, corpus, 4))
+    for single, member in zip(alone, packed, strict=True):
+        assert_trainings_equal(member, single)
+    assert len({round(t.record["valid_token"], 6) for t in packed}) == len(packed)
 
 
 @pytest.mark.parametrize("fields", [{"schedule_epochs": 3}, {"final_lr": 0.1}])
