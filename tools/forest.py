@@ -6,6 +6,7 @@ difference of every point to the reference, in nats, with its interval.
 
 import html
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ circle{fill:#5b6b7a} .worse{stroke:#b3541e} circle.worse{fill:#b3541e} .better{s
 @media (prefers-color-scheme: dark){text{fill:#e8edf2} .s{fill:#b4c0cb} line{stroke:#a9b6c2} circle{fill:#a9b6c2}
 .worse{stroke:#f0a06a} circle.worse{fill:#f0a06a} .better{stroke:#7fb8ee} circle.better{fill:#7fb8ee}}
 </style>"""
-LEFT, WIDTH, ROW = 270, 760, 30
+LEFT, WIDTH, ROW = 290, 760, 30
+LINE = 42
+"""Characters of a line of a label that needs several, in the small font."""
 
 
 class Point(NamedTuple):
@@ -64,9 +67,13 @@ def draw(points: list[Point]) -> str:
         y = 18 + ROW * i
         ends = point.difference - point.half, point.difference + point.half
         kind = "worse" if ends[0] > 0 else "better" if ends[1] < 0 else ""
-        out.append(
-            f'<text x="{LEFT - 12}" y="{y + 6}" text-anchor="end">{html.escape(point.label)}</text>'
-        )
+        lines = textwrap.wrap(point.label.replace(" (", "\xa0("), LINE)
+        small = ' class="s"' if len(lines) > 1 else ""
+        out += [
+            f'<text{small} x="{LEFT - 12}" y="{y + 6 + 14 * j - 7 * (len(lines) - 1)}" '
+            f'text-anchor="end">{html.escape(line)}</text>'
+            for j, line in enumerate(lines)
+        ]
         out.append(f'<line class="{kind}" x1="{x(ends[0])}" x2="{x(ends[1])}" y1="{y}" y2="{y}"/>')
         out.append(f'<circle class="{kind}" cx="{x(point.difference)}" cy="{y}" r="5"/>')
     for value in (low + pad, 0.0, high - pad):

@@ -24,6 +24,7 @@ from lmzoo.analysis.ranking_statistics import asked_contrasts
 from lmzoo.analysis.sequence_losses import SequenceLosses, paired_losses, read_sequence_losses
 from lmzoo.analysis.units import SIZE_COLUMNS, TextSizes
 from lmzoo.errors import UserError
+from lmzoo.labels import find_point
 from lmzoo.statistics.families import holm
 from lmzoo.statistics.two_way import two_way_difference, two_way_rank_intervals
 
@@ -103,10 +104,7 @@ def compare_points(
 def _point_id(study: Mapping[str, Any], label: str | None) -> str:
     if label is None:
         return study["reference"]
-    ids = {point["label"]: point["id"] for point in study["points"]}
-    if label not in ids:
-        raise UserError(f"no point {label!r} in study {study['name']!r}; known: {', '.join(ids)}")
-    return ids[label]
+    return find_point(study["points"], label)["id"]
 
 
 def _difference(

@@ -22,6 +22,7 @@ import polars as pl
 
 from lmzoo.analysis.study_parquet import SUFFIX, unpacked_study
 from lmzoo.errors import UserError
+from lmzoo.labels import named_points
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
@@ -69,7 +70,7 @@ class StudyFolder(NamedTuple):
     """The content of a study's folder."""
 
     study: dict[str, Any]
-    """The content of `study.json`."""
+    """The content of `study.json`, with the labels of points for people (`named_points`)."""
     runs: pl.LazyFrame
     events: pl.LazyFrame
     ignored: int
@@ -105,6 +106,8 @@ def load_study(path: Path) -> StudyFolder:
         texts.append((config["run"], _bytes(folder, RECORDS)))
     events, damaged = read_events(texts)
     runs = pl.LazyFrame(configs, RUN_SCHEMA)
+    models = {row["point"]: row["model"] for row in configs}
+    study = named_points(study, {point: json.loads(text) for point, text in models.items()})
     return StudyFolder(study, runs, events.lazy(), ignored, damaged, path)
 
 

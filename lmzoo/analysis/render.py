@@ -86,19 +86,30 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
         console.print()
         for table in report.tables:
             console.print(Text(table.title, style="bold"))
-            console.print(_rich_table(table))
+            shown = _rich_table(table)
+            # A narrow terminal wraps lines: a table must not lose a column or break a name.
+            smallest = sum((column.min_width or 0) + 3 for column in shown.columns)
+            console.width = max(width, smallest)
+            console.print(shown)
+            console.width = width
         for line in report.legend:
             console.print(Text(line))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
 
 
+LONGEST_WORD = 20
+"""Letters of a word that a column of text does not break."""
+
+
 def _rich_table(table: TextTable) -> Table:
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for name in table.header:
-        text = name in table.text_columns
-        result.add_column(
-            name, justify="left" if text else "right", no_wrap=not text, overflow="fold"
-        )
+    for name, *cells in zip(table.header, *table.rows, strict=True):
+        if name in table.text_columns:
+            word = max(len(word) for cell in (name, *cells) for word in cell.split() or [""])
+            result.add_column(name, min_width=min(word, LONGEST_WORD), overflow="fold")
+        else:
+            widest = max(map(len, (name, *cells)))
+            result.add_column(name, justify="right", min_width=widest, no_wrap=True)
     for row in table.rows:
         result.add_row(*map(Text, row))
     return result

@@ -43,7 +43,9 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
         sweep += ["--margin", str(study["margin"])]
     options = study.get("asked")
     sweep += _inferred_options(folder, configs) if options is None else _options(options)
-    chosen = [point["label"] for point in study["points"] if point["id"] in study["chosen"]]
+    chosen = [
+        point["stored_labels"][0] for point in study["points"] if point["id"] in study["chosen"]
+    ]
     if len(chosen) < len(study["points"]) or study.get("left_out"):
         sweep += ["--points", ",".join(chosen)]
     address = store_address(path)

@@ -16,6 +16,7 @@ import polars as pl
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import with_status
 from lmzoo.errors import UserError
+from lmzoo.labels import find_point
 
 
 class TuneRuns(NamedTuple):
@@ -42,14 +43,13 @@ def read_tune_runs(
         UserError: No field was searched, the point is unknown, or a run has not reached the epoch.
     """
     labels = {p["id"]: p["label"] for p in folder.study["points"]}
-    if point is not None and point not in labels.values():
-        raise UserError(f"no point {point!r}; known: {', '.join(labels.values())}")
+    only = None if point is None else find_point(folder.study["points"], point)["id"]
     names = pl.LazyFrame({"point": list(labels), "label": list(labels.values())})
     runs = (
         with_status(folder.runs, folder.events)
         .filter(pl.col("stage") == "tune")
         .join(names, on="point")
-        .filter(pl.lit(point is None) | (pl.col("label") == (point or "")))
+        .filter(pl.lit(only is None) | (pl.col("point") == (only or "")))
         .sort("label", "run")
     )
     epochs = folder.events.filter(pl.col("event") == "epoch").drop_nulls("valid_token")

@@ -14,7 +14,7 @@ MOST = 8
 
 
 def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return lines such as "worse than 'wild type': cut 3 (costs 0.10 to 0.14 nats)"."""
+    """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return ()

@@ -44,7 +44,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, batches and noise.")] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable.")] = None,
-    mutations: Annotated[str | None, typer.Option(help="Cuts of the cell by number, such as 0,2,4,5 (DLM46 and DLM47).")] = None,
+    mutations: Annotated[str | None, typer.Option(help="Cuts of the cell by number, or by name for the MGU, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
 ) -> None:  # fmt: skip

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from lmzoo.labels import display_label
+
 
 class Answer(Enum):
     """What the planner answers to the report of an epoch."""
@@ -52,6 +54,11 @@ class PlannedRun:
         if loss is not None:
             earlier = (self.curve[e] for e in range(epoch - 1, 0, -1) if e in self.curve)
             self.curve[epoch] = min(loss, next(earlier, math.inf))
+
+    @property
+    def display_label(self) -> str:
+        """Label of the run's point with the names of its cuts; see `lmzoo/labels.py`."""
+        return display_label(self.label, self.config.get("model", {}).get("cell"))
 
     @property
     def last_epoch(self) -> int:

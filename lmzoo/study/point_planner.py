@@ -220,7 +220,8 @@ class PointPlanner(PointRuns):
         refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
         if len(refusals) == len(self.tune_runs) >= len(self.design):
             raise UserError(
-                f"point {self.point.label!r}: no suggested setting is valid: {refusals[0]}; "
+                f"point {self.point.display_label!r}: no suggested setting is valid: "
+                f"{refusals[0]}; "
                 "change the search space"
             )
         if new:

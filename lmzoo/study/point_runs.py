@@ -50,7 +50,9 @@ class PointRuns:
         try:
             config = self.point.run_config(setting, self.tune_seed, self.corpus)
         except UserError as error:
-            LOG.warning("%s: setting %s is not trained: %s", self.point.label, setting, error)
+            LOG.warning(
+                "%s: setting %s is not trained: %s", self.point.display_label, setting, error
+            )
             run = PlannedRun("", self.point.label, "tune", index, {"setting": setting}, 0)
             run.status, run.reason = "refused", str(error)
         else:
@@ -110,7 +112,7 @@ class PointRuns:
         try:
             pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
         except UserError as error:
-            raise UserError(f"point {self.point.label!r}: {error}") from None
+            raise UserError(f"point {self.point.display_label!r}: {error}") from None
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"

@@ -4,7 +4,6 @@ Two points with equal configs are the same function. They become one point with 
 trained once.
 """
 
-import difflib
 import hashlib
 import json
 from collections.abc import Collection, Mapping
@@ -18,6 +17,7 @@ from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.data.open import parse_spec
 from lmzoo.errors import UserError
+from lmzoo.labels import display_label
 from lmzoo.search_space import Range, ranges
 from lmzoo.study.baselines import baselines
 from lmzoo.study.parameter_budget import fit_width
@@ -45,6 +45,16 @@ class ResolvedPoint:
     """Whether the point is a baseline, which is trained even if it is not selected."""
 
     @property
+    def display_label(self) -> str:
+        """The label with the names of its cuts; see `lmzoo/labels.py`."""
+        return self._shown(self.label)
+
+    @property
+    def display_aliases(self) -> list[str]:
+        """The aliases with the names of their cuts."""
+        return [self._shown(alias) for alias in self.aliases]
+
+    @property
     def labels(self) -> set[str]:
         """The label and all aliases."""
         return {self.label, *self.aliases}
@@ -53,6 +63,9 @@ class ResolvedPoint:
         """Return the identity config of the run with this setting and seed."""
         model, recipe = self.with_setting(setting)
         return identity_config(model, recipe, corpus, self.corpus_config, seed)
+
+    def _shown(self, label: str) -> str:
+        return display_label(label, MODELS.dump(self.model).get("cell"))
 
     @property
     def code(self) -> UserCode:
@@ -127,35 +140,6 @@ def resolve(
         resolved = _resolve(study, point, corpus, corpus_fields)
         points.setdefault(resolved.id, resolved).baseline = True
     return list(points.values())
-
-
-def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
-    """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
-
-    A label may contain commas: the longest known label is taken first.
-
-    Raises:
-        UserError: A label is unknown; the message names similar labels.
-    """
-    always = {point.label for point in baselines(study.points, corpus)}
-    labels = {point.label: None for point in study.points} | dict.fromkeys(always)
-    if not text.strip():
-        return set(labels)
-    parts, selected = text.split(","), always
-    while parts:
-        prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}
-        length = next((n for n, prefix in prefixes.items() if prefix in labels), None)
-        if length is None:
-            near = {
-                label
-                for prefix in prefixes.values()
-                for label in difflib.get_close_matches(prefix, labels)
-            }
-            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(labels)}"
-            raise UserError(f"--points: no point {prefixes[1]!r}; {hint}")
-        selected.add(prefixes[length])
-        parts = parts[length:]
-    return selected
 
 
 def _resolve(

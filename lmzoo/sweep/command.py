@@ -114,7 +114,8 @@ class _Sweep:
             from lmzoo.data.open import open_corpus
             from lmzoo.data.unknown import describe_unknown
             from lmzoo.study.planner import Planner
-            from lmzoo.study.resolve import corpus_config, resolve, select_labels
+            from lmzoo.study.resolve import corpus_config, resolve
+            from lmzoo.study.select_points import select_labels
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
             from lmzoo.sweep.dry_run import print_dry_run
 
@@ -145,7 +146,7 @@ class _Sweep:
             ranking = None if self.as_json else _start_ranking(planner.store.store.address)
         code = ranking.wait() if ranking else 0
         for run in planner.failed_runs:
-            self.stderr.print(f"failed: {run.label}, {run.stage} {run.id}: {run.reason}")
+            self.stderr.print(f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}")
         return code or bool(planner.failed_runs)
 
     def _train_pending(

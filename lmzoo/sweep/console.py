@@ -74,7 +74,7 @@ class Console:
             loss = f"{run.best_loss:.4f}" if run.best_loss is not None else "—"
             self.stderr.print(
                 f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
-                f"  {run.id}  {run.label}",
+                f"  {run.id}  {run.display_label}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -121,7 +121,7 @@ class Console:
         losses = [run.best_loss for run in runs if run.best_loss is not None]
         now = ", ".join(f"{r.stage} {r.last_epoch}/{r.budget}" for r in running)
         return (
-            point.point.label,
+            point.point.display_label,
             f"{tuned}/{point.samples}",
             f"{confirmed}/{point.study.seeds}",
             f"{min(losses):.4f}" if losses else "",
@@ -154,7 +154,7 @@ def duration(seconds: float) -> str:
 def _run_json(run: PlannedRun) -> dict[str, Any]:
     return {
         "run": run.id,
-        "point": run.label,
+        "point": run.display_label,
         "stage": run.stage,
         "seed": run.config["seed"],
         "setting": run.config["setting"],

@@ -35,8 +35,8 @@ def print_dry_run(
         total += seconds * epochs / slots
         rows.append(
             {
-                "point": point.point.label,
-                "aliases": point.point.aliases,
+                "point": point.point.display_label,
+                "aliases": point.point.display_aliases,
                 "runs": runs,
                 "epochs": epochs,
                 "seconds_per_epoch": round(seconds, 3),

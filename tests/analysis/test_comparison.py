@@ -59,7 +59,7 @@ def test_another_reference_changes_the_sign(toy):
     backward = row(compare(toy, reference="cut worse"), "full")
     assert backward["difference"] == pytest.approx(-forward["difference"])
     assert backward["better"] == pytest.approx(1 - forward["better"])
-    with pytest.raises(UserError, match="no point 'cut best' in study 'toy'; known: cut full, "):
+    with pytest.raises(UserError, match="no point 'cut best'; known: cut full, "):
         compare(toy, reference="cut best")
 
 

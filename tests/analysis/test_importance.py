@@ -83,8 +83,8 @@ def test_losses_are_compared_at_the_last_epoch_that_all_runs_reached(toy):
 def test_one_point_can_be_selected(toy):
     tune(toy, lambda lr, width, clip: lr, samples=3)
     assert len(read_tune_runs(load_study(toy.path), point="cut gate").runs) == 3
-    with pytest.raises(UserError, match="no point 'gate'; known: cut full, cut gate"):
-        study_importance(toy.path, point="gate")
+    with pytest.raises(UserError, match="no point 'gates'; known: cut full, cut gate"):
+        study_importance(toy.path, point="gates")
 
 
 def test_tune_runs_are_sorted_by_point_and_run(toy):

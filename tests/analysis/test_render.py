@@ -5,10 +5,11 @@ import io
 import json
 import re
 
+import polars as pl
 import pytest
 
 from lmzoo.analysis.ranking_table import study_ranking
-from lmzoo.analysis.render import render
+from lmzoo.analysis.render import Report, TextTable, render
 from tests.analysis.toy_study import ToyStudy
 
 LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
@@ -103,7 +104,7 @@ def test_latex_rows_are_equally_long_and_escaped(toy):
     assert r"cut pipe|d [bold] \& 100\%\_\$" in text
 
 
-@pytest.mark.parametrize("width", [100, 140])
+@pytest.mark.parametrize("width", [110, 140])
 def test_the_table_fits_the_width_and_is_complete(toy, width):
     text = render(study_ranking(toy.path), "table", width=width)
     assert max(map(len, text.splitlines())) <= width
@@ -143,3 +144,13 @@ def test_short_intervals_get_a_fourth_decimal(tmp_path):
     toy = ToyStudy(tmp_path / "toy")
     toy.add_point("full", [3.0, 3.0001, 3.0002])
     assert "3.0001 ±0.0002" in render(study_ranking(toy.path), "table")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_narrow_terminal_loses_no_cell_and_breaks_no_name(width):
+    name = "state_to_candidate"
+    header = ("rank", "point", "loss", "difference", "above floor")
+    rows = [("1", f"cut {name} (4)", "1.937 ±0.056", "−0.007 ±0.045", "0.450")]
+    table = TextTable("ranking", header, rows, frozenset({"point"}))
+    text = render(Report((), (table,), (), pl.DataFrame()), "table", width=width)
+    assert all(cell in text for cell in (*header, rows[0][0], *rows[0][2:], name))

@@ -146,8 +146,11 @@ def test_a_field_that_few_points_of_an_older_study_searched_is_left_out(old):
     assert "--search-space lr=" in line
 
 
+CUTS = "cut state_to_candidate (4) + candidate_bias (5)"
+
+
 def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
     """It distinguishes an unconfirmed wild type from a model without a cell."""
     study = load_study(begin(OWN, tmp_path)).study
     cells = {point["label"]: point["cell"] for point in study["points"]}
-    assert cells == {"count": None, "cut 4,5": "mgu", "MGU": "mgu", "LSTM": "lstm"}
+    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm"}

@@ -11,7 +11,8 @@ from lmzoo.models.count.smoothing import Smoothing
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study import baselines as baselines_module
 from lmzoo.study.baselines import baselines
-from lmzoo.study.resolve import resolve, select_labels
+from lmzoo.study.resolve import resolve
+from lmzoo.study.select_points import select_labels
 from lmzoo.sweep import Point
 from sweeps import cath, ngrams
 from tests.sweep.local_sweep import outcome, sweep

@@ -89,7 +89,9 @@ def test_a_dry_run_reports_the_pending_work_of_the_sweep(
     rows = dry_run()
     with closing(StudyStore(store)) as locked:
         planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
-        assert [(point.point.label, *work) for point, *work in planner.pending()] == rows != []
+        assert (
+            [(point.point.display_label, *work) for point, *work in planner.pending()] == rows != []
+        )
         assert dry_run() == rows, "a dry run must work while the store is locked"
 
 

@@ -14,12 +14,19 @@ from lmzoo.data.open import open_corpus
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.parameter_budget import count_parameters
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve, select_labels
+from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.select_points import select_labels
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import main
 
 SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = [path for path in SCRIPTS if "main(STUDY)" in path.read_text()]
+SHOWN = [
+    "wild type",
+    "cut state_to_candidate (4)",
+    "cut input_to_candidate (3) + gate_bias (2) + state_to_candidate (4) + candidate_bias (5)",
+]
+"""Labels of the points of the toy study with the names of their cuts."""
 BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
 
 
@@ -41,7 +48,7 @@ def test_a_dry_run_prints_the_pending_runs_and_trains_nothing(study, tmp_path, r
     code, out, _ = run(study, "--dry-run", "--max-concurrent", "2")
     assert code == 0
     assert "wild type: 6 runs, at most 24 epochs" in out
-    assert "cut 3,2,4,5 ≡ cut 2,7" in out
+    assert f"{SHOWN[2]} ≡ cut gate_bias (2) + write (7):" in " ".join(out.split())
     assert not list(tmp_path.iterdir()), "a dry run wrote files"
 
 
@@ -57,10 +64,11 @@ def test_options_change_the_study(study, run):
 @pytest.mark.parametrize(
     ("points", "pending"),
     [
-        ("", ["wild type", "cut 4", "cut 3,2,4,5"]),
-        ("cut 4", ["cut 4"]),
-        ("cut 3,2,4,5, wild type", ["wild type", "cut 3,2,4,5"]),
-        ("cut 2,7,cut 2,7", ["cut 3,2,4,5"]),
+        ("", SHOWN),
+        ("cut 4", SHOWN[1:2]),
+        ("cut state_to_candidate (4),wild type", SHOWN[:2]),
+        ("cut 3,2,4,5, wild type", [SHOWN[0], SHOWN[2]]),
+        ("cut 2,7,cut 2,7", SHOWN[2:]),
     ],
 )
 def test_only_the_selected_points_are_pending(points, pending, study, run):
@@ -113,7 +121,7 @@ def test_a_parameter_budget_sets_the_largest_widths_within_it(study, run, monkey
     [
         (["--points", "wild typ"], "no point 'wild typ'; near: wild type"),
         (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 2,7, cut 3,2,4,5, cut 4"),
-        (["--points", "xyz"], "no point 'xyz'; known: wild type, cut 4, "),
+        (["--points", "xyz"], "no point 'xyz'; known: "),
         (["--parameters", "-1"], "greater than or equal to 0"),
         (["--parameters", "9000"], "model.width=4 contradicts the budget of 9,000 parameters"),
         (["--corpus", "captoins"], "no corpus 'captoins'; near: captions"),

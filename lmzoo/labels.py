@@ -1,0 +1,129 @@
+"""Labels of points as people read them: "cut 4" is shown as "cut state_to_candidate (4)".
+
+Studies write points with the numbers of switches, and files keep these labels. The module imports
+neither torch nor a cell, so that tables of stored records can use it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lmzoo.errors import UserError
+
+SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "mgu": (
+        *("input_to_gate", "state_to_gate", "gate_bias", "input_to_candidate"),
+        *("state_to_candidate", "candidate_bias", "carry", "write"),
+    ),
+    "mgru": (
+        *("state_to_gate", "input_to_candidate", "carry", "write", "squash=sigmoid", "keep"),
+        *("gate=output=centred", "gate=raw", "output=raw", "gate=logit"),
+        *("carry=prior", "carry=bilinear"),
+    ),
+}
+"""Cell -> names of its switches, by number."""
+NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
+"""A label such as "cut 2,7", "mgru 4,6" or "4,6"."""
+BRACES = re.compile(r"(?P<before>\S+ )\{(?P<numbers>\d+(?:;\d+)*)\}")
+"""A label such as "MGRU {4;6}"."""
+DEFAULTS = {"squash": "tanh", "keep": False, "gate": "raw", "output": "raw", "carry": "state"}
+"""Options of the MGRU before any switch."""
+
+
+def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
+    """Return a point's label with the names of its switches: "cut carry (6) + write (7)".
+
+    A label without the numbers of switches is returned as it is.
+
+    Args:
+        label: the label in the study.
+        cell: the stored config of the point's cell, `config["model"].get("cell")`. The name of the
+            cell is enough for labels that start with "cut"; None for a model without a cell.
+    """
+    config = {"name": cell} if isinstance(cell, str) else cell or {}
+    names = SWITCHES.get(config.get("name", ""), ())
+    found = NUMBERS.fullmatch(label) or BRACES.fullmatch(label)
+    if found is None or not names:
+        return label
+    numbers = [int(number) for number in re.split("[,;]", found["numbers"])]
+    if max(numbers) >= len(names) or not _switched(config, found["before"]):
+        return label
+    return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
+
+
+def named_points(
+    study: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the content of `study.json` with labels and aliases for people.
+
+    Each point keeps its label and aliases of the file as `stored_labels`.
+
+    Args:
+        study: the content of `study.json`.
+        models: point id -> config of its model, for points that have a run.
+    """
+    points = []
+    for point in study["points"]:
+        model = models.get(point["id"])
+        cell = point.get("cell") if model is None else model.get("cell")
+        cell = cell if isinstance(cell, str | Mapping) else None
+        aliases = point.get("aliases", [])
+        shown = {
+            "label": display_label(point["label"], cell),
+            "aliases": [display_label(alias, cell) for alias in aliases],
+            "stored_labels": [point["label"], *aliases],
+        }
+        points.append({**point, **shown})
+    return {**study, "points": points}
+
+
+def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
+    """Return the point of `named_points` with this label, alias, cut name or number.
+
+    Raises:
+        UserError: No point has it, or several do; the message lists points.
+    """
+    wanted = _plain(text)
+    for spellings in (_labels, _short_names):
+        found = [point for point in points if wanted in map(_plain, spellings(point))]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = ", ".join(point["label"] for point in found)
+            raise UserError(f"{text!r} names {len(found)} points: {listed}; give the whole label")
+    raise UserError(f"no point {text!r}; known: {', '.join(point['label'] for point in points)}")
+
+
+def short_names(label: str) -> set[str]:
+    """Return the numbers alone, and the names alone, of a label for people.
+
+    "cut carry (6) + write (7)" gives "6,7", "carry,write", "carry (6) + write (7)" and more.
+    """
+    switches = re.findall(r"(?:^| )([\w=]+) \((\d+)\)", label)
+    if not switches:
+        return {label.removeprefix("cut ")}
+    names, numbers = (",".join(column) for column in zip(*switches, strict=True))
+    return {names, numbers, f"cut {names}", f"cut {numbers}", label.removeprefix("cut ")}
+
+
+def _switched(config: Mapping[str, Any], before: str) -> bool:
+    """Return whether the cell has a switch on; without this, "mgu 4" may be a width."""
+    if before == "cut ":
+        return True
+    options = {name: config.get(name, default) for name, default in DEFAULTS.items()}
+    return bool(config.get("cuts")) or options != DEFAULTS
+
+
+def _labels(point: Mapping[str, Any]) -> Iterable[str]:
+    stored = point.get("stored_labels", ())
+    return (point["label"], *point.get("aliases", ()), *stored, point["id"])
+
+
+def _short_names(point: Mapping[str, Any]) -> Iterable[str]:
+    labels = (point["label"], *point.get("aliases", ()))
+    return (name for label in labels for name in short_names(label))
+
+
+def _plain(text: str) -> str:
+    """Return a spelling without the differences that people do not mean."""
+    return re.sub(r"\s*([,;+])\s*", r"\1", text.strip().lower())
