@@ -1,14 +1,12 @@
 """`lmzoo check`: do the parts in a file obey the laws of the zoo?"""
 
-import traceback
-from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 from rich.console import Console
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, describe_error
 from lmzoo.laws.parts import Check, checks
 from lmzoo.plugins import import_source
 
@@ -49,7 +47,5 @@ def _fault(item: Check) -> str:
     except AssertionError as error:
         return str(error).partition("\n")[0] or "the assertion fails"
     except Exception as error:  # the part itself fails
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        text = str(error).strip().partition("\n")[0]
-        return f"{type(error).__name__}: {text} ({Path(frame.filename).name}, line {frame.lineno})"
+        return describe_error(error)
     return ""

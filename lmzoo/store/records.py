@@ -9,6 +9,7 @@
         checkpoint.pt                 the state after the last epoch, replaced atomically
         checkpoint-previous.pt        the state one epoch earlier, used if the last is damaged; a
                                       bucket has none
+        traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
         events.out.tfevents.*         the same numbers for TensorBoard
 
@@ -54,6 +55,7 @@ CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 SETTINGS = "settings.ndjson"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
+TRACEBACK = "traceback.txt"
 WORKER_LOCK = ".worker-{}"
 STATUSES = ("finished", "pruned", "diverged", "failed")
 IDENTITY_FIELDS = (

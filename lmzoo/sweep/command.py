@@ -20,6 +20,7 @@ from lmzoo.command_line import gc_disabled, parse_settings, run_command
 from lmzoo.errors import UserError
 from lmzoo.plugins import import_plugins
 from lmzoo.search_space import parse_range
+from lmzoo.store.records import TRACEBACK
 from lmzoo.study.study import Study
 from lmzoo.sweep.trackers import check_trackers
 from lmzoo.user_code import save as save_code
@@ -77,11 +78,12 @@ def run_study(study: Study) -> None:
 
             raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
         import_plugins(plugins)
+        settings = parse_settings(fields or [])
         search = _searched_fields(study, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
             max_seeds=max_seeds if until_decided else 0, margin=margin,
-            parameters=parameters, fields={**study.fields, **parse_settings(fields or [])},
+            parameters=parameters, fields={**study.fields, **settings},
             search=search, off=tuple(sorted(study.search.keys() - search.keys())), parallel=parallel,
             **{name: value for name, value in (("sampler", sampler), ("pruner", pruner)) if value},
         )  # fmt: skip
@@ -89,7 +91,7 @@ def run_study(study: Study) -> None:
             changed, Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device), fuse,
             track or [], as_json=as_json,
         )  # fmt: skip
-        raise SystemExit(sweep.run(data_dir, storage, points, dry_run=dry_run))
+        raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
 
     command.__doc__ = study.question
     run_command(command)
@@ -105,20 +107,33 @@ class _Sweep:
         self.as_json = as_json
         self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
 
-    def run(self, data_dir: Path | None, storage: Path, labels: str, *, dry_run: bool) -> int:
-        """Plan the study, train its pending runs and print the ranking; return the exit code."""
+    def run(
+        self,
+        data_dir: Path | None,
+        storage: Path,
+        labels: str,
+        settings: dict[str, Any],
+        *,
+        dry_run: bool,
+    ) -> int:
+        """Plan the study, train its pending runs and print the ranking; return the exit code.
+
+        `settings` are the fields of all points from the command line.
+        """
         check_trackers(self.track)
         if not dry_run:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
         with gc_disabled():
             from lmzoo.data.open import open_corpus
             from lmzoo.data.unknown import describe_unknown
+            from lmzoo.study.common_settings import check_settings
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import corpus_config, resolve
             from lmzoo.study.select_points import select_labels
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
             from lmzoo.sweep.dry_run import print_dry_run
 
+        check_settings(self.study, settings)
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
         if note := describe_unknown(corpus):
@@ -146,8 +161,11 @@ class _Sweep:
             ranking = None if self.as_json else _start_ranking(planner.store.store.address)
         code = ranking.wait() if ranking else 0
         for run in planner.failed_runs:
-            self.stderr.print(f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}")
-        return code or bool(planner.failed_runs)
+            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}"
+            folder = planner.store.run(run.id).store
+            has_traceback = folder.read(TRACEBACK) is not None
+            self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
+        return 1 if planner.failed_runs else code
 
     def _train_pending(
         self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack

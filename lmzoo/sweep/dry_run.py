@@ -13,6 +13,7 @@ from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus
+from lmzoo.errors import UserError, describe_error
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.sweep.console import duration
@@ -31,7 +32,12 @@ def print_dry_run(
     slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
     rows, total = [], 0.0
     for point, runs, epochs in planner.pending():
-        seconds = seconds_per_epoch(point.point, corpus)
+        try:
+            seconds = seconds_per_epoch(point.point, corpus)
+        except Exception as error:
+            raise UserError(
+                f"point {point.point.label!r} cannot be trained: {describe_error(error)}"
+            ) from error
         total += seconds * epochs / slots
         rows.append(
             {

@@ -142,7 +142,7 @@ class Fleet:
                 why = f"died {deaths} times without progress" + (f": {reason}" if reason else "")
                 self._finish(run, "failed", why)
             else:
-                if deaths >= DEATHS_TO_SUSPECT:
+                if deaths >= DEATHS_TO_SUSPECT or reason:  # an error is likely to come again
                     self.packer.isolate(run)
                 self.planner.requeue(run.id)
         self._collect()

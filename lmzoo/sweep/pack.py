@@ -5,17 +5,20 @@ death loses at most one trained epoch and the epoch in training. The end of a ru
 for another worker, are confirmed after its last write.
 """
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from lmzoo.data.corpus import Corpus
+from lmzoo.errors import UserError, describe_error
 from lmzoo.store.local import Store
 from lmzoo.store.records import (
     CHECKPOINT,
     CONFIG,
     RECORDS,
+    TRACEBACK,
     Record,
     RunFolder,
     epoch_records,
@@ -131,7 +134,12 @@ class Pack:
                 self._close(run_id, "released")
         reports = []
         for job, folder in self._read(assignment["join"]):
-            run = OpenRun(folder, job, self.corpus, self.device, self.writer)
+            try:
+                run = OpenRun(folder, job, self.corpus, self.device, self.writer)
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._fail(folder, error)
+                continue
             self._open[run.id] = run
             reports += run.unreported
             if run.has_ended:
@@ -145,7 +153,7 @@ class Pack:
         active = [run for run in runs if not run.unreported and not run.is_trained]
         reports = [run.save_epoch() for run in self._train(active, packed=packed)]
         for run in runs:
-            if run.is_trained:
+            if run.id in self._open and run.is_trained:
                 run.end()
                 run.unreported = [(run.id, run.run.training.record)]
                 self._close(run.id, "ended")
@@ -162,15 +170,30 @@ class Pack:
         self.writer.wait()
 
     def _train(self, runs: list[OpenRun], *, packed: bool) -> list[OpenRun]:
-        """Train one epoch of each run; a pack that exceeds the GPU's memory is divided."""
-        if not packed:
-            for run in runs:
-                next(fit(run.run.training, self.corpus, run.budget))
-        elif runs and not self._train_packed(runs):
+        """Train one epoch of each run, and return those that did not fail.
+
+        A pack that exceeds the GPU's memory is divided. An error in a pack ends the worker, because
+        some members may have taken a step; then its runs are trained alone.
+        """
+        if packed and len(runs) > 1:
+            if self._train_packed(runs):
+                return runs
             half = len(runs) // 2
-            self._train(runs[:half], packed=True)
-            self._train(runs[half:], packed=True)
-        return runs
+            return self._train(runs[:half], packed=True) + self._train(runs[half:], packed=True)
+        trained = []
+        for run in runs:
+            try:
+                if packed:
+                    self._train_packed([run])
+                else:
+                    next(fit(run.run.training, self.corpus, run.budget))
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._open.pop(run.id).close()
+                self._fail(run.run.folder, error)
+            else:
+                trained.append(run)
+        return trained
 
     def _train_packed(self, runs: list[OpenRun]) -> bool:
         """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
@@ -197,9 +220,26 @@ class Pack:
     def _close(self, run_id: str, kind: str) -> None:
         """Close a run, and confirm it after its last write."""
         run = self._open.pop(run_id)
-        key = self._closing[run_id] = run.run.key
         facts = {**run.outcome(), "reports": run.unreported} if kind == "ended" else {}
         run.close()
+        self._confirm_later(run.run.key, kind, run_id, facts)
+
+    def _fail(self, folder: RunFolder, error: Exception) -> None:
+        """End a run, and write the traceback of its error into its folder."""
+        text = "".join(traceback.format_exception(error)).encode()
+        key, facts = str(folder.store), {"status": "failed", "reason": describe_error(error)}
+        self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
+        self._confirm_later(key, "ended", folder.path.name, facts)
+
+    def _raise_unless_final(self, error: Exception) -> None:
+        """Raise an error that another worker, or another attempt, may not meet."""
+        passing = (OSError, MemoryError, UserError, torch.OutOfMemoryError)
+        if isinstance(error, passing) or self.device.type != "cpu":
+            raise error
+
+    def _confirm_later(self, key: str, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+        """Confirm the end or the release of a run after its last write."""
+        self._closing[run_id] = key
 
         def confirm() -> None:
             self._confirm(kind, run_id, facts)

@@ -12,6 +12,7 @@ with N parameters in four float32 copies (weights, gradients, two moments of Ada
 that autograd saves for one batch (`lmzoo/train/packed/memory.py`).
 """
 
+import contextlib
 import json
 import threading
 from typing import Any
@@ -100,8 +101,9 @@ class Packer:
         for run in runs:
             if stopped.is_set():
                 return
-            self.is_packed(run)
-            model_facts(run.config, self.corpus.task)
+            with contextlib.suppress(Exception):  # the run fails on a worker, and says why
+                self.is_packed(run)
+                model_facts(run.config, self.corpus.task)
 
     def config(self, run: PlannedRun) -> Record:
         """Return the run's config, with the facts about its model if they are cached."""
@@ -114,9 +116,11 @@ class _Shape:
     def __init__(self, run: PlannedRun, corpus: Corpus) -> None:
         self._task = corpus.task
         self._model, self._recipe = _model_and_recipe(run)
-        self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
-        self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
+        self.pays_on_cpu = self.packable = False
         self._bytes = 0
+        with contextlib.suppress(Exception):  # the run fails on a worker, and says why
+            self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
+            self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
 
     def member_bytes(self) -> int:
         """Return the memory of one pack member; computed at the first call."""

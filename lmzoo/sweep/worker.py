@@ -8,12 +8,14 @@ A worker that has had no reply for `RELEASE_SECONDS`, because the network is dow
 and releases its lock, so that a worker on another node can continue them.
 """
 
+import contextlib
 import functools
 import itertools
 import os
 import pickle
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +23,8 @@ import ray
 from ray import tune
 from ray.exceptions import GetTimeoutError
 
-from lmzoo.errors import UserError
-from lmzoo.store.records import WORKER_LOCK
+from lmzoo.errors import UserError, describe_error
+from lmzoo.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.user_code import UserCode, import_shipped
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Worker(tune.Trainable):
                 if not assignment["members"]:
                     self._pack.writer.wait()
         except Exception as error:
+            self._write_traceback(error)
             self._fail(error)
             raise
         return {"done": True}
@@ -138,8 +141,15 @@ class Worker(tune.Trainable):
 
     def _fail(self, error: Exception, *, fatal: bool = False) -> None:
         """Inform the sweep of the error that ends this worker; a fatal one ends the sweep."""
-        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        self._post("failed", text.splitlines()[0], fatal)
+        text = str(error) if isinstance(error, UserError) else describe_error(error)
+        self._post("failed", text, fatal)
+
+    def _write_traceback(self, error: Exception) -> None:
+        """Write the traceback into the folders of the open runs, any of which may have failed."""
+        text = "".join(traceback.format_exception(error)).encode()
+        for run_id in self._pack.opened:
+            with contextlib.suppress(OSError, UserError):  # the store may be the cause
+                (self._store / run_id).write(TRACEBACK, text)
 
     def _post(self, kind: str, *content: Any) -> None:
         self._mailbox.post.remote(kind, self.trial_id, *content)

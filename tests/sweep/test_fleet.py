@@ -92,15 +92,17 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     assert not any(job["is_new"] for job in taken.join)
 
 
-def test_a_run_whose_workers_die_is_isolated_and_finally_fails(fleet):
+@pytest.mark.parametrize(("reason", "suspect_after"), [("", DEATHS_TO_SUSPECT), (": a bug", 1)])
+def test_a_run_whose_workers_die_is_isolated_and_finally_fails(fleet, reason, suspect_after):
+    """At once if the worker reported an error, which is likely to come again."""
     for death in range(MAX_DEATHS):
         members = ask(fleet, str(death)).members
-        alone = death >= DEATHS_TO_SUSPECT
+        alone = death >= suspect_after
         assert (len(members) == 1) == alone
         suspect = members[0]
-        fleet.give_back(fleet.gone(str(death)), interrupted=False, reason="a bug")
+        fleet.give_back(fleet.gone(str(death)), interrupted=False, reason=reason[2:])
     assert [run.id for run in fleet.planner.failed_runs] == [suspect]
-    assert fleet.planner.failed_runs[0].reason == "died 4 times without progress: a bug"
+    assert fleet.planner.failed_runs[0].reason == f"died 4 times without progress{reason}"
 
 
 def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):

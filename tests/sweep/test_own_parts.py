@@ -39,3 +39,23 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     assert run_lmzoo("report", store, "--out", tmp_path / "report.html") == 0
     assert "minGRU" in (tmp_path / "report.html").read_text()
     assert run_lmzoo("rank", store, "--format", "json") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_an_own_cell_with_a_fault_ends_the_sweep_with_a_line_for_each_run(own_parts: Path) -> None:
+    (own_parts / "own_gate.py").write_text("def gate(z):\n    return z.no_such_method()\n")
+    sweep = ("-m", "lmzoo", "sweep", "own_study.py")
+    done = run(own_parts, *sweep, "--max-concurrent", "2")
+    failed = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
+    assert (done.returncode, len(failed)) == (1, 2), done.stderr
+    for line in failed:
+        assert "minGRU" in line
+        assert "AttributeError: 'Tensor' object has no attribute 'no_such_method'" in line
+        path = own_parts / line.rpartition("; ")[2]
+        assert "own_gate.py" in path.read_text()
+    assert "Traceback" not in done.stdout + done.stderr
+    done = run(own_parts, *sweep, "--dry-run")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "point 'minGRU' cannot be trained: AttributeError" in done.stderr

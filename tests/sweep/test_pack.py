@@ -149,3 +149,31 @@ def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, event
     with pytest.raises(UserError, match="the disk is gone"):
         train()
     assert worker.confirmed == []
+
+
+@pytest.mark.parametrize("when", ["open", "train"])
+def test_a_run_whose_model_raises_fails_and_the_worker_continues(
+    when, make_worker, job, planner, monkeypatch
+):
+    worker, other = make_worker(), planner.ready()[1]
+    target = (module, "OpenRun") if when == "open" else (module, "fit")
+    inner = getattr(*target)
+
+    def fault(first, second, *arguments):
+        seed = second["config"]["seed"] if when == "open" else first.seed
+        if seed == job["config"]["seed"]:
+            raise IndexError("planted\nfault")
+        return inner(first, second, *arguments)
+
+    monkeypatch.setattr(*target, fault)
+    jobs = [job, {**job, "config": {**other.config, "seed": 77}}]
+    worker.apply(*jobs)
+    worker.train(*jobs)
+    worker.pack.writer.wait()
+    [(kind, run_id, facts)] = worker.confirmed
+    assert (kind, run_id, facts["status"]) == ("ended", job["config"]["run"], "failed")
+    assert facts["reason"].startswith("IndexError: planted (test_pack.py, line ")
+    text = (planner.store.path / run_id / "traceback.txt").read_text()
+    assert "planted\nfault" in text
+    assert worker.pack.opened == [other.id]
+    worker.pack.suspend()

@@ -1,0 +1,67 @@
+"""Refuse settings for all points that change what the points are about."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lmzoo import zoo
+from lmzoo.config import to_dict
+from lmzoo.errors import UserError
+from lmzoo.study.study import Study
+
+
+def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
+    """Check the fields of `--set`, which apply to all points, against what the points compare.
+
+    Raises:
+        UserError: A point sets the field itself, or the rows of the points differ in it.
+    """
+    for path in settings:
+        section, _, field = path.partition(".")
+        if section != "model":
+            continue
+        own = [p.label for p in study.points if any(_overlap(field, f) for f in p.fields)]
+        own += [] if own else _points_of_rows(study, field)
+        if own:
+            labels = ", ".join([*map(repr, own)][:3]) + (", ..." if len(own) > 3 else "")
+            raise UserError(
+                f"--set {path}: the study compares points that set it themselves ({labels}); "
+                "drop the option, or write a study of your own"
+            )
+
+
+def _points_of_rows(study: Study, field: str) -> list[str]:
+    """Return the points whose rows set the field, if the rows of the study differ in it."""
+    rows = {point.row: zoo.row(point.row) for point in study.points}
+    values = [
+        _value_at(to_dict(zoo.config(name)), field)
+        for name, row in rows.items()
+        if row.model is not None
+    ]
+    if all(value == values[0] for value in values):
+        return []
+    setting = {n for n, row in rows.items() if any(_inside(f, field) for f in _paths(row.fields))}
+    return [point.label for point in study.points if point.row in setting]
+
+
+def _paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the path of every field, nested fields too."""
+    for key, value in fields.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
+
+
+def _value_at(tree: Any, path: str) -> Any:
+    """Return the value of a field, or None if there is no such field."""
+    for key in path.split("."):
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _inside(path: str, other: str) -> bool:
+    """Whether `path` is `other` or a field of it."""
+    return f"{path}.".startswith(f"{other}.")
+
+
+def _overlap(path: str, other: str) -> bool:
+    return _inside(path, other) or _inside(other, path)
