@@ -230,6 +230,7 @@ class Pack:
         key, facts = str(folder.store), {"status": "failed", "reason": describe_error(error)}
         self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
         self._confirm_later(key, "ended", folder.path.name, facts)
+        self.writer.wait()  # until then the sweep would assign the run again
 
     def _raise_unless_final(self, error: Exception) -> None:
         """Raise an error that another worker, or another attempt, may not meet."""

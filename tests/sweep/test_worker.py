@@ -193,12 +193,31 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
     worker = set_up()
 
     def fail(*_):
+        raise OSError("no disk\nin detail")
+
+    monkeypatch.setattr("lmzoo.sweep.pack.fit", fail)
+    with pytest.raises(OSError, match="no disk"):
+        worker.step()
+    kind, reason, fatal = mailbox.posts[-1]
+    assert (kind, fatal) == ("failed", False)
+    assert reason.startswith("OSError: no disk (test_worker.py, line ")
+    [run_id] = worker._pack.opened
+    assert "no disk\nin detail" in (worker._store / run_id).read("traceback.txt").decode()
+    worker.cleanup()
+
+
+def test_runs_whose_model_raises_fail_and_the_sweep_ends(set_up, mailbox, monkeypatch):
+    worker = set_up()
+
+    def fail(*_):
         raise ValueError("a bug\nin detail")
 
     monkeypatch.setattr("lmzoo.sweep.pack.fit", fail)
-    with pytest.raises(ValueError, match="a bug"):
-        worker.step()
-    assert mailbox.posts[-1] == ("failed", "ValueError: a bug", False)
+    worker.step()
+    assert mailbox.fleet.done
+    failed = mailbox.fleet.planner.failed_runs
+    assert failed
+    assert {run.reason.partition(" (")[0] for run in failed} == {"ValueError: a bug"}
     worker.cleanup()
 
 
