@@ -30,6 +30,8 @@ class Cell(nn.Module, ABC):
     Config: ClassVar[type]
     num_state_vectors: int = 1
     """Vectors of width H in the initial state (2 for an LSTM: h and c)."""
+    recurrent_weights: tuple[str, ...] = ()
+    """Names of the weights in `w` that multiply h_{t-1}: DropConnect acts on them."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
 

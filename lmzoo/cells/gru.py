@@ -44,6 +44,8 @@ class Update(StrEnum):
 class GRU(Cell):
     """A GRU layer."""
 
+    recurrent_weights = ("weight_hh",)
+
     @config
     class Config:
         """The variant; the default is that of torch.nn.GRU."""

@@ -40,6 +40,8 @@ class Forget(StrEnum):
 class LSTM(Cell):
     """An LSTM layer; its state is (h, c)."""
 
+    recurrent_weights = ("weight_hh",)
+
     num_state_vectors = 2
 
     @config

@@ -32,6 +32,8 @@ class Peephole(StrEnum):
 class PeepholeLSTM(Cell):
     """An LSTM layer with peepholes; its state is (h, c)."""
 
+    recurrent_weights = ("weight_hh",)
+
     num_state_vectors = 2
 
     @config

@@ -37,6 +37,8 @@ from lmzoo.kernels.scan import scan_batch_first
 class MGRU(Cell):
     """A recurrence whose gate reads only the state and whose candidate reads only the token."""
 
+    recurrent_weights = ("hf",)
+
     @config
     class Config:
         """Four cuts and five options; `mutations=` sets all by number (see mgru_switches.py)."""

@@ -72,6 +72,8 @@ def canonical(cuts: Cuts) -> Cuts:
 class MGU(Cell):
     """A recurrence with one gate that both updates and resets; each of eight terms can be cut."""
 
+    recurrent_weights = ("hf", "hh")
+
     @config
     class Config:
         """The cuts, by name or number; `mutations=` is another name of `cuts=`.

@@ -43,6 +43,8 @@ FUNCTIONS = {
 class RNN(Cell):
     """A recurrent layer without gates."""
 
+    recurrent_weights = ("weight_hh",)
+
     @config
     class Config:
         """Activation and initial spectrum."""

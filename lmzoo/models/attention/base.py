@@ -42,7 +42,11 @@ class AttentionConfig:
     tied: bool = True
     """Whether the emission uses the embedding table."""
     dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
-    """Dropout rate of token vectors, attention weights and residuals."""
+    """Dropout rate of token vectors, attention weights and residuals, in training."""
+    dropout_output: Annotated[float, FloatRange(0.0, 0.3)] = Field(
+        0.0, ge=0, lt=1, exclude_if=lambda rate: not rate
+    )
+    """Dropout rate of the features y that the emission reads, in training."""
     spread: float | None = Field(None, gt=0)
     """Standard deviation of the initial weights of tables, attention and feed-forward layers. None
     is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
@@ -87,7 +91,9 @@ class AttentionModel(FeatureModel):
         return (self.embedding if self.output is None else self.output).weight
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        return self.encode(self._inputs(tokens))
+        y = self.encode(self._inputs(tokens))
+        rate = self.config.dropout_output
+        return nn.functional.dropout(y, rate, self.training) if rate else y
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return 0, None

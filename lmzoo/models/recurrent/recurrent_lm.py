@@ -10,6 +10,9 @@ vectors w_i. The sequence is then a mixture over the initial states
 
     log P(s_{1:T}) = LSE_i[ log ω_i + Σ_t log P(s_t | s_<t, h_0 = w_i) ]
 
+In training, `dropout_input` and `dropout_output` mask x_t of every cell and N(h_t), one mask a
+sequence; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`).
+
 S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
 embedding_std=1.
 
@@ -17,6 +20,7 @@ Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM1
 43-47).
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, NamedTuple, cast
 
 import torch
@@ -25,6 +29,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.dropout import drop_features, dropped_weights
 from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
@@ -42,7 +47,12 @@ from lmzoo.functional.normalise import (
     normalise_vectors,
 )
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.search_space import IntRange
+from lmzoo.search_space import FloatRange, IntRange
+
+Dropout = Annotated[
+    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
+]
+"""A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
 
 
 class RecurrentState(NamedTuple):
@@ -76,6 +86,12 @@ class RecurrentLM(LanguageModel):
         """Number W of learned initial states; 0 is the constant state of ones."""
         num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
         """Number of stacked cells of the same kind."""
+        dropout_input: Dropout = 0.0
+        """Dropout rate of the inputs of every cell, in training."""
+        dropout_recurrent: Dropout = 0.0
+        """Dropout rate of the weights from state to state, in training."""
+        dropout_output: Dropout = 0.0
+        """Dropout rate of the outputs N(h_t), in training."""
 
         @model_validator(mode="before")
         @classmethod
@@ -95,6 +111,12 @@ class RecurrentLM(LanguageModel):
             CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
         ]
         self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
+        if config.dropout_recurrent and not self.cell.recurrent_weights:
+            raise UserError(
+                f"dropout_recurrent={config.dropout_recurrent}: the cell {self.cell.name} has no "
+                "weights that it drops; set it to 0, or choose rnn, lstm, lstm_peephole, gru, mgu "
+                "or mgru"
+            )
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.latent = self.emission.latent
         self.starts = InitialStates(config.starts, self._start_size) if config.starts else None
@@ -120,7 +142,7 @@ class RecurrentLM(LanguageModel):
         return self.cell.num_state_vectors * self.config.width * self.config.num_layers
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        scores = self._scores_by_start(tokens)
+        scores = self._scores_by_start(tokens, drop=self.training)
         return scores[0] if self.starts is None else mix_starts(self.starts.log_weights(), scores)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -172,23 +194,37 @@ class RecurrentLM(LanguageModel):
             joint = joint + start_posterior(self.starts.log_weights(), scores)[..., None]
         return torch.softmax(torch.logsumexp(joint, dim=0), dim=-1).mT
 
-    def _scores_by_start(self, tokens: Tensor) -> Float[Tensor, "W B t"]:
-        y = self._outputs(tokens[:, :-1])
+    def _scores_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t"]:
+        y = self._outputs(tokens[:, :-1], drop=drop)
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def _outputs(self, tokens: Tensor) -> Float[Tensor, "W B t E"]:
-        """Return N(h) after each token, from each initial state."""
-        x = self._inputs(tokens)
+    def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
+        """Return N(h) after each token, from each initial state; `drop` applies dropout."""
+        c, x = self.config, self._inputs(tokens)
+        into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
+        if into:
+            x = drop_features(x.vectors() if isinstance(x, TokenInputs) else x, into)
         start = self._start_vectors()
         count, batch = len(start), len(tokens)
         start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
         if count > 1:
             x = x.repeated(count) if isinstance(x, TokenInputs) else x.repeat(count, 1, 1)
         begin, *upper = start.chunk(self.config.num_layers, dim=-1)
-        h = self.cell.scan(x, begin)
-        for layer, begin in zip(self.upper, upper, strict=True):
-            h = cast("Cell", layer).scan(h, begin)
-        return normalise_vectors(h.unflatten(0, (count, batch)), self.config.norm)
+        with self._dropped(c.dropout_recurrent if drop else 0.0):
+            h = self.cell.scan(x, begin)
+            for layer, begin in zip(self.upper, upper, strict=True):
+                if into:  # the initial states share the mask of their sequence
+                    h = drop_features(h.unflatten(0, (count, batch)), into).flatten(0, 1)
+                h = cast("Cell", layer).scan(h, begin)
+        y = normalise_vectors(h.unflatten(0, (count, batch)), c.norm)
+        return drop_features(y, out) if out else y
+
+    def _dropped(self, rate: float) -> AbstractContextManager[None]:
+        """Return a context in which weights from state to state are dropped at this rate."""
+        if not rate:
+            return nullcontext()
+        modules = [cast("nn.Module", cell.w) for cell in self._cells]
+        return dropped_weights(modules, self.cell.recurrent_weights, rate)
 
     def _inputs(self, tokens: Tensor) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""

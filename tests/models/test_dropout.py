@@ -1,0 +1,145 @@
+"""Dropout of recurrent and attention rows."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.blocks.dropout import drop_features, dropped_weights
+from lmzoo.contract import MODELS, Task
+from lmzoo.data.corpus import Corpus
+from lmzoo.errors import UserError
+from lmzoo.laws.packing import random_corpus
+from lmzoo.store.records import CONFIG, read_json
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.resolve import resolve
+from lmzoo.sweep.packing import Packer
+from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
+from tests.sweep.local_sweep import sweep
+from tests.toy_study import corpus as corpus
+from tests.toy_study import corpus_fields as corpus_fields
+from tests.toy_study import sentences as sentences
+from tests.toy_study import study as study
+
+RATES = ("dropout_input", "dropout_recurrent", "dropout_output")
+CELLS = ("rnn", "lstm", "lstm_peephole", "gru", "mgu", "mgru")
+TASK = Task(vocab=9, length=8)
+TOKENS = torch.randint(4, 9, (6, 8), generator=torch.Generator().manual_seed(0))
+LENGTHS = torch.full((6,), 8)
+
+
+def build(cell="mgu", row="recurrent_lm", **fields):
+    if row == "recurrent_lm":
+        fields = {"cell": cell, **fields}
+    return zoo.build(zoo.config(row, width=8, **fields), TASK)
+
+
+def score(model, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return model.log_prob(TOKENS, LENGTHS)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("rate", RATES)
+def test_each_rate_acts_in_training_only(cell, rate):
+    plain, noisy = build(cell), build(cell, num_layers=1, **{rate: 0.5})
+    noisy.load_state_dict(plain.state_dict())
+    assert torch.equal(score(noisy.eval()), score(plain.eval()))
+    noisy.train()
+    assert torch.equal(score(noisy, 1), score(noisy, 1))
+    assert not torch.equal(score(noisy, 1), score(noisy, 2))
+    prefix = TOKENS[:, :3]
+    assert torch.equal(noisy.next_log_prob(prefix), plain.next_log_prob(prefix))
+    score(noisy, 1).sum().backward()
+    weights = dict(noisy.named_parameters())
+    assert all(w.grad is not None and bool(w.grad.isfinite().all()) for w in weights.values())
+    assert all(isinstance(w, torch.nn.Parameter) for w in weights.values())
+
+
+def test_a_sequence_has_one_mask_and_the_mean_is_kept():
+    torch.manual_seed(0)
+    x = torch.ones(3, 2000, 5, 4)
+    y = drop_features(x, 0.25)
+    assert torch.equal(y, y[:1, :, :1].expand_as(y))
+    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert float(y.mean()) == pytest.approx(1, abs=0.03)
+    assert not torch.equal(y[0, 0], y[0, 1]) or not torch.equal(y[0, 1], y[0, 2])
+
+
+def test_the_weights_come_back_after_an_error():
+    model = build("lstm")
+    before = model.cell.w.weight_hh
+
+    def fail():
+        with dropped_weights([model.cell.w], ["weight_hh"], 0.5):
+            assert float((model.cell.w.weight_hh == 0).float().mean()) > 0.3
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        fail()
+    assert model.cell.w.weight_hh is before
+
+
+@pytest.mark.parametrize("row", ["recurrent_lm", "gpt"])
+def test_a_training_with_dropout_resumes_bit_by_bit(row):
+    rates = dict.fromkeys(RATES, 0.3) | {"num_layers": 2, "starts": 2}
+    fields = rates if row == "recurrent_lm" else {"dropout_output": 0.3}
+    data: Corpus = random_corpus(build())
+    whole, first, second = (
+        Training(build(row=row, **fields), Recipe(batch=4), 0) for _ in range(3)
+    )
+    expected = [record["valid_token"] for record in fit(whole, data, 4)]
+    list(fit(first, data, 2))
+    second.load(first.dump())
+    assert [record["valid_token"] for record in fit(second, data, 4)] == expected[2:]
+    pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_model_with_dropout_trains_alone_and_without_it_is_as_before(rate):
+    assert "noise" in reason_not_packable(build(**{rate: 0.1}))
+    assert reason_not_packable(build(**{rate: 0.0})) == ""
+    assert rate not in MODELS.dump(build(**{rate: 0.0}).config)
+    noisy = build(**{rate: 0.1}).config
+    assert MODELS.parse(MODELS.dump(noisy)) == noisy
+
+
+def test_the_features_of_attention_rows_are_dropped_in_training_only():
+    plain, noisy = (build(row="gpt", dropout=0.0, dropout_output=p) for p in (0.0, 0.5))
+    noisy.load_state_dict(plain.state_dict())
+    assert torch.equal(score(noisy.eval()), score(plain.eval()))
+    assert not torch.equal(score(noisy.train(), 1), score(noisy, 2))
+
+
+def test_a_cell_without_named_weights_is_refused():
+    with pytest.raises(UserError, match=r"dropout_recurrent=0\.5: the cell grid_lstm"):
+        build("grid_lstm", dropout_recurrent=0.5)
+
+
+def test_dropout_is_searched_in_a_study(study, corpus, corpus_fields):
+    search = dict.fromkeys(f"model.{rate}" for rate in RATES)
+    changed = dataclasses.replace(study, search=search)
+    point = resolve(changed, corpus, corpus_fields)[0]
+    assert point.default_setting == dict.fromkeys(search, 0.0)
+    model, _ = point.with_setting({"model.dropout_output": 0.2})
+    assert model.dropout_output == 0.2
+
+
+def test_a_sweep_trains_points_with_dropout_alone(study, corpus, corpus_fields, tmp_path):
+    fields = {**study.fields, **{f"model.{rate}": 0.2 for rate in RATES}}
+    changed = dataclasses.replace(
+        study, points=study.points[:1], fields=fields, epochs=2, samples=1, seeds=2
+    )
+    for planned_once in (False, True):  # the second sweep finds all runs ended
+        assert sweep(changed, corpus, corpus_fields, tmp_path), planned_once
+    configs = [read_json(path) for path in tmp_path.glob(f"*/{CONFIG}")]
+    noisy = [c for c in configs if c["model"]["name"] != "ngram_count"]
+    assert len(noisy) == 3
+    assert all(c["model"][rate] == 0.2 for c in noisy for rate in RATES)
+    run = PlannedRun("x", "wild type", "tune", 0, noisy[0], 2)
+    assert not Packer(corpus, None).is_packed(run)
