@@ -6,7 +6,7 @@ has one, otherwise with a loop over `step`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -88,6 +88,12 @@ class Cell(nn.Module, ABC):
             outputs.append(y)
         return torch.stack(outputs, dim=1)
 
+    def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
+        """Project all positions; of tokens, each row of the table once."""
+        if not isinstance(x, TokenInputs):
+            return self.project(x)
+        return nn.functional.embedding(x.tokens, self.project(x.table[None])[0])
+
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
         return self.step(self.project(x[:, None])[:, 0], state)
@@ -106,6 +112,8 @@ class Cell(nn.Module, ABC):
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 
+OwnDraw = Callable[[tuple[int, ...]], Tensor]
+"""A function from a shape to initial values."""
 Adjustment = Callable[[str, Tensor], Tensor]
 """A function from a weight's name and its drawn values to its initial values."""
 
@@ -127,6 +135,8 @@ class Weights(nn.Module):
         fan_in: Weights are drawn from U(fan_in).
         adjust: Applied to every drawn weight. It may rescale the weight or return a part of it.
         biases: Names of biases for a named initialisation scheme, besides those with "bias..".
+        own: Draws of weights with a published initialisation of their own, by name. A named scheme
+            draws the matrices among them, and keeps vectors and biases.
     """
 
     def __init__(
@@ -136,12 +146,14 @@ class Weights(nn.Module):
         fan_in: int,
         adjust: Adjustment = keep_drawn,
         biases: Collection[str] = (),
+        own: Mapping[str, OwnDraw] | None = None,
     ) -> None:
         super().__init__()
+        self.own_draws = dict(own or {})
         self._shapes, self._fan_in, self._adjust = shapes, fan_in, adjust
         self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
-        for name, shape in shapes.items():
-            drawn = adjust(name, uniform(shape, fan_in))
+        for name in shapes:
+            drawn = self._draw(name)
             self.register_parameter(name, None if name in cut else nn.Parameter(drawn))
 
     if TYPE_CHECKING:
@@ -151,15 +163,23 @@ class Weights(nn.Module):
     def reset_parameters(self) -> None:
         """Draw every weight from U(fan_in); draw and discard the values of cut weights."""
         with torch.no_grad():
-            for name, shape in self._shapes.items():
-                drawn = self._adjust(name, uniform(shape, self._fan_in))
+            for name in self._shapes:
+                drawn = self._draw(name)
                 weight = getattr(self, name)
                 if weight is not None:
                     weight.copy_(drawn)
 
+    def _draw(self, name: str) -> Tensor:
+        """Return the initial value of one weight of the full cell."""
+        shape = self._shapes[name]
+        own = self.own_draws.get(name)
+        return self._adjust(name, uniform(shape, self._fan_in) if own is None else own(shape))
+
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
+        if name in self.own_draws and (name in self._biases or len(self._shapes[name]) < 2):
+            return
         drawn = weight.new_zeros(self._shapes[name])
         if name not in self._biases:
             draw_matrices(drawn, draw)

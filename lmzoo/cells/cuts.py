@@ -4,9 +4,11 @@ A cut has a name and a number, its position in the enum: `state_to_candidate (4)
 both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BeforeValidator
 
 from lmzoo.errors import UserError
 
@@ -26,6 +28,21 @@ def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
     if not isinstance(value, Iterable):
         raise UserError(f"{kind.__name__.lower()}s are names or numbers, got {value!r}")
     return frozenset(_parse_member(kind, item) for item in value)
+
+
+def cuts_of(kind: type[E], canonical: Callable[[frozenset[E]], frozenset[E]] | None = None) -> Any:
+    """Return the validator of a field with cuts, for `Annotated[frozenset[Cut], ...]`.
+
+    Args:
+        kind: The enum of the cuts.
+        canonical: Returns the one set that stands for all sets with the same function.
+    """
+
+    def parse(value: object) -> frozenset[E]:
+        cuts = parse_cuts(kind, value)
+        return cuts if canonical is None else canonical(cuts)
+
+    return BeforeValidator(parse)
 
 
 def numbered(cuts: Iterable[StrEnum]) -> str:

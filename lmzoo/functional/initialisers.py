@@ -91,3 +91,8 @@ def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
 def uniform(shape: tuple[int, ...], fan_in: int) -> Tensor:
     """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
     return torch.empty(shape).uniform_(-1, 1) / fan_in**0.5
+
+
+def unit_normal(shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor drawn from N(0, 1 / fan_in); the fan-in is the last axis but one."""
+    return torch.randn(shape) / shape[-2] ** 0.5

@@ -4,9 +4,9 @@ import itertools
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmzoo.cells.base import Cell
+from lmzoo.cells.base import Cell, Weights
 from lmzoo.laws.cells import COUNT as COUNT
 from lmzoo.laws.cells import LENGTH, WIDTH, build_cell
 from lmzoo.laws.cells import inputs as inputs
@@ -21,6 +21,16 @@ def outputs(cell: Cell, seed: int = 1) -> Tensor:
     """Return the outputs of the cell for these inputs, (B, T, H)."""
     with torch.no_grad():
         return cell.scan(*inputs(cell, seed=seed))
+
+
+def own_weights(cell: nn.Module) -> set[str]:
+    """Return the paths of weights with a published initialisation of their own."""
+    return {
+        f"{path}.{name}"
+        for path, module in cell.named_modules()
+        if isinstance(module, Weights)
+        for name in module.own_draws
+    }
 
 
 def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:

@@ -105,3 +105,21 @@ _row(
     "grid_lstm", {"name": "grid_lstm"}, _PLAIN, "S2", "Kalchbrenner et al. 2016 (arXiv:1507.01526)",
     "Grid LSTM: LSTMs along time and along depth.",
 )  # fmt: skip
+
+_MIN = "Feng et al. 2024 (arXiv:2410.01201)"
+for _name, _source, _summary in (
+    ("min_gru", _MIN, "Minimal GRU: gate and candidate read the token only; a parallel scan."),
+    ("min_lstm", _MIN, "Minimal LSTM: two normalised gates that read the token only."),
+    ("qrnn", "Bradbury et al. 2017 (arXiv:1611.01576)", "Gated pooling of a causal convolution."),
+    ("sru", "Lei et al. 2018 (arXiv:1709.02755)", "Elementwise recurrence with a highway."),
+    ("lru", "Orvieto et al. 2023 (arXiv:2303.06349)", "Diagonal complex linear recurrence."),
+    (
+        "rg_lru", "De et al. 2024 (arXiv:2402.19427)",
+        "Diagonal recurrence whose decay and input are gated by the token (Griffin).",
+    ),
+    (
+        "slstm", "Beck et al. 2024 (arXiv:2405.04517)",
+        "LSTM with exponential gates and a normaliser state (xLSTM).",
+    ),
+):  # fmt: skip
+    _row(_name, _name, _PLAIN, "", _source, _summary)

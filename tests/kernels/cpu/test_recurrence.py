@@ -16,7 +16,9 @@ from tests.tiny import FINE
 
 SINGLE = 1e-5
 
-FAST_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
+KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
+PARALLEL_CELLS = {"min_gru", "min_lstm", "qrnn", "lru", "rg_lru"}
+"""Cells whose fast scan runs on every device (`tests/cells/test_parallel_scans.py`)."""
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
@@ -34,7 +36,7 @@ def test_exactly_these_cells_have_a_fast_scan() -> None:
         cell = build(CELLS.parse(name), torch.float64)
         if cell.fast_scan(*data(cell)) is not None:
             fast.add(name)
-    assert fast == FAST_CELLS
+    assert fast == KERNEL_CELLS | PARALLEL_CELLS
 
 
 def test_every_variant_is_tested() -> None:
@@ -46,7 +48,7 @@ def test_every_variant_is_tested() -> None:
     assert counts[1] == 60
 
 
-@pytest.mark.parametrize("name", sorted(FAST_CELLS))
+@pytest.mark.parametrize("name", sorted(KERNEL_CELLS))
 def test_every_variant_in_double_precision(name: str) -> None:
     for config in variants(name):
         agree(build(config, torch.float64), FINE)

@@ -1,0 +1,63 @@
+r"""Cells whose recurrence is elementwise.
+
+    s_t = a_t ⊙ s_{t-1} + b_t        y_t = read(s_t, x_t)
+
+If a_t and b_t depend on the inputs only, all positions are computed at once, as a scan of the pairs
+(a_t, b_t) (`functional/linear_recurrence.py`). Otherwise the scan is a loop over `step`.
+
+Martin & Cundy 2018 (arXiv:1709.04057).
+"""
+
+from abc import abstractmethod
+
+from jaxtyping import Float, Num
+from torch import Tensor
+
+from lmzoo.cells.base import Cell, Inputs, State
+from lmzoo.functional.linear_recurrence import linear_recurrence
+
+
+class DiagonalCell(Cell):
+    """A cell with an elementwise recurrence; its state is s, (B, H), real or complex."""
+
+    @abstractmethod
+    def coefficients(
+        self, projected: Float[Tensor, "*N G"], s: Num[Tensor, "*N H"] | None
+    ) -> tuple[Num[Tensor, "*N H"], Num[Tensor, "*N H"]]:
+        """Return a_t and b_t. `s` is s_{t-1}, or None if `reads_state` is false."""
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether a_t, b_t or y_t depend on s_{t-1}, so that there is no parallel form."""
+        return False
+
+    def read(
+        self,
+        s: Num[Tensor, "*N H"],
+        projected: Float[Tensor, "*N G"],
+        before: Num[Tensor, "*N H"] | None,
+    ) -> Float[Tensor, "*N H"]:
+        """Return the output y_t; `before` is s_{t-1}, or None if `reads_state` is false."""
+        return s
+
+    def join(self, state: State) -> Num[Tensor, "*N H"]:
+        """Return s from the state's tensors."""
+        return state[0]
+
+    def split(self, s: Num[Tensor, "*N H"]) -> State:
+        """Return the state's tensors; the inverse of `join`."""
+        return (s,)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        before = self.join(state)
+        a, b = self.coefficients(projected, before)
+        s = a * before + b
+        return self.read(s, projected, before), self.split(s)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if self.reads_state:
+            return None
+        projected = self.project_inputs(x)
+        a, b = self.coefficients(projected, None)
+        s = linear_recurrence(a, b, self.join(self.initial_state(start)))
+        return self.read(s, projected, None)

@@ -1,0 +1,124 @@
+r"""The minimal GRU, whose gate and candidate do not read the state, and its six cuts.
+
+    z_t = σ( x_t W_xz + b_z )                              gate
+    c_t = g( x_t W_xh + b_h )                              candidate
+    h_t = (1 − z_t) ⊙ h_{t-1} + z_t ⊙ c_t                  blend
+    g(u) = u + ½ if u >= 0, else σ(u)                      candidate=positive, as published
+         | u                                               candidate=linear
+         | tanh(u)                                         candidate=tanh, as in the GRU
+
+A cut replaces a term by zero, or a gate by one:
+
+    0  input_to_gate           x_t W_xz            3  candidate_bias       b_h
+    1  gate_bias               b_z                 4  carry                (1 − z_t) ⊙ h_{t-1}
+    2  input_to_candidate      x_t W_xh            5  write_gate           z_t of z_t ⊙ c_t
+
+Without input_to_gate (0) the state is an exponential moving average of the candidates. The authors
+remove a path of the GRU, h_{t-1} W_hz of the gate; `state_to_gate` puts it back. With it and
+candidate=tanh the cell is the minimal gated unit (`mgu.py`) without state_to_candidate.
+
+Feng et al. 2024 (arXiv:2410.01201).
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from pydantic import StrictBool
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.config import config
+from lmzoo.functional.affine import affine
+
+
+class Cut(StrEnum):
+    """A term of the recurrence that can be removed; its number is its position."""
+
+    INPUT_TO_GATE = "input_to_gate"  # z = σ(b_z): a moving average with a learned decay
+    GATE_BIAS = "gate_bias"  # z = σ(x W_xz)
+    INPUT_TO_CANDIDATE = "input_to_candidate"  # c = g(b_h): the token only controls the decay
+    CANDIDATE_BIAS = "candidate_bias"  # c = g(x W_xh)
+    CARRY = "carry"  # h = z ⊙ c: no memory
+    WRITE_GATE = "write_gate"  # h = (1 − z) ⊙ h + c
+
+
+ZERO_WEIGHTS = {Cut.INPUT_TO_GATE, Cut.GATE_BIAS, Cut.INPUT_TO_CANDIDATE, Cut.CANDIDATE_BIAS}
+"""Cuts that equal a weight of zero."""
+
+
+class Candidate(StrEnum):
+    """The function g."""
+
+    POSITIVE = "positive"
+    LINEAR = "linear"
+    TANH = "tanh"
+
+
+def positive(u: Tensor) -> Tensor:
+    """Return u + ½ where u >= 0, and σ(u) elsewhere."""
+    return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
+
+
+FUNCTIONS = {
+    Candidate.POSITIVE: positive,
+    Candidate.LINEAR: torch.nn.Identity(),
+    Candidate.TANH: torch.tanh,
+}
+
+
+@CELLS("min_gru")
+class MinGRU(DiagonalCell):
+    """A recurrence with one gate that reads the token only; each of six terms can be cut."""
+
+    @config
+    class Config:
+        """The cuts, by name or number, and two choices of the GRU that can be put back."""
+
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        candidate: Candidate = Candidate.POSITIVE
+        state_to_gate: StrictBool = False
+        """Put back the GRU's path h_{t-1} W_hz of the gate. The scan is then serial."""
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            return MinGRU.Config(
+                cuts=self.cuts - ZERO_WEIGHTS,
+                candidate=self.candidate,
+                state_to_gate=self.state_to_gate,
+            )
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, width
+        shapes = {"xz": (h, h), "bz": (h,), "xh": (h, h), "bh": (h,), "hz": (h, h)}
+        cut = {name for name, path in zip(shapes, Cut, strict=False) if path in self.cuts}
+        cut |= set() if config.state_to_gate else {"hz"}
+        self.w = Weights(shapes, cut, fan_in=h, biases={"bz", "bh"})
+
+    @property
+    def input_blind(self) -> bool:
+        return self.cuts >= {Cut.INPUT_TO_GATE, Cut.INPUT_TO_CANDIDATE}
+
+    @property
+    def reads_state(self) -> bool:
+        return self.config.state_to_gate
+
+    def project(self, x: Tensor) -> Tensor:
+        w = self.w
+        return torch.cat([affine(x, w.xz, w.bz), affine(x, w.xh, w.bh)], dim=-1)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        return {"z": self._gate(projected, state[0])}
+
+    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        z = self._gate(projected, s)
+        c = FUNCTIONS[self.config.candidate](projected[..., self.width :])
+        a = torch.zeros_like(z) if Cut.CARRY in self.cuts else 1 - z
+        return a, c if Cut.WRITE_GATE in self.cuts else z * c
+
+    def _gate(self, projected: Tensor, h: Tensor | None) -> Tensor:
+        logit = projected[..., : self.width]
+        return torch.sigmoid(logit if self.w.hz is None or h is None else logit + h @ self.w.hz)

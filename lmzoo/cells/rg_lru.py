@@ -1,0 +1,131 @@
+r"""The real-gated linear recurrent unit (RG-LRU) of Griffin, and its eight cuts.
+
+    r_t = σ( x_t W_a + b_a )              recurrence gate
+    i_t = σ( x_t W_x + b_x )              input gate
+    a_t = exp( −c softplus(Λ) r_t )       decay, c = 8
+    h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t
+
+A cut replaces a term:
+
+    0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
+    1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
+    2  input_to_input_gate    x_t W_x → 0         6  root               √(1 − a_t²) → 1
+    3  input_gate_bias        b_x → 0             7  carry              a_t ⊙ h_{t-1} → 0
+
+Λ starts such that the squares of exp(−softplus(Λ)) are uniform in [0.9², 0.999²], matrices with
+variance 1 / H, biases at 0, as in the published code, whose matrices are block-diagonal. The root
+is √(max(1 − a_t², 1e-6)), because its gradient is infinite at a_t = 1; the published code clips
+that gradient instead.
+
+De et al. 2024 (arXiv:2402.19427).
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.config import config
+from lmzoo.functional.affine import affine
+from lmzoo.functional.initialisers import unit_normal
+
+
+class Cut(StrEnum):
+    """A term of the recurrence that can be removed; its number is its position."""
+
+    INPUT_TO_RECURRENCE = "input_to_recurrence"  # r = σ(b_a): a constant decay
+    RECURRENCE_BIAS = "recurrence_bias"  # r = σ(x W_a)
+    INPUT_TO_INPUT_GATE = "input_to_input_gate"  # i = σ(b_x)
+    INPUT_GATE_BIAS = "input_gate_bias"  # i = σ(x W_x)
+    RECURRENCE_GATE = "recurrence_gate"  # a = exp(−c softplus(Λ)): a linear recurrence
+    INPUT_GATE = "input_gate"  # h = a ⊙ h + √(1 − a²) ⊙ x
+    ROOT = "root"  # h = a ⊙ h + i ⊙ x
+    CARRY = "carry"  # h = √(1 − a²) ⊙ i ⊙ x: no memory
+
+
+WEIGHTS = list(Cut)[:4]
+"""Cuts that equal a weight of zero, in the order of the weights."""
+RING = 0.9, 0.999
+"""Range of exp(−softplus(Λ)) of the initial Λ."""
+MARGIN = 1e-6
+"""Least 1 − a² in the root."""
+
+
+def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+    """Return the one set of cuts that stands for all sets with the same function."""
+    if Cut.RECURRENCE_GATE in cuts:
+        cuts = cuts - {Cut.INPUT_TO_RECURRENCE, Cut.RECURRENCE_BIAS}
+    if Cut.INPUT_GATE in cuts:
+        cuts = cuts - {Cut.INPUT_TO_INPUT_GATE, Cut.INPUT_GATE_BIAS}
+    return cuts
+
+
+@CELLS("rg_lru")
+class RGLRU(DiagonalCell):
+    """A diagonal recurrence whose decay and input are gated by the token."""
+
+    @config
+    class Config:
+        """The cuts, by name or number; cuts that leave the same function give equal configs."""
+
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        c: float = Field(8.0, gt=0, allow_inf_nan=False)
+        """The constant c of the decay."""
+
+        def uncut(self) -> Any:
+            """Return the config without the cuts that zero weights can express."""
+            return RGLRU.Config(cuts=self.cuts - set(WEIGHTS), c=self.c)
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        self.cuts, h = config.cuts, width
+        shapes = {"wa": (h, h), "ba": (h,), "wx": (h, h), "bx": (h,), "decay": (h,)}
+        cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
+        if Cut.RECURRENCE_GATE in self.cuts:
+            cut |= {"wa", "ba"}
+        if Cut.INPUT_GATE in self.cuts:
+            cut |= {"wx", "bx"}
+        own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
+        own |= {"ba": torch.zeros, "bx": torch.zeros}
+        if self.cuts >= {Cut.CARRY, Cut.ROOT}:  # a has no effect
+            cut |= {"wa", "ba", "decay"}
+        self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
+
+    def project(self, x: Tensor) -> Tensor:
+        parts, w = [x], self.w
+        if Cut.RECURRENCE_GATE not in self.cuts:
+            parts.append(affine(x, w.wa, w.ba))
+        if Cut.INPUT_GATE not in self.cuts:
+            parts.append(affine(x, w.wx, w.bx))
+        return torch.cat(parts, dim=-1)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        _, *logits = projected.split(self.width, dim=-1)
+        cuts = {"r": Cut.RECURRENCE_GATE, "i": Cut.INPUT_GATE}
+        names = [name for name, cut in cuts.items() if cut not in self.cuts]
+        return {name: torch.sigmoid(u) for name, u in zip(names, logits, strict=True)}
+
+    def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
+        gates, x, decay = self.gates(projected, ()), projected[..., : self.width], self.w.decay
+        b = gates["i"] * x if "i" in gates else x
+        if decay is None:
+            return torch.zeros_like(x), b
+        log_a = -self.config.c * softplus(decay)
+        log_a = log_a * gates["r"] if "r" in gates else log_a.expand_as(x)
+        if Cut.ROOT not in self.cuts:
+            b = b * torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
+        a = torch.zeros_like(x) if Cut.CARRY in self.cuts else torch.exp(log_a)
+        return a, b
+
+
+def _draw_decay(shape: tuple[int, ...]) -> Tensor:
+    """Return Λ, whose exp(−softplus(Λ)) is uniform by area in the ring."""
+    low, high = (radius**2 for radius in RING)
+    radius = torch.empty(shape).uniform_(low, high).sqrt()
+    return torch.log(1 / radius - 1)

@@ -1,0 +1,113 @@
+r"""Elementwise linear recurrences, real or complex.
+
+    h_t  = a_t ⊙ h_{t-1} + b_t
+    δ_t  = g_t + ā_{t+1} ⊙ δ_{t+1}          g = ∂L/∂h
+    ∂L/∂b_t = δ_t,   ∂L/∂a_t = δ_t ⊙ h̄_{t-1},   ∂L/∂h_0 = ā_1 ⊙ δ_1
+
+The parallel form is a scan of the pairs (a_t, b_t) under the associative operation
+
+    (a, b) ∘ (a', b') = (a a', a' b + b'),
+
+by doubling: log T rounds of operations on all positions (Hillis & Steele 1986; Blelloch 1990). On a
+CPU a compiled loop over T is faster (`kernels/cpu/linear_recurrence.py`). Both only multiply and
+add, so they do not overflow where |a_t| <= 1.
+
+Martin & Cundy 2018 (arXiv:1709.04057). The gradients are derived here.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Num
+from torch import Tensor
+
+from lmzoo.kernels.autograd import Backward, CustomFunction
+from lmzoo.kernels.dispatch import run_kernel
+
+KERNEL_DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
+
+
+def linear_recurrence(
+    a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
+) -> Num[Tensor, "*N T H"]:
+    """Return h_1 .. h_T from h_0 = start; all have one dtype."""
+    if b.device.type == "cpu" and b.dtype in KERNEL_DTYPES:
+        return _Recurrence.apply(a, b, start)
+    return doubling_recurrence(a, b, start)
+
+
+def doubling_recurrence(
+    a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
+) -> Num[Tensor, "*N T H"]:
+    """Compute `linear_recurrence` by doubling, in torch operations."""
+    step = 1
+    first = a[..., :1, :] * start[..., None, :] + b[..., :1, :]
+    b = torch.cat([first, b[..., 1:, :]], dim=-2)
+    while step < b.shape[-2]:
+        late = a[..., step:, :]
+        b = torch.cat([b[..., :step, :], late * b[..., :-step, :] + b[..., step:, :]], dim=-2)
+        a = torch.cat([a[..., :step, :], late * a[..., :-step, :]], dim=-2)
+        step *= 2
+    return b
+
+
+class _Recurrence(CustomFunction):
+    """(a, b, start) -> h."""
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+        from lmzoo.kernels.cpu import linear_recurrence as kernels
+
+        h = b.new_empty(b.shape)
+        run_kernel(kernels.forward, *_rows(a, b), *_rows(start, axes=1), *_rows(h))
+        return h
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        a, _, start = inputs
+        ctx.save_for_backward(a, output, start)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        return _RecurrenceBackward.apply(upstream[0], *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return _Recurrence.apply(*_members_first(info.batch_size, in_dims, args)), 0
+
+
+class _RecurrenceBackward(Backward):
+    """(g, a, h, start) -> gradients of a, b and start."""
+
+    @staticmethod
+    def forward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        from lmzoo.kernels.cpu import linear_recurrence as kernels
+
+        da, db, dstart = h.new_empty(h.shape), h.new_empty(h.shape), h.new_empty(start.shape)
+        starts = _rows(start, axes=1)
+        run_kernel(
+            kernels.backward, *_rows(g, a, h), *starts, *_rows(da, db), *_rows(dstart, axes=1)
+        )
+        return da, db, dstart
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return _RecurrenceBackward.apply(*_members_first(info.batch_size, in_dims, args)), (0, 0, 0)
+
+
+def _rows(*tensors: Tensor, axes: int = 2) -> list[Any]:
+    """Return arrays whose leading axes are one; those of contiguous tensors share their memory."""
+    return [
+        tensor.detach().resolve_conj().contiguous().flatten(0, -axes - 1).numpy()
+        if tensor.dim() > axes
+        else tensor.detach().resolve_conj().contiguous()[None].numpy()
+        for tensor in tensors
+    ]
+
+
+def _members_first(size: int, dims: Any, tensors: Any) -> list[Tensor]:
+    """Move the mapped axis of each tensor to the front; expand a tensor without one."""
+    return [
+        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
