@@ -36,6 +36,11 @@ def row(name: str) -> Row:
     return ROWS[name]
 
 
+def is_row(name: str) -> bool:
+    """Return whether a row has this name or alias."""
+    return name in ROWS or any(name.upper() in ROWS[known].aliases for known in ROWS)
+
+
 def config(name: str, **fields: Any) -> Any:
     """Return the config of a row's model.
 

@@ -8,6 +8,7 @@ import html
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 STYLE = """<style>
@@ -18,7 +19,7 @@ circle{fill:#5b6b7a} .worse{stroke:#b3541e} circle.worse{fill:#b3541e} .better{s
 .worse{stroke:#f0a06a} circle.worse{fill:#f0a06a} .better{stroke:#7fb8ee} circle.better{fill:#7fb8ee}}
 </style>"""
 LEFT, WIDTH, ROW = 290, 760, 30
-LINE = 42
+LINE = 36
 """Characters of a line of a label that needs several, in the small font."""
 
 
@@ -53,7 +54,9 @@ def draw(points: list[Point]) -> str:
     high = max(0.0, *(p.difference + p.half for p in points))
     pad = 0.04 * (high - low)
     low, high = low - pad, high + pad
-    height = ROW * len(points) + 54
+    labels = [_lines(point.label) for point in points]
+    tops = list(accumulate((max(ROW, 14 * len(lines) + 8) for lines in labels), initial=0))
+    height = tops[-1] + 54
 
     def x(value: float) -> float:
         return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - 20), 1)
@@ -64,11 +67,11 @@ def draw(points: list[Point]) -> str:
         f'<line class="z" x1="{x(0)}" x2="{x(0)}" y1="6" y2="{height - 42}"/>',
     ]  # fmt: skip
     for i, point in enumerate(points):
-        y = 18 + ROW * i
+        y = 3 + (tops[i] + tops[i + 1]) // 2
         ends = point.difference - point.half, point.difference + point.half
         kind = "worse" if ends[0] > 0 else "better" if ends[1] < 0 else ""
-        lines = textwrap.wrap(point.label.replace(" (", "\xa0("), LINE)
-        small = ' class="s"' if len(lines) > 1 else ""
+        lines = labels[i]
+        small = ' class="s"' if len(lines) > 1 or len(lines[0]) > 30 else ""
         out += [
             f'<text{small} x="{LEFT - 12}" y="{y + 6 + 14 * j - 7 * (len(lines) - 1)}" '
             f'text-anchor="end">{html.escape(line)}</text>'
@@ -86,6 +89,11 @@ def draw(points: list[Point]) -> str:
         f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right of the dashed line is worse</text></svg>'
     )
     return "\n".join(out) + "\n"
+
+
+def _lines(label: str) -> list[str]:
+    """Return the lines of a label, broken between cuts."""
+    return textwrap.wrap(label.replace(" (", "\xa0(").replace(" +", "\xa0+"), LINE)
 
 
 ASKED = re.compile(

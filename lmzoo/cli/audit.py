@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +14,13 @@ from rich.progress import track
 from lmzoo import zoo
 from lmzoo.audit.causality import TASK, Audit, audit, with_published_norm
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 from lmzoo.experiments.iid_floor import IidFloor, iid_floor
+from lmzoo.store.records import RunFolder
+from lmzoo.train.trained import read_model_config
 
 PROGRESS_SECONDS = 10.0
 """Seconds between progress lines if there is no terminal."""
@@ -31,6 +36,8 @@ class Case:
     variant: str
     """'' for the row itself, `published` for the normalisation of S0, or the settings."""
     config: Any
+    score: str | None
+    """Kind of the score."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +61,18 @@ class Result:
 
 
 def audit_rows(
-    names: Annotated[list[str] | None, typer.Argument(help="Rows, or ids such as DLM46.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Audit every row, and every row with the leaking normalisation of S0.")] = False,
     fields: ModelSettings = None,
     iid: Annotated[int, typer.Option("--iid", min=0, help="Also train this number of steps on i.i.d. uniform tokens.")] = 0,
+    runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> int:  # fmt: skip
     """Test whether scores depend on later tokens, their own token, padding or the rest of the batch.
 
     The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
-    cases = list(_cases(names or [], parse_settings(fields or []), every=every))
+    cases = list(_cases(names or [], parse_settings(fields or []), runs, every=every))
     results = [
         Result(case, audit(case.config), _train_on_iid(case.config, iid) if iid else None)
         for case in _with_progress(cases, Console(stderr=True))
@@ -76,7 +84,9 @@ def audit_rows(
     return int(any(result.unexpected for result in results))
 
 
-def _cases(names: list[str], settings: dict[str, Any], *, every: bool) -> Iterator[Case]:
+def _cases(
+    names: list[str], settings: dict[str, Any], runs: Path, *, every: bool
+) -> Iterator[Case]:
     if every == bool(names):
         raise UserError("audit needs either names of rows or --all")
     if every:
@@ -84,12 +94,23 @@ def _cases(names: list[str], settings: dict[str, Any], *, every: bool) -> Iterat
     model_fields = nest_settings(settings, "model")
     texts = [f"{path}={value}" for path, value in settings.items() if path != "model.cell.cuts"]
     for name in names:
-        config = zoo.config(name, **model_fields)
+        if not zoo.is_row(name):
+            yield _case_of_run(name, runs, model_fields)
+            continue
+        row, config = zoo.row(name), zoo.config(name, **model_fields)
         variant = " ".join([*texts, *filter(None, [describe_cuts(config)])]) if settings else ""
-        yield Case(zoo.row(name).name, variant, config)
+        yield Case(row.name, variant, config, row.score)
         leaking = with_published_norm(config) if every else None
         if leaking is not None:
-            yield Case(zoo.row(name).name, "published", leaking)
+            yield Case(row.name, "published", leaking, row.score)
+
+
+def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
+    """Return the model of a run, with its settings and initial weights."""
+    config = read_model_config(RunFolder(find_run(name, runs)))
+    if model_fields:
+        config = MODELS.parse(zoo.overlay(MODELS.dump(config), model_fields))
+    return Case(name, "", config, zoo.build(config, TASK).score.value)
 
 
 def _with_progress(cases: list[Case], console: Console) -> Iterator[Case]:
@@ -117,7 +138,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     return {
         "name": result.case.name,
         "variant": result.case.variant,
-        "score": zoo.row(result.case.name).score,
+        "score": result.case.score,
         **asdict(result.audit),
         "iid": asdict(result.floor) if result.floor else None,
         "faults": result.faults,
@@ -137,7 +158,7 @@ def _print(results: list[Result], *, iid: bool) -> None:
             cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
         verdict = "[red]fails[/]" if result.faults else "passes"
         label = f"{case.name}, {case.variant}" if case.variant == "published" else case.name
-        table.add_row(label, zoo.row(case.name).score, *cells, verdict)
+        table.add_row(label, case.score, *cells, verdict)
         faults += [f"{label}: {fault}" for fault in result.faults]
     if variants := {result.case.variant for result in results} - {"", "published"}:
         console.print(f"with {'; '.join(sorted(variants))}", markup=False)

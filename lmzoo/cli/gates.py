@@ -9,6 +9,7 @@ from rich.console import Console
 
 from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.data.open import open_corpus, parse_spec
 from lmzoo.errors import UserError
@@ -23,23 +24,25 @@ TABLE_EPOCHS = 6
 
 
 def show_gates(
-    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help="Folder of a trained run, or a row, which has its initial weights.")],
+    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")],
     corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
     picture: Annotated[Path | None, typer.Option(help="Plot the epochs of a run trained with --gates: FILE.png")] = None,
+    runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show statistics of gates (mean, spread, saturated), state norms, and attention entropies.
 
-    For a run that was trained with --gates, show them by epoch too.
+    For a run that was trained with --gates, show them by epoch too. A row with --set is not trained.
     """
     events: list[Record] = []
-    if Path(name).is_dir():
-        run = open_run(Path(name), data_dir)
+    found = None if fields else find_trained(name, runs)
+    if found is not None:
+        run = open_run(found, data_dir)
         model, data, title = run.model, run.corpus, f"{run.row_name} on {run.corpus.name}"
-        events = gate_events(RunFolder(Path(name)).records())
+        events = gate_events(RunFolder(found).records())
     else:
         data = open_corpus(parse_spec(corpus), data_dir)
         model_fields = nest_settings(parse_settings(fields or []), "model")
@@ -47,6 +50,7 @@ def show_gates(
     if picture is not None:
         _plot(events, title, name, picture)
     summary = summarise_activity(model, equal_length_sequences(data), name)
+    warn_untrained([] if found else [name])
     if as_json:
         epochs = [
             {key: value for key, value in event.items() if key != "event"} for event in events

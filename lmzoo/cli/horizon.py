@@ -1,7 +1,6 @@
 """`lmzoo horizon`: the gradient horizons of rows or trained runs."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.audit.gradient_horizon import gradient_horizon, half_life
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus
@@ -34,25 +34,30 @@ DEFAULT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def show_horizon(
-    names: Annotated[list[str] | None, typer.Argument(help="Rows, ids such as DLM46, or folders of trained runs. Default: a comparison of RNN, LSTM and GRU.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights). Default: a comparison of RNN, LSTM and GRU before training.")] = None,
     corpus: Annotated[str, typer.Option(help="Corpus for rows that are not trained.")] = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of rows.")] = 0,
+    runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
     settings = nest_settings(parse_settings(fields or []), "model")
     rows = {name: (name, settings) for name in names} if names else DEFAULT_ROWS
     norms: dict[str, Tensor] = {}
+    untrained = []
     for label, (name, model_fields) in rows.items():
-        if Path(name).is_dir():
-            run = open_run(Path(name), data_dir)
+        found = find_trained(name, runs) if names and not fields else None
+        if found is not None:
+            run = open_run(found, data_dir)
             model, data = run.model, run.corpus
         else:
             data = open_corpus(parse_spec(corpus), data_dir)
             model = zoo.build(zoo.config(name, **model_fields), data.task, seed)
+            untrained.append(label)
         norms[label] = _measure(model, data)
+    warn_untrained(untrained)
     if as_json:
         typer.echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return

@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 
 from lmzoo.cli.common import DataDir
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
 from lmzoo.data.corpus import Corpus
@@ -41,14 +42,16 @@ Facts = dict[str, Any]
 
 
 def write_posterior(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run, as `train` prints it.")],
+    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run).")],
     sentences: Annotated[int, typer.Option(min=1, help="Number of test sentences.")] = 4,
     text: Annotated[str | None, typer.Option(help="Use this sentence instead of test sentences.")] = None,
     source: Annotated[str | None, typer.Option(help="Source of the sentence in --text, for rows that read one.")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: RUN/posterior.")] = None,
     data_dir: DataDir = None,
+    runs: Runs = RUNS,
 ) -> None:  # fmt: skip
     """Write the posterior and prior of the latent, the attention maps, and the segment boundaries."""
+    run = find_run(name, runs)
     trained = open_run(run, data_dir)
     model = trained.model
     require_plots(model)

@@ -1,7 +1,6 @@
 """`lmzoo sample`: sentences from a trained run, by sampling, greedy decoding or beam search."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -9,19 +8,20 @@ import typer
 from torch import Tensor
 
 from lmzoo.cli.common import DataDir
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
-from lmzoo.train.trained import TrainedRun, find_run, open_run
+from lmzoo.train.trained import TrainedRun, open_run
 
 COUNT = 10
 """Default number of sentences."""
 
 
 def sample(
-    run: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help="Folder of a trained run, as `train` prints it, or a row, whose latest run is used.")],
+    run: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run).")],
     temperature: Annotated[float | None, typer.Option(min=0.01, help="Sample with this temperature: below 1 closer to the most likely tokens, above 1 more random. Default: 1.")] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Search with this number of beams and print log-probabilities in nats.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token at every step.")] = False,
@@ -31,7 +31,7 @@ def sample(
     prefix: Annotated[str, typer.Option(help="Text with which the sentences begin.")] = "",
     source: Annotated[str | None, typer.Option(help="Source text, for rows that read one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,
-    runs: Annotated[Path, typer.Option(help="Folder in which the run of a row is searched.")] = Path("runs/single"),
+    runs: Runs = RUNS,
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
     """Generate sentences with the best weights of a trained run.

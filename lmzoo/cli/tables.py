@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmzoo.cli.run_names import find_study
 from lmzoo.cli.units import measured_sizes
 from lmzoo.errors import UserError
 
 if TYPE_CHECKING:
     from lmzoo.analysis.render import Report
 
-Study = Annotated[Path, typer.Argument(help="Folder of a study, as runs/NAME.")]
+Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
 Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
 Unit = Annotated[

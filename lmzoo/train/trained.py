@@ -28,29 +28,6 @@ class TrainedRun:
         return self.config.get("row", self.model.name)
 
 
-def find_run(run_or_name: str, runs: Path) -> Path:
-    """Return the folder itself, or the most recently trained run in `runs` of the named row.
-
-    Raises:
-        UserError: The text is neither a folder nor a row's name or alias, or the row has no run.
-    """
-    path = Path(run_or_name)
-    if path.is_dir() or len(path.parts) > 1:
-        return path
-    name = zoo.row(run_or_name).name
-    trained = [
-        folder
-        for folder in (RunFolder(checkpoint.parent) for checkpoint in runs.glob("*/checkpoint.pt"))
-        if (folder.config or {}).get("row") == name
-    ]
-    if not trained:
-        raise UserError(
-            f"no run of {name} in {runs}; train one with `python -m lmzoo train {name}`, "
-            "or give the folder of a run"
-        )
-    return max(trained, key=lambda folder: folder.checkpoint.stat().st_mtime).path
-
-
 def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     """Load a run with the weights of its best validation epoch, in evaluation mode.
 
@@ -66,15 +43,14 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         raise UserError(
             f"{run} is not the folder of a trained run; train one with `python -m lmzoo train`"
         )
-    if USER_CODE in config:
-        load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
+    model_config = read_model_config(folder)
     corpus = open_corpus(config["corpus"], data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(
             f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir, or "
             f"use the version of lmzoo that trained it"
         )
-    model = zoo.build(MODELS.parse(config["model"]), corpus.task)
+    model = zoo.build(model_config, corpus.task)
     try:
         state = read_checkpoint(folder.checkpoint.read_bytes())
     except Exception as error:
@@ -85,3 +61,17 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         ) from error
     model.load_state_dict(state["best"]["weights"])
     return TrainedRun(model.eval(), corpus, config)
+
+
+def read_model_config(folder: RunFolder) -> Any:
+    """Return the model config of a run; parts from outside the package are imported.
+
+    Raises:
+        UserError: The folder is not the folder of a run.
+    """
+    config = folder.config
+    if config is None:
+        raise UserError(f"{folder.path} is not the folder of a run")
+    if USER_CODE in config:
+        load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
+    return MODELS.parse(config["model"])

@@ -99,7 +99,7 @@ def test_samples_depend_on_the_seed_only(sample) -> None:
         (["gru", "--prefix", "a zebra"], "'zebra' is not in the vocabulary"),
         (["gru", "--prefix", "a man runs a man"], "--prefix has 5 tokens"),
         (["grru"], "no row of the zoo 'grru'"),
-        (["DLM23"], "train lstm_lm"),
+        (["DLM23"], "train one with `lmzoo train DLM23`"),
         (["backward_lm"], "does not score from left to right"),
         (["no/such/folder"], "no/such/folder"),
     ],
