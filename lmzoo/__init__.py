@@ -2,16 +2,24 @@
 
     import lmzoo
 
+    model = lmzoo.build("DLM46", "captions", width=64)   a row of the zoo, for a corpus
+    model.fit(epochs=3)
+    model.score("a man rides a horse")                   log-probability in nats
+    model.sample(3)
+    lmzoo.run_study(lmzoo.Study(...))                    a polars frame: the ranking
+
     lmzoo.zoo.names()                                    all rows of the zoo
     config = lmzoo.zoo.config("gru_mixture", width=64)   the config of a model
-    model = lmzoo.zoo.build(config, task, seed=0)        the model, with initial weights
+    module = lmzoo.zoo.build(config, task, seed=0)       the model, with initial weights
 
 The subpackages and modules, from the top layer to the bottom layer:
 
     cli                         the command line: lmzoo list, train, rank, ...
+    api                         build, load_run, run_study: the calls above
     inspect                     gates, attention, latents and boundaries of trained models
     sweep, experiments          studies on Ray Tune; other trainings
     analysis                    tables, statistics and plots from the records of studies
+    laws                        what every model, cell, emission and corpus must obey
     train                       recipes, optimisers, trainer, checkpoints, packed training
     audit                       causality, leak budget, gradient horizon
     zoo                         rows, configs and models by name
@@ -22,11 +30,12 @@ The subpackages and modules, from the top layer to the bottom layer:
     catalogue, seeding          rows; initial weights and random seeds
     functional, kernels         tensor functions; fast recurrences
     registry, command_line      named parts; helpers for command lines
+    plugins, user_code          parts outside the package
     config, search_space        validated configs; search ranges
     store, device               files in folders and S3 buckets; choice of the device
     types, errors               tensor shapes; UserError
 
-Importing lmzoo is fast: torch is imported at the first use of `lmzoo.zoo`.
+Importing lmzoo is fast: torch is imported at the first use of one of these names.
 """
 
 from importlib import import_module
@@ -36,11 +45,19 @@ from lmzoo.errors import UserError
 
 if TYPE_CHECKING:
     from lmzoo import zoo
+    from lmzoo.api import TextModel, build, load_run, run_study
+    from lmzoo.sweep import Point, Study
 
-__all__ = ["UserError", "zoo"]
+__all__ = ["Point", "Study", "TextModel", "UserError", "build", "load_run", "run_study", "zoo"]
+_MODULES = {
+    **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
+    **dict.fromkeys(("Point", "Study"), "lmzoo.sweep"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name == "zoo":
         return import_module("lmzoo.zoo")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'lmzoo' has no attribute {name!r}")

@@ -8,6 +8,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,7 +88,7 @@ def run_study(study: Study) -> None:
             search=search, off=tuple(sorted(study.search.keys() - search.keys())), parallel=parallel,
             **{name: value for name, value in (("sampler", sampler), ("pruner", pruner)) if value},
         )  # fmt: skip
-        sweep = _Sweep(
+        sweep = Sweep(
             changed, Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device), fuse,
             track or [], as_json=as_json,
         )  # fmt: skip
@@ -97,14 +98,27 @@ def run_study(study: Study) -> None:
     run_command(command)
 
 
-class _Sweep:
-    """One execution of a study's command."""
+class Sweep:
+    """One execution of a study.
+
+    Attributes:
+        folder: The store of the study, known when `run` has started.
+    """
+
+    folder: Path
 
     def __init__(
-        self, study: Study, resources: Resources, fuse: str, track: list[str], *, as_json: bool
+        self,
+        study: Study,
+        resources: Resources,
+        fuse: str = "auto",
+        track: Sequence[str] = (),
+        *,
+        as_json: bool = False,
+        prints_ranking: bool = True,
     ) -> None:
-        self.study, self.resources, self.fuse, self.track = study, resources, fuse, track
-        self.as_json = as_json
+        self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
+        self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
 
     def run(
@@ -141,7 +155,8 @@ class _Sweep:
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
         store_class = ReadOnlyStudyStore if dry_run else StudyStore
-        with closing(store_class(storage / f"{self.study.name}-{corpus.name}")) as store:
+        self.folder = storage / f"{self.study.name}-{corpus.name}"
+        with closing(store_class(self.folder)) as store:
             planner = Planner(self.study, points, corpus, store, needed)
             if dry_run:
                 print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
@@ -158,7 +173,7 @@ class _Sweep:
                 self.stderr.print("interrupted; run the same command again to continue")
                 return 130
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
-            ranking = None if self.as_json else _start_ranking(planner.store.store.address)
+            ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
         code = ranking.wait() if ranking else 0
         for run in planner.failed_runs:
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}"

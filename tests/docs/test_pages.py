@@ -1,5 +1,6 @@
 """Every page with code runs as it is printed."""
 
+import json
 import re
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
 def test_the_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
     first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
     page = tmp_path / "page.md"
@@ -33,6 +36,24 @@ def test_the_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
     printed = run_page(page, tmp_path)
     assert re.search(r"^3 \d\.\d+$", printed, re.MULTILINE)
     assert "nats per token" in printed
+    assert re.search(r"^-\d\d\.\d+ nats$", printed, re.MULTILINE)
+    assert "no carry" in printed
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path) -> None:
+    cells = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())["cells"]
+    source = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(source) >= 6
+    assert all(not cell.get("outputs") for cell in cells), "clear the outputs before a commit"
+    page = tmp_path / "page.md"
+    page.write_text("```python\n" + "\n".join(source) + "\n```\n")
+    printed = run_page(page, tmp_path)
+    assert "'programming' is not in the vocabulary of captions, which has no <unk>" in printed
+    scores = [float(score) for score in re.findall(r"^ *(-\d+\.\d\d) ", printed, re.MULTILINE)]
+    assert scores[0] > scores[1], "a sentence is more probable than its reverse"
+    assert (tmp_path / "runs/carry-captions/study.json").exists()
 
 
 def test_a_failing_block_fails_the_page(tmp_path: Path) -> None:

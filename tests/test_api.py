@@ -1,0 +1,98 @@
+"""The Python interface: build, fit, score, sample, load."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import lmzoo
+from lmzoo.data.open import open_corpus
+from lmzoo.data.text import encode_sentence
+from tests.toy_study import WORDS
+from tests.toy_study import sentences as sentences
+
+SIZES = {"width": 4, "emission": {"components": 3}}
+
+
+@pytest.fixture(scope="module")
+def model(sentences: Path) -> lmzoo.TextModel:
+    built = lmzoo.build("DLM46", f"text:{sentences}", recipe={"batch": 16}, **SIZES)
+    built.fit(epochs=2)
+    return built
+
+
+def test_fit_continues_and_keeps_the_best_weights(sentences: Path) -> None:
+    one, two = (lmzoo.build("DLM46", f"text:{sentences}", seed=3, **SIZES) for _ in range(2))
+    records = [*one.fit(epochs=1), *one.fit(epochs=1)]
+    again = two.fit(epochs=2)
+    assert [r["valid_token"] for r in records] == [r["valid_token"] for r in again]
+    assert one.test().token == two.test().token
+    assert lmzoo.build("DLM46", one.corpus, **SIZES).test().token != one.test().token
+
+
+def test_the_scores_of_all_sentences_of_a_length_sum_to_less_than_one(model) -> None:
+    words = model.corpus.vocabulary.tokens[4:]
+    total = sum(math.exp(model.score(f"{a} {b}")) for a, b in itertools.product(words, words))
+    assert 0 < total < 1
+
+
+def test_a_score_is_the_log_probability_of_the_sentence_and_its_end(model) -> None:
+    corpus = model.corpus
+    row = int((corpus.test.lengths == corpus.test.lengths.min()).nonzero()[0, 0])
+    text = corpus.vocabulary.decode(corpus.test.tokens[row].tolist())
+    assert model.score(text) == pytest.approx(-float(model.test().nll[row]), abs=1e-5)
+
+
+def test_an_unknown_word_is_unk_or_an_error(model, tmp_path: Path) -> None:
+    with pytest.raises(lmzoo.UserError, match=r"'parks' is not in the vocabulary .* near: park"):
+        model.score("a man parks")
+    lines = tmp_path / "rare.txt"
+    lines.write_text("a man runs\na dog runs\na cow sleeps\n" * 4 + "one rare line\n" * 2)
+    corpus = open_corpus({"name": "text", "path": str(lines), "min_count": 3})
+    tokens, lengths = encode_sentence(corpus, "a zebra runs")
+    assert corpus.vocabulary.decode(tokens[0].tolist()) == "a <unk> runs"
+    assert lengths.tolist() == [5]
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "the text is empty"), ("a " * 99, "room for")])
+def test_a_text_that_cannot_be_encoded_is_one_line(text: str, message: str, model) -> None:
+    with pytest.raises(lmzoo.UserError, match=message):
+        model.score(text)
+
+
+def test_characters_are_scored_too() -> None:
+    model = lmzoo.build("DLM1", "captions_char")
+    assert model.score("a man") == pytest.approx(-6 * math.log(model.corpus.task.vocab), rel=0.2)
+
+
+def test_samples_are_texts_of_the_vocabulary(model) -> None:
+    first, again, other = (model.sample(4, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert len(first) == 4
+    assert {word for text in first for word in text.split()} <= {*WORDS, "<unk>"}
+    assert len(set(model.sample(3, temperature=0))) == 1
+
+
+def test_a_row_without_probabilities_is_refused(sentences: Path) -> None:
+    model = lmzoo.build("masked_lm", f"text:{sentences}")
+    for call in (lambda: model.score("a man"), model.sample):
+        with pytest.raises(lmzoo.UserError, match="masked_lm"):
+            call()
+
+
+def test_a_trained_run_is_loaded(sentences: Path, tmp_path: Path) -> None:
+    from tests.cli.run_lmzoo import run_lmzoo
+
+    options = ("--corpus", f"text:{sentences}", "--epochs", 1, "--set", "model.width=4")
+    assert run_lmzoo("train", "DLM46", *options, "--out", tmp_path) == 0
+    [run] = (path.parent for path in tmp_path.glob("*/config.json"))
+    loaded = lmzoo.load_run(run)
+    assert loaded.score("a man runs") < 0
+    assert not loaded.module.training
+    with pytest.raises(lmzoo.UserError, match="a loaded model is not trained further"):
+        loaded.fit()
+    with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
+        lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
+    assert torch.is_grad_enabled()
