@@ -14,7 +14,7 @@ from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.kernels.variants import build, data, results
 
-ALWAYS = ("min_gru", "min_lstm", "qrnn", "lru", "rg_lru")
+ALWAYS = ("min_gru", "min_lstm", "qrnn", "lru", "rg_lru", "hgrn2")
 """Cells that always have a parallel scan."""
 SERIAL = {"sru": {1, 4}, "slstm": {4, 5, 6, 7}}
 """Cells whose scan is parallel under these cuts."""
@@ -24,6 +24,7 @@ OTHER: list[dict[str, Any]] = [
     {"name": "qrnn", "window": 3, "write_gate": True},
     {"name": "qrnn", "window": 1},
     {"name": "sru", "cuts": [1, 4], "highway_bias": -1.0},
+    {"name": "hgrn2", "heads": 5},
     {"name": "lru", "r_min": 0.9, "r_max": 0.99},
 ]
 

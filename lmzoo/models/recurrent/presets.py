@@ -118,6 +118,10 @@ for _name, _source, _summary in (
         "Diagonal recurrence whose decay and input are gated by the token (Griffin).",
     ),
     (
+        "hgrn2", "Qin et al. 2024 (arXiv:2404.07904)",
+        "Linear recurrence with a matrix as state and bounded decays by row.",
+    ),
+    (
         "slstm", "Beck et al. 2024 (arXiv:2405.04517)",
         "LSTM with exponential gates and a normaliser state (xLSTM).",
     ),

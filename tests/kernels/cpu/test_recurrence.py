@@ -17,7 +17,7 @@ from tests.tiny import FINE
 SINGLE = 1e-5
 
 KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
-PARALLEL_CELLS = {"min_gru", "min_lstm", "qrnn", "lru", "rg_lru"}
+PARALLEL_CELLS = {"min_gru", "min_lstm", "qrnn", "lru", "rg_lru", "hgrn2"}
 """Cells whose fast scan runs on every device (`tests/cells/test_parallel_scans.py`)."""
 
 

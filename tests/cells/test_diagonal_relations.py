@@ -1,0 +1,205 @@
+"""Cuts of one elementwise cell give another cell, and each computes its published equation."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import relu, softplus
+
+from lmzoo.cells.base import Cell
+from lmzoo.laws.support import assert_close
+from lmzoo.laws.tiny import FINE
+from tests.cells.support import inputs, make, outputs
+from tests.cells.test_parallel_scans import cuts_of_cell
+from tests.tiny import quick
+
+SEEDS = st.integers(0, 10_000)
+
+
+def copy(target: Cell, source: Cell, **names: str) -> None:
+    """Copy weights; a name with a leading minus is copied with the other sign."""
+    with torch.no_grad():
+        for name, other in names.items():
+            value = source.get_parameter(f"w.{other.lstrip('-')}")
+            value = value.reshape(target.get_parameter(f"w.{name}").shape)
+            target.get_parameter(f"w.{name}").copy_(-value if other[0] == "-" else value)
+
+
+def same(left: Cell, right: Cell, seed: int) -> None:
+    """Assert equal outputs for equal random inputs and starts of width H."""
+    assert_close(outputs(left, seed), outputs(right, seed), FINE, "outputs")
+
+
+@given(seed=SEEDS)
+@quick
+def test_min_gru_with_tanh_is_the_minimal_gated_unit(seed: int) -> None:
+    """Without state_to_candidate (4); and with its path h → z put back, without that cut of z."""
+    names = {"xz": "xf", "bz": "bf", "xh": "xh", "bh": "bh"}
+    for restored, cuts in ((False, [1, 4]), (True, [4])):
+        mgu = make("mgu", cuts=cuts, seed=seed)
+        cell = make("min_gru", candidate="tanh", state_to_gate=restored)
+        copy(cell, mgu, **names, **({"hz": "hf"} if restored else {}))
+        same(cell, mgu, seed)
+
+
+@given(seed=SEEDS)
+@quick
+def test_min_gru_without_input_to_gate_is_an_exponential_moving_average(seed: int) -> None:
+    cell = make("min_gru", candidate="linear", cuts=["input_to_gate"], length=9, seed=seed)
+    x, start = inputs(cell, seed=seed)
+    z, c = torch.sigmoid(cell.w.bz), x @ cell.w.xh + cell.w.bh
+    lag = torch.arange(9)[:, None] - torch.arange(9)
+    kernel = torch.where(
+        lag[..., None] >= 0, z * (1 - z) ** lag.clamp_min(0)[..., None], torch.zeros(())
+    )  # T T H
+    expected = torch.einsum("tsh,bsh->bth", kernel, c)
+    expected = expected + start[:, None] * (1 - z) ** torch.arange(1, 10)[:, None]
+    assert_close(cell.scan(x, start), expected, FINE, "moving average")
+
+
+@given(seed=SEEDS, length=st.integers(1, 40))
+@quick
+def test_min_gru_equals_the_published_scan_in_log_space(seed: int, length: int) -> None:
+    """Feng et al. 2024, appendix B: log h_t = a*_t + LSE_s (log h_0, log b_s − a*_s)."""
+    cell = make("min_gru", length=length, seed=seed)
+    x, start = inputs(cell, seed=seed)
+    start = start + 0.1
+    k, u = x @ cell.w.xz + cell.w.bz, x @ cell.w.xh + cell.w.bh
+    log_g = torch.where(u >= 0, (relu(u) + 0.5).log(), -softplus(-u))
+    assert_close(
+        cell.scan(x, start), log_space_scan(-softplus(k), -softplus(-k) + log_g, start), FINE, "h"
+    )
+
+
+@given(seed=SEEDS, length=st.integers(1, 40))
+@quick
+def test_min_lstm_equals_the_published_scan_in_log_space(seed: int, length: int) -> None:
+    cell = make("min_lstm", length=length, seed=seed)
+    x, start = inputs(cell, seed=seed)
+    start, w = start + 0.1, cell.w
+    odds = softplus(-(x @ w.xf + w.bf)) - softplus(-(x @ w.xi + w.bi))
+    u = x @ w.xh + w.bh
+    log_g = torch.where(u >= 0, (relu(u) + 0.5).log(), -softplus(-u))
+    assert_close(
+        cell.scan(x, start), log_space_scan(-softplus(odds), -softplus(-odds) + log_g, start),
+        FINE, "h",
+    )  # fmt: skip
+
+
+def log_space_scan(log_a: Tensor, log_b: Tensor, start: Tensor) -> Tensor:
+    total = log_a.cumsum(1)
+    terms = torch.cat([start[:, None].log(), log_b - total], dim=1)
+    return (total + torch.logcumsumexp(terms, dim=1)[:, 1:]).exp()
+
+
+@given(seed=SEEDS)
+@quick
+def test_min_lstm_with_tied_gates_is_the_min_gru(seed: int) -> None:
+    """i = 1 − f by the cut write_gate, or by opposite weights under the normaliser."""
+    gru = make("min_gru", seed=seed)
+    tied = make("min_lstm", cuts=["write_gate"])
+    copy(tied, gru, xf="-xz", bf="-bz", xh="xh", bh="bh")
+    same(tied, gru, seed)
+    for cuts in ([], ["normaliser"]):
+        full = make("min_lstm", cuts=cuts)
+        copy(full, gru, xf="-xz", bf="-bz", xi="xz", bi="bz", xh="xh", bh="bh")
+        same(full, gru, seed)
+
+
+@given(seed=SEEDS)
+@quick
+def test_the_normaliser_makes_the_gates_of_min_lstm_sum_to_one(seed: int) -> None:
+    cell = make("min_lstm", length=30, candidate="tanh", seed=seed)
+    x, start = inputs(cell, seed=seed)
+    gates = cell.gates(cell.project(10 * x), ())
+    assert_close(gates["f"] + gates["i"], torch.ones_like(gates["f"]), FINE, "f' + i'")
+    assert (cell.scan(10 * x, start).abs() <= 1 + FINE).all()
+
+
+@given(seed=SEEDS)
+@quick
+def test_qrnn_with_window_1_is_sru_without_its_highway(seed: int) -> None:
+    """Without the squash of one, and the paths from the state of the other."""
+    for cuts, sru_cuts, weights in (
+        ([4, 5], [1, 4, 7, 8], {}),
+        ([4], [1, 4, 7], {"xo": "xr", "bo": "br"}),
+    ):
+        sru = make("sru", cuts=sru_cuts, seed=seed)
+        qrnn = make("qrnn", window=1, cuts=cuts)
+        copy(qrnn, sru, xz="x", xf="xf", bf="bf", **weights)
+        with torch.no_grad():
+            qrnn.w.bz.zero_()
+        same(qrnn, sru, seed)
+
+
+@given(seed=SEEDS, window=st.integers(1, 4))
+@quick
+def test_qrnn_computes_its_convolution(seed: int, window: int) -> None:
+    cell = make("qrnn", window=window, cuts=["carry", "output_gate"], length=6, seed=seed)
+    x, start = inputs(cell, seed=seed)
+    padded = torch.nn.functional.pad(x.mT, (window - 1, 0))
+    z, f = (  # torch's kernel is (out, in, k), its last entry reads the newest input
+        torch.conv1d(padded, weight.flip(0).permute(2, 1, 0), bias).mT
+        for weight, bias in ((cell.w.xz, cell.w.bz), (cell.w.xf, cell.w.bf))
+    )
+    expected = (1 - torch.sigmoid(f)) * torch.tanh(z)
+    assert_close(cell.scan(x, start), expected, FINE, "convolution")
+
+
+@given(seed=SEEDS)
+@quick
+def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:
+    fo, ifo = make("qrnn", seed=seed), make("qrnn", write_gate=True)
+    copy(ifo, fo, **{name: name for name in ("xz", "bz", "xf", "bf", "xo", "bo")})
+    copy(ifo, fo, xi="-xf", bi="-bf")
+    same(ifo, fo, seed)
+
+
+@given(seed=SEEDS)
+@quick
+def test_sru_computes_its_equation(seed: int) -> None:
+    cell = make("sru", highway_bias=-0.5, seed=seed)
+    w, (x, c) = cell.w, inputs(cell, seed=seed)
+    for t, y in enumerate(outputs(cell, seed).unbind(1)):
+        f = torch.sigmoid(x[:, t] @ w.xf + w.cf * c + w.bf)
+        r = torch.sigmoid(x[:, t] @ w.xr + w.cr * c + w.br)
+        c = f * c + (1 - f) * (x[:, t] @ w.x)
+        highway = (1 + 2 * torch.tensor(-0.5).double().exp()).sqrt() * x[:, t]
+        assert_close(y, (r * c + (1 - r) * highway).detach(), 1e-7, f"h at {t}")
+
+
+def test_cuts_that_leave_the_same_function_give_equal_configs() -> None:
+    equal: list[tuple[str, list[Any], list[Any]]] = [
+        ("min_lstm", ["write_gate", "normaliser", "write_bias"], ["write_gate"]),
+        ("rg_lru", ["recurrence_gate", "recurrence_bias"], ["recurrence_gate"]),
+        ("sru", ["skip", "scale"], ["skip"]),
+        ("slstm", ["output_gate", "input_to_output"], [10]),
+        ("lru", ["carry", "phase"], ["carry"]),
+    ]
+    for name, cuts, canonical in equal:
+        assert make(name, cuts=cuts).config == make(name, cuts=canonical).config
+
+
+@pytest.mark.parametrize(
+    "name", ["min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "slstm", "hgrn2"]
+)
+def test_every_cut_changes_the_outputs(name: str) -> None:
+    """An initial bias of zero is drawn at random first, or its cut would change nothing."""
+
+    def randomised(cuts: list[str]) -> Cell:
+        cell = make(name, cuts=cuts)
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for path, weight in make(name).named_parameters():
+                value = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5
+                if path in dict(cell.named_parameters()) and weight.dim() == 1:
+                    cell.get_parameter(path).add_(value)
+        return cell
+
+    whole = outputs(randomised([]))
+    for cut in cuts_of_cell(name):
+        cell = randomised([cut])
+        assert not outputs(cell).allclose(whole, atol=1e-6), f"{name} without {cut}"
