@@ -51,6 +51,22 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
     return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
 
 
+def curves_name(config: Mapping[str, Any]) -> str:
+    """Return the name of a run in TensorBoard: `POINT · seed SEED · STAGE · RUN`.
+
+    Args:
+        config: the run's config.
+    """
+    label = display_label(config["point"]["label"], config["model"].get("cell"))
+    return f"{file_name(label)} · seed {config['seed']} · {config['stage']} · {config['run']}"
+
+
+def file_name(label: str, longest: int = 80) -> str:
+    """Return a label as a file name: without slashes, of at most `longest` letters."""
+    text = re.sub(r"[/\\\0]", "_", label).lstrip(".") or "_"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def named_points(
     study: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:

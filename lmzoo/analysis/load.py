@@ -26,6 +26,7 @@ from lmzoo.labels import named_points
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
+    BOARD,
     CONFIG,
     RECORDS,
     SCHEMA,
@@ -95,7 +96,7 @@ def load_study(path: Path) -> StudyFolder:
     texts: list[tuple[str, bytes]] = []
     ignored = 0
     names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
-    names = [name for name in names if name != USER_CODE]
+    names = [name for name in names if name not in (USER_CODE, BOARD)]
     for folder in (f"{path}/{name}" for name in names):  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG))
         if not isinstance(config, dict):

@@ -49,16 +49,23 @@ def rank(
         typer.Option(help="Nats within which points are equivalent. Default: the study's."),
     ] = None,
     data_dir: DataDir = None,
+    board: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write the verdicts for TensorBoard.")
+    ] = False,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
     from lmzoo.analysis.ranking_table import study_ranking
 
-    _show(
+    report = _show(
         format,
         lambda: study_ranking(
             study, unit=unit, at=at, margin=margin, measured=measured_sizes(study, unit, data_dir)
         ),
     )
+    if board and study.is_dir():
+        from lmzoo.analysis.verdict_board import write_verdicts
+
+        write_verdicts(study, report.frame)
 
 
 def compare(
@@ -210,13 +217,15 @@ def report(
 
 def _show(
     format: str, read: "Callable[[], Report]", *, default_width: int = 100, min_width: int = 0
-) -> None:
-    """Print the report that `read` returns; an unknown format is refused before it is called."""
+) -> "Report":
+    """Print and return the report of `read`; an unknown format is refused before it is called."""
     from lmzoo.analysis.render import check_format, render
 
     check_format(format)
     width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)
-    typer.echo(render(read(), format, width=width, colour=sys.stdout.isatty()))
+    report = read()
+    typer.echo(render(report, format, width=width, colour=sys.stdout.isatty()))
+    return report
 
 
 def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:

@@ -11,6 +11,7 @@
                                       bucket has none
         traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
+    RUNS/<study>/tensorboard/<point · seed · stage · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
 
 RUNS is a folder or a prefix of a bucket (`lmzoo/store/open.py`). The identity of a run is the hash
@@ -63,6 +64,16 @@ IDENTITY_FIELDS = (
     *("fingerprint", "vocab", "length", "seed"),
 )
 """Keys of the config that decide the result of a run."""
+BOARD = "tensorboard"
+"""Folder of the curves in the folder of a study."""
+VERDICT_METRICS = {
+    "loss": "verdict/loss",
+    "difference": "verdict/difference",
+    "difference_low": "verdict/low",
+    "difference_high": "verdict/high",
+    "p": "verdict/p",
+}
+"""Column of a ranking -> its metric in TensorBoard."""
 USER_CODE = "user_code"
 """Key of a config with parts from outside the package, and the folder of their files."""
 

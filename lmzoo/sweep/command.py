@@ -228,8 +228,8 @@ def _import_ray_tune(prepared: threading.Thread) -> None:
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
-    """Start a process that prints the ranking: `lmzoo rank STORE`."""
-    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store])
+    """Start a process that prints the ranking and writes its verdicts for TensorBoard."""
+    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"])
 
 
 def _searched_fields(study: Study, overrides: list[str]) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Writes a run's curves and hyper-parameters for TensorBoard.
 
+The curves are in STUDY/tensorboard/POINT · seed SEED · STAGE · RUN. TensorBoard shows these names,
+and the pattern `(.*) · seed` gives the runs of a point one colour.
+
 All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
 Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
 continued run writes a new event file, which replaces its earlier curves, because a process that was
@@ -14,12 +17,13 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from lmzoo.store.records import Record
+from lmzoo.labels import curves_name, display_label
+from lmzoo.store.records import BOARD, VERDICT_METRICS, Record
 from lmzoo.store.retry import LOG
 
 FLUSH_SECONDS = 10
 """A thread of the event file writes the new numbers this often; training does not wait for it."""
-METRICS = {"valid/token": 0.0, "test/token": 0.0}
+METRICS = dict.fromkeys(("valid/token", "test/token", *VERDICT_METRICS.values()), 0.0)
 CURVES = {
     "train_token": "train/token",
     "valid_token": "valid/token",
@@ -41,19 +45,21 @@ class RunWriter:
         """Open a new event file.
 
         Args:
-            folder: The run folder.
+            folder: The run folder. The curves are beside it, in a folder with the run's name for
+                people; curves that an earlier version wrote into the run folder stay there.
             config: The config of the run.
             epoch: Number of finished epochs; 0 for a new run.
             records: The epoch records of a run that is continued.
         """
-        self._folder, self._writer = folder, None
+        self._folder, self._writer = folder.parent / BOARD / curves_name(config), None
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
         with self._catch_disk_error():
+            is_new = not any(self._folder.glob("events.out.tfevents.*"))
             self._writer = SummaryWriter(
-                str(folder), purge_step=purged if epoch else None, flush_secs=FLUSH_SECONDS
+                str(self._folder), purge_step=purged if epoch else None, flush_secs=FLUSH_SECONDS
             )
-            if epoch == 0:
+            if is_new:
                 self._write_hparams(config)
         for record in earlier:
             self.write_epoch(record)
@@ -89,7 +95,7 @@ class RunWriter:
 
     def _write_hparams(self, config: Mapping[str, Any]) -> None:
         values = {
-            "point": config["point"]["label"],
+            "point": display_label(config["point"]["label"], config["model"].get("cell")),
             "stage": config["stage"],
             "seed": config["seed"],
             **config["setting"],

@@ -5,9 +5,14 @@ import errno
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lmzoo.store.records import BOARD
 from lmzoo.sweep import tensorboard
 
-CONFIG = {"point": {"label": "one"}, "stage": "tune", "seed": 0, "setting": {}}
+CONFIG = {
+    **{"point": {"label": "cut 4"}, "stage": "tune", "seed": 0, "setting": {"recipe.lr": 0.1}},
+    **{"run": "0123456789ab", "model": {"name": "m", "cell": {"name": "mgu"}}},
+}
+NAME = "cut state_to_candidate (4) · seed 0 · tune · 0123456789ab"
 LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
 RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
 
@@ -38,13 +43,14 @@ class FullDiskWriter:
 def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, monkeypatch, caplog, at):
     monkeypatch.setattr(FullDiskWriter, "at", at, raising=False)
     monkeypatch.setattr(tensorboard, "SummaryWriter", FullDiskWriter)
-    writer = tensorboard.RunWriter(tmp_path, CONFIG, epoch=0)
+    writer = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
     if at == "write":
         writer.write_epoch(RECORD)
         writer.write_test(1.0, 1.0, 1)
     writer.close()
+    folder = tmp_path / BOARD / NAME
     assert [r.message for r in caplog.records] == [
-        f"{tmp_path}: TensorBoard curves stop here: [Errno 28] No space left on device"
+        f"{folder}: TensorBoard curves stop here: [Errno 28] No space left on device"
     ]
 
 
@@ -59,19 +65,21 @@ def record(epoch, loss):
 
 
 def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(tmp_path):
-    first = tensorboard.RunWriter(tmp_path, CONFIG, epoch=0)
+    first = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
     first.write_epoch(record(1, 4.0))
     first.close()  # it was killed before the numbers of epochs 2 and 3 were written
+    (file,) = (tmp_path / BOARD / NAME).iterdir()
+    file.rename(file.with_name("events.out.tfevents.1"))  # in an earlier second
     records = [record(1, 4.0), record(2, 3.0), record(3, 2.0)]
-    second = tensorboard.RunWriter(tmp_path, CONFIG, epoch=2, records=records)
+    second = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=2, records=records)
     second.write_epoch(record(3, 2.0))  # its checkpoint was damaged
     second.write_epoch(record(4, 1.0))
     second.close()
-    assert curve(tmp_path) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
+    assert curve(tmp_path / BOARD / NAME) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
 
 
 def test_a_disk_error_of_the_background_thread_is_logged_and_not_raised(tmp_path, caplog):
-    writer = tensorboard.RunWriter(tmp_path, CONFIG, epoch=0)
+    writer = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
     assert writer._writer is not None
     queue = writer._writer.file_writer.event_writer._async_writer
     queue._worker.exception = OSError(errno.ENOSPC, "No space left on device")
