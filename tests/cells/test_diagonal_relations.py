@@ -152,10 +152,10 @@ def test_qrnn_computes_its_convolution(seed: int, window: int) -> None:
 @given(seed=SEEDS)
 @quick
 def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:
-    fo, ifo = make("qrnn", seed=seed), make("qrnn", write_gate=True)
-    copy(ifo, fo, **{name: name for name in ("xz", "bz", "xf", "bf", "xo", "bo")})
-    copy(ifo, fo, xi="-xf", bi="-bf")
-    same(ifo, fo, seed)
+    coupled, ifo = make("qrnn", seed=seed), make("qrnn", write_gate=True)
+    copy(ifo, coupled, **{name: name for name in ("xz", "bz", "xf", "bf", "xo", "bo")})
+    copy(ifo, coupled, xi="-xf", bi="-bf")
+    same(ifo, coupled, seed)
 
 
 @given(seed=SEEDS)
