@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import forest
+import ranking_picture
 
 from lmzoo.analysis.comparison_table import study_comparison
 from lmzoo.analysis.effect_table import study_effects
@@ -58,12 +59,14 @@ def main() -> None:
 
 
 def generated(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each page with its blocks filled, and each figure that a page shows."""
+    """Yield each page with its blocks filled, each figure of a page, and those of the README."""
     for page in sorted(folder.glob("*.md")):
         text = fill(page.read_text(encoding="utf-8"), folder)
         yield page, text
         for name, figure in forest.figures(text):
             yield folder / name, figure
+            if name == ranking_picture.FIGURE:
+                yield from ranking_picture.pictures(figure)
 
 
 def fill(page: str, folder: Path) -> str:
