@@ -69,8 +69,8 @@ def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> st
         if row is None:
             body += paragraphs([reason], "text")
             continue
-        config = read_json(folder.path / _tested_run(folder, row["point"]) / CONFIG)
-        result, audit = audit_model(config)
+        tested = folder.path / _tested_run(folder, row["point"])
+        result, audit = audit_model(read_json(tested / CONFIG), tested)
         body += paragraphs([f"best model, {row['label']}{reason}, audited again:"], "text")
         body += html_table(audit_table(audit)) if audit else paragraphs([result.text])
         body += code_block(result.command)

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lmzoo.store.records import USER_CODE
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300
 """Seconds after which a command is stopped."""
@@ -33,11 +35,17 @@ def draw_samples(run: Path, *, count: int = 8, data_dir: Path | None = None) -> 
     return run_lmzoo(["sample", str(run), "--count", str(count), *data])
 
 
-def audit_model(config: Mapping[str, Any]) -> tuple[CommandResult, dict[str, Any] | None]:
-    """Audit the model of a run's config; the second value is the audit, None if it failed."""
+def audit_model(
+    config: Mapping[str, Any], run: Path
+) -> tuple[CommandResult, dict[str, Any] | None]:
+    """Audit the model of a run's config; the second value is the audit, None if it failed.
+
+    `run` is the folder of the run, which has the source of parts from outside the package.
+    """
     fields = {k: v for k, v in config["model"].items() if k != "name"}
     sets = [f"--set=model.{name}={json.dumps(value)}" for name, value in fields.items()]
-    result = run_lmzoo(["audit", config["model"]["name"], *sets, "--json"])
+    subject = [str(run)] if USER_CODE in config else [config["model"]["name"], *sets]
+    result = run_lmzoo(["audit", *subject, "--json"])
     try:
         return result, json.loads(result.text)[0]
     except (ValueError, IndexError):

@@ -10,16 +10,18 @@ records are copied to the laptop.
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from lmzoo.cluster.remote import Cluster, UnreachableError
-from lmzoo.cluster.runtime_env import ROOT, runtime_env
+from lmzoo.cluster.runtime_env import ROOT, folder_env, runtime_env
 from lmzoo.errors import UserError
+from lmzoo.plugins import locate
 from lmzoo.train.code_version import COMMIT, code_version
 
 POLL_SECONDS = 2.0
@@ -47,13 +49,13 @@ def run_on_cluster(
 
 def _submit(study: str, file: Path, command: Sequence[str]) -> int:
     cluster = Cluster(file)
-    entrypoint = _entrypoint(command)
+    entrypoint, source = _job_source(command)
     try:
-        job = _start(cluster, study, entrypoint)
+        job = _start(cluster, study, entrypoint, source)
     except UnreachableError:
         _log(f"cluster {cluster.name} does not respond; starting it")
         cluster.up()
-        job = _start(cluster, study, entrypoint)
+        job = _start(cluster, study, entrypoint, source)
     _log(f"job {job}: {entrypoint}")
     return _follow_and_fetch(cluster, file, study, job, entrypoint)
 
@@ -85,23 +87,31 @@ def without_cluster_options(command: Sequence[str]) -> list[str]:
     return kept
 
 
-def _entrypoint(command: Sequence[str]) -> str:
-    """Return the command that the job runs on the head."""
-    script = Path(command[0]).resolve()
-    if not script.is_relative_to(ROOT):
-        raise UserError(
-            f"{script} is outside {ROOT}, the only folder that the cluster gets; move it there"
-        )
-    return shlex.join(["python", str(script.relative_to(ROOT)), *without_cluster_options(command)])
+def _job_source(command: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the command that the job runs on the head, and the source that it needs.
+
+    A study of the repository gets the repository, another one the folder that it is in.
+
+    Raises:
+        UserError: The study is not a file, or its folder is too large.
+    """
+    script, options = Path(command[0]).resolve(), without_cluster_options(command)
+    if not script.is_file():
+        raise UserError(f"{command[0]} is not a file; --submit needs the file of a study")
+    if script.is_relative_to(ROOT):
+        return shlex.join(["python", str(script.relative_to(ROOT)), *options]), runtime_env()
+    folder, _ = locate(script)
+    run = ["python", "-m", "lmzoo", "sweep", str(script.relative_to(folder))]
+    return shlex.join([*run, *options]), folder_env(folder)
 
 
-def _start(cluster: Cluster, study: str, entrypoint: str) -> str:
+def _start(cluster: Cluster, study: str, entrypoint: str, source: Mapping[str, Any]) -> str:
     with cluster.job_client() as client:
         return client.submit_job(
             entrypoint=entrypoint,
             submission_id=f"{study}-{datetime.now(UTC):%Y%m%d-%H%M%S}",
             # The copy of the clone that the head gets has no history.
-            runtime_env={**runtime_env(), "env_vars": {COMMIT: code_version()["commit"]}},
+            runtime_env={**source, "env_vars": {COMMIT: code_version()["commit"]}},
         )
 
 

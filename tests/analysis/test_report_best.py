@@ -20,7 +20,7 @@ def used_runs(monkeypatch):
         runs.append(run.name)
         return CommandResult("python -m lmzoo sample", "a dog", ok=True)
 
-    def audit(config):
+    def audit(config, _):
         runs.append(config["run"])
         return CommandResult("python -m lmzoo audit", "no output", ok=False), None
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from lmzoo.cluster import submit
+from lmzoo.cluster import runtime_env, submit
 from lmzoo.cluster.remote import Cluster, UnreachableError
 from lmzoo.errors import UserError
 
@@ -96,9 +96,32 @@ def test_the_job_does_not_get_the_options_that_name_a_cluster():
     assert submit.without_cluster_options(command) == ["--seeds", "3", "--json", "--set=a=1"]
 
 
-def test_a_script_outside_the_repository_is_refused(tmp_path):
-    with pytest.raises(UserError, match="is outside"):
-        submit._entrypoint([str(tmp_path / "mine.py")])
+def test_a_study_outside_the_repository_is_sent_with_its_folder_and_the_package(tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "runs").mkdir(parents=True)
+    (folder / "carry.py").write_text("STUDY = None")
+    command = [str(folder / "carry.py"), "--submit", "c.yaml", "--seeds", "3"]
+    entrypoint, source = submit._job_source(command)
+    assert entrypoint == "python -m lmzoo sweep carry.py --seeds 3"
+    assert source["working_dir"] == str(folder)
+    assert source["py_modules"] == [str(submit.ROOT / "lmzoo")]
+    assert "runs" in source["excludes"]
+
+
+def test_a_folder_that_is_too_large_to_send_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "carry.py").write_text("x" * 1001)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/big").write_text("x" * 10_000)
+    monkeypatch.setattr(runtime_env, "MAX_BYTES", 1001)
+    submit._job_source([str(tmp_path / "carry.py")])
+    monkeypatch.setattr(runtime_env, "MAX_BYTES", 1000)
+    with pytest.raises(UserError, match="too much to send to a cluster; move the study"):
+        submit._job_source([str(tmp_path / "carry.py")])
+
+
+def test_a_study_that_is_not_a_file_is_refused():
+    with pytest.raises(UserError, match=r"my_package.study is not a file"):
+        submit._job_source(["my_package.study"])
 
 
 @pytest.mark.parametrize("text", [None, "[1, 2]", "a: [", "provider: {}"])

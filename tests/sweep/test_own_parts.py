@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.analysis.subprocess_cli import audit_model
 from lmzoo.store.records import USER_CODE, read_json
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.own_parts import own_parts as own_parts
@@ -36,9 +37,13 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     assert len(own) == 4
     [copy] = (store / USER_CODE).iterdir()
     assert {path.name for path in copy.iterdir()} == {"own_mingru.py", "own_gate.py"}
-    assert run_lmzoo("report", store, "--out", tmp_path / "report.html") == 0
+    assert run_lmzoo("report", store, "--out", tmp_path / "report.html", "--no-ask") == 0
     assert "minGRU" in (tmp_path / "report.html").read_text()
-    assert run_lmzoo("rank", store, "--format", "json") == 0
+    config = next(config for config in own if config["stage"] == "confirm")
+    (own_parts / "own_gate.py").write_text("this file has changed\n")
+    result, audit = audit_model(config, store / config["run"])
+    assert audit is not None, result.text
+    assert audit["faults"] == []
 
 
 @pytest.mark.slow
