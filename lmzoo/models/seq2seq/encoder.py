@@ -9,7 +9,7 @@ Source: Schuster & Paliwal 1997; S3, S4.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lmzoo.blocks.encoder import reversed_order
@@ -25,11 +25,15 @@ def encode(
     outputs = []
     for i, projected in enumerate(cell.project(x).unbind(1)):
         h, next_state = cell.step(projected, state)
-        real = (i < lengths)[:, None]
         pairs = zip(next_state, state, strict=True)
-        state = tuple(torch.where(real, new, old) for new, old in pairs)
+        state = tuple(torch.where(_like(i < lengths, new), new, old) for new, old in pairs)
         outputs.append(h)
     return torch.stack(outputs, dim=1), state
+
+
+def _like(mask: Bool[Tensor, "B"], part: Tensor) -> Tensor:
+    """Return the mask with the axes of a tensor of the state; a state may be a matrix."""
+    return mask.view(-1, *(1 for _ in part.shape[1:]))
 
 
 def encode_backward(

@@ -17,8 +17,13 @@ from tests.tiny import FINE
 SINGLE = 1e-5
 
 KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
-PARALLEL_CELLS = {"min_gru", "min_lstm", "qrnn", "lru", "rg_lru", "hgrn2"}
-"""Cells whose fast scan runs on every device (`tests/cells/test_parallel_scans.py`)."""
+PARALLEL_CELLS = {
+    *("min_gru", "min_lstm", "qrnn", "lru", "rg_lru", "hgrn2"),
+    *("retention", "gla", "mamba", "mamba2", "deltanet", "gated_deltanet", "mlstm", "rwkv7"),
+    "block",
+}
+"""Cells whose fast scan runs on every device (`tests/cells`: `test_parallel_scans.py`,
+`test_matrix_scan.py`)."""
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:

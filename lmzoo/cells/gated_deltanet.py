@@ -1,0 +1,73 @@
+r"""Gated DeltaNet: the delta rule with a decay that reads the token, and an output gate.
+
+    q_t, k_t, v_t, β_t     as in `deltanet`
+    α_t = exp( −exp(A) softplus(W_α x_t + b_α) )
+    S_t = α_t (I − β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ
+    y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+S is (K, V) for each head; α and β are one number per head. A starts at log U(1, 16), softplus(b_α)
+log-uniform in [0.001, 0.1]. Cuts 0 to 4 are those of `deltanet`:
+
+    0  beta          β = 1                        3  unit    q, k keep their length
+    1  delta         S = α S + β k vᵀ             4  norm    N = 1
+    2  convolution   q, k, v read one token       5  alpha   α = 1
+                                                  6  gate    no output gate
+
+Without alpha (5) and gate (6) it is `deltanet`.
+
+Yang et al. 2025 (arXiv:2412.06464); N is RMSNorm per head.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, OwnDraw
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.deltanet import DeltaRule
+from lmzoo.cells.matrix import delta_bias, log_rates
+from lmzoo.config import config
+from lmzoo.search_space import Choice
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    BETA = "beta"
+    DELTA = "delta"
+    CONVOLUTION = "convolution"
+    UNIT = "unit"
+    NORM = "norm"
+    ALPHA = "alpha"
+    GATE = "gate"
+
+
+@CELLS("gated_deltanet")
+class GatedDeltaNet(DeltaRule):
+    """DeltaNet with a decay and an output gate."""
+
+    @config
+    class Config:
+        """Number of heads and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+
+    def further_columns(self, inner: int) -> dict[str, int]:
+        return {"alpha": self.config.heads, "gate": inner}
+
+    def further_weights(self) -> dict[str, OwnDraw]:
+        return {"log_rate": log_rates, "bias_alpha": delta_bias}
+
+    def cut_weights(self) -> set[str]:
+        cut = super().cut_weights() | ({"gate"} if Cut.GATE in self.config.cuts else set())
+        alpha = {"alpha", "log_rate", "bias_alpha"}
+        return cut | alpha if Cut.ALPHA in self.config.cuts else cut
+
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+        if Cut.ALPHA in self.config.cuts:
+            return super().log_alpha(z, like)
+        delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
+        return -(self.w.log_rate.exp() * delta)[..., None]

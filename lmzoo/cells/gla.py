@@ -1,0 +1,92 @@
+r"""Gated linear attention (GLA): the decay of every key channel reads the token.
+
+    q_t, k_t, v_t = W_q x_t / √K,  W_k x_t,  W_v x_t
+    α_t = σ( W_α2 W_α1 x_t + b_α )^(1/16)             rank 16, one value per key channel
+    S_t = diag(α_t) S_{t-1} + k_t v_tᵀ
+    y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+S is (K, V) for each head. The first three cuts are the rows of the published ablation:
+
+    0  vector   one α per head                          3  gate   no output gate
+    1  data     α = 1 − 2^(−5−h): `retention` without    4  norm   N = 1
+                rotation
+    2  decay    α = 1: linear attention
+
+Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
+from lmzoo.config import config
+from lmzoo.functional.matrix_state import Update
+from lmzoo.search_space import Choice
+
+RANK = 16
+TEMPERATURE = 16
+"""The root of σ: α starts near 1."""
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    VECTOR = "vector"
+    DATA = "data"
+    DECAY = "decay"
+    GATE = "gate"
+    NORM = "norm"
+
+
+def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+    """Drop the cuts of an α that another cut has removed."""
+    if Cut.DECAY in cuts:
+        return cuts - {Cut.DATA, Cut.VECTOR}
+    return cuts - {Cut.VECTOR} if Cut.DATA in cuts else cuts
+
+
+@CELLS("gla")
+class GatedLinearAttention(MatrixCell):
+    """Linear attention with a decay that depends on the token."""
+
+    @config
+    class Config:
+        """Number of heads and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+
+    log_decay: Tensor | None
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        size, cuts = head_size(width, config.heads), config.cuts
+        self.shape_state(config.heads, size, size)
+        inner, rank = config.heads * size, min(RANK, width)
+        columns = {"q": inner, "k": inner, "v": inner, "gate": inner, "low": rank}
+        shapes = {name: (rows, width) for name, rows in columns.items()}
+        shapes |= {"norm": (inner,), "out": (width, inner)}
+        rows = config.heads if Cut.VECTOR in cuts else inner
+        shapes |= {"alpha": (rows, rank), "bias_alpha": (rows,)}
+        cut = {name for name in ("gate", "norm") if name in cuts}
+        fixed = bool(cuts & {Cut.DATA, Cut.DECAY})
+        cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
+        self.w = Weights(shapes, cut, fan_in=width, own={"norm": ones})
+        self.set_projections(columns, set(columns) - cut)
+        decays = [0.0] * config.heads if Cut.DECAY in cuts else fixed_log_decays(config.heads)
+        self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        if self.log_decay is not None:
+            log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
+        else:
+            logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
+            log_decay = self.split_heads(nn.functional.logsigmoid(logit) / TEMPERATURE)
+        return Update(q / self.keys**0.5, k, v, log_decay)

@@ -1,0 +1,136 @@
+r"""Mamba: a selective state space whose every channel and state has its own decay.
+
+    x_t = SiLU(conv(W_x u))
+    B_t, C_t = W_B x_t, W_C x_t                      Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
+    S_t = exp(−exp(A) ⊙ Δ_t) ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ
+    y_t = W_y ( (S_tᵀ C_t + D ⊙ x_t) ⊙ swish(W_z u_t) )
+
+u_t is the input (E); x_t and Δ_t have D = `expand` · E channels, B_t and C_t have N = `states`
+columns; S and A are (N, D); A is stored as a vector. A starts at log 1 .. log N, D at 1,
+softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts 0 to 2 are the rows of the published ablation:
+
+    0  delta   Δ = softplus(b_Δ)                 3  skip          D = 0
+    1  b       B learned, the same for all       4  convolution   x reads one token
+    2  c       C likewise                        5  gate          no output gate
+
+Gu & Dao 2023 (arXiv:2312.00752).
+"""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, Inputs, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, ones, taps
+from lmzoo.config import config
+from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.functional.matrix_state import Update
+from lmzoo.search_space import Choice, IntRange
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    DELTA = "delta"
+    B = "b"
+    C = "c"
+    SKIP = "skip"
+    CONVOLUTION = "convolution"
+    GATE = "gate"
+
+
+@CELLS("mamba")
+class Mamba(MatrixCell):
+    """A diagonal state space whose step size, input map and output map read the token."""
+
+    convolved = ("x",)
+
+    @config
+    class Config:
+        """Sizes and the cuts, by name or number."""
+
+        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """N, the states of each channel."""
+        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        """Channels of x per column of the input."""
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        n, d, cuts = config.states, config.expand * width, config.cuts
+        self.shape_state(1, n, d)
+        rank = -(-width // 16)
+        columns = {"x": d, "gate": d}
+        cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
+        cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
+        cut |= {"conv"} if Cut.CONVOLUTION in cuts else set()
+        cut |= {"low_delta", "delta"} if Cut.DELTA in cuts else set()
+        shapes = {
+            "x": (d, width), "gate": (d, width), "conv": (d, WINDOW),
+            "b": (n, d), "c": (n, d), "fixed_b": (n,), "fixed_c": (n,),
+            "low_delta": (rank, d), "delta": (d, rank), "bias_delta": (d,),
+            "log_rate": (n * d,), "skip": (d,), "out": (width, d),
+        }  # fmt: skip
+        own = {
+            "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
+            "bias_delta": delta_bias, "log_rate": partial(_log_integers, n), "skip": ones,
+        }  # fmt: skip
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        """Not used: the decay has one value per key and value, and no chunked form."""
+        raise NotImplementedError
+
+    def coefficients(
+        self, x: Float[Tensor, "*N D"]
+    ) -> tuple[Float[Tensor, "*N S D"], Float[Tensor, "*N S D"]]:
+        """Return the decay exp(−exp(A) Δ) and the input B (Δ x)ᵀ."""
+        w = self.w
+        delta = w.bias_delta
+        if w.delta is not None:
+            delta = nn.functional.linear(nn.functional.linear(x, w.low_delta), w.delta, delta)
+        delta = nn.functional.softplus(delta)
+        b = w.fixed_b if w.b is None else nn.functional.linear(x, w.b)
+        decay = (-w.log_rate.exp().view(self.keys, -1) * delta[..., None, :]).exp()
+        written = b[..., None] * (delta * x)[..., None, :]
+        return decay.expand_as(written), written
+
+    def read(self, s: Float[Tensor, "*N S D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
+        """Return y from the state."""
+        w, x = self.w, z["x"]
+        c = w.fixed_c if w.c is None else nn.functional.linear(x, w.c)
+        o = (c[..., None] * s).sum(-2)
+        o = o if w.skip is None else o + w.skip * x
+        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        return nn.functional.linear(o, w.out)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        s, *memory = state
+        parts, memory = self.prepare(projected[:, None], tuple(memory))
+        z = {name: part[:, 0] for name, part in parts.items()}
+        decay, written = self.coefficients(z["x"])
+        s = decay * s[:, 0] + written
+        return self.read(s, z), (s[:, None], *memory)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        s, *memory = self.initial_state(start)
+        z, _ = self.prepare(self.project_inputs(x), tuple(memory))
+        decay, written = (part.flatten(-2) for part in self.coefficients(z["x"]))
+        s = linear_recurrence(decay, written, s.flatten(1))
+        return self.read(s.unflatten(-1, (self.keys, self.values)), z)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        z, _ = self.prepare(projected[:, None], tuple(state[1:]))
+        return {"decay": self.coefficients(z["x"][:, 0])[0].flatten(-2)}
+
+
+def _log_integers(states: int, shape: tuple[int, ...]) -> Tensor:
+    """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
+    return torch.arange(1.0, states + 1).log().repeat_interleave(shape[0] // states)

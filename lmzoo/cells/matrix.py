@@ -1,0 +1,167 @@
+r"""The shared parts of cells whose state is a matrix per head.
+
+    z_t = x_t W_in                                          projections, short convolution if any
+    S_t = (diag(w_t) − p_t r_tᵀ) S_{t-1} + k_t v_tᵀ         `lmzoo.functional.matrix_state`
+    y_t = ( N(S_tᵀ q_t) ⊙ swish(x_t W_g) ) W_y              norm per head, output gate
+
+S is (K, V) for each of n heads. The number of columns of a head is rounded up, so any number of
+heads works with any width. S_0 is the start vector minus 1: the zoo's constant start of ones is
+the published S_0 = 0. A cell defines `update`; `step` and the chunked `fast_scan` are the same
+for all.
+"""
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.cells.base import Cell, Inputs, State, Weights
+from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
+
+WINDOW = 4
+"""Tokens that a short convolution reads, the current one included."""
+
+
+class MatrixCell(Cell):
+    """Base class: a subclass defines its weights, `update`, and which parts of the output exist.
+
+    The tensors of the state are S, then those of `initial_memory`.
+    """
+
+    convolved: tuple[str, ...] = ()
+    """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
+    chunk: ClassVar[int] = 16
+    w: Weights
+
+    def shape_state(self, heads: int, keys: int, values: int) -> None:
+        """Set the sizes of S: n heads of (K, V)."""
+        self.heads, self.keys, self.values = heads, keys, values
+        self._matrix = heads * keys * values
+        self.num_state_vectors = -(-self._matrix // self.width)
+
+    def set_projections(self, columns: dict[str, int], present: set[str]) -> None:
+        """Set the projections `w.NAME`, by number of columns, in the order of `project`."""
+        self._columns = {name: size for name, size in columns.items() if name in present}
+        self._convolved_present = [name for name in self.convolved if name in present]
+        self._conv_columns = sum(self._columns[name] for name in self._convolved_present)
+
+    @abstractmethod
+    def update(self, z: dict[str, Tensor]) -> Update:
+        """Return the coefficients of the recurrence from the projections, (*N, columns) each."""
+
+    def output(self, o: Float[Tensor, "*N n V"], z: dict[str, Tensor], update: Update) -> Tensor:
+        """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
+        if getattr(self.w, "norm", None) is not None:
+            scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
+            o = o * scale * self.w.norm.view(self.heads, self.values)
+        o = o.flatten(-2)
+        if "gate" in z:
+            o = o * nn.functional.silu(z["gate"])
+        return nn.functional.linear(o, self.w.out)
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, torch.cat([getattr(self.w, name) for name in self._columns]))
+
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the tensors of the state other than S at the start: the convolution's window."""
+        if not self._convolves:
+            return ()
+        return (start.new_zeros(len(start), WINDOW - 1, self._conv_columns),)
+
+    def prepare(
+        self, projected: Float[Tensor, "B T G"], memory: State
+    ) -> tuple[dict[str, Tensor], State]:
+        """Return the named projections of T steps, convolved where published, and the memory."""
+        z, size = projected, self._conv_columns
+        if self._convolves:
+            mixed, window = convolve(z[..., :size], memory[0], self.w.conv)
+            z, memory = torch.cat([mixed, z[..., size:]], dim=-1), (window,)
+        parts = dict(zip(self._columns, z.split([*self._columns.values()], dim=-1), strict=True))
+        for name in self._convolved_present:
+            parts[name] = nn.functional.silu(parts[name])
+        return parts, memory
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        matrix, *memory = state
+        z, memory = self.prepare(projected[:, None], tuple(memory))
+        z = {name: part[:, 0] for name, part in z.items()}
+        update = self.update(z)
+        o, matrix = matrix_step(update, matrix)
+        return self.output(o, z, update), (matrix, *memory)
+
+    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        matrix, *memory = self.initial_state(start)
+        z, _ = self.prepare(self.project_inputs(x), tuple(memory))
+        update = self.update(z)
+        return self.output(matrix_scan(update, matrix, self.chunk), z, update)
+
+    def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
+        """Return the decay w of every head, or of every key channel."""
+        z, _ = self.prepare(projected[:, None], tuple(state[1:]))
+        update = self.update({name: part[:, 0] for name, part in z.items()})
+        return {"decay": update.log_decay.exp().flatten(1)}
+
+    def initial_state(self, start: Float[Tensor, "B S"]) -> State:
+        matrix = start[:, : self._matrix] - 1
+        matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
+        return (matrix, *self.initial_memory(start))
+
+    @property
+    def state_size(self) -> int | None:
+        memory = self.initial_memory(torch.zeros(1, self.num_state_vectors * self.width))
+        return self._matrix + sum(part.numel() for part in memory)
+
+    @property
+    def _convolves(self) -> bool:
+        return self._conv_columns > 0 and getattr(self.w, "conv", None) is not None
+
+    def split_heads(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n D"]:
+        """Split the last axis by heads."""
+        return x.unflatten(-1, (self.heads, -1))
+
+
+def convolve(
+    x: Float[Tensor, "B T C"], past: Float[Tensor, "B P C"], taps: Float[Tensor, "C W"]
+) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B P C"]]:
+    """Convolve each channel over time, causally; `past` holds the P = W − 1 inputs before.
+
+    Returns:
+        The outputs, and the last P inputs.
+    """
+    steps, window = x.shape[1], torch.cat([past, x], dim=1)
+    shifted = [window[:, j : j + steps] * taps[:, j] for j in range(taps.shape[-1])]
+    return torch.stack(shifted).sum(0), window[:, steps:]
+
+
+def head_size(width: int, heads: int) -> int:
+    """Return the columns of a head, rounded up."""
+    return -(-width // heads)
+
+
+def ones(shape: tuple[int, ...]) -> Tensor:
+    """Return the initial weights of a norm."""
+    return torch.ones(shape)
+
+
+def taps(shape: tuple[int, ...]) -> Tensor:
+    """Return the initial weights of a depthwise convolution, U(window) as in torch."""
+    return torch.empty(shape).uniform_(-1, 1) / shape[-1] ** 0.5
+
+
+def log_rates(shape: tuple[int, ...]) -> Tensor:
+    """Return the logarithms of initial decay rates, drawn from U(1, 16)."""
+    return torch.empty(shape).uniform_(1, 16).log()
+
+
+def delta_bias(shape: tuple[int, ...]) -> Tensor:
+    """Return biases b with softplus(b) log-uniform in [0.001, 0.1]."""
+    delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+    return delta + torch.log(-torch.expm1(-delta))
+
+
+def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:
+    """Return the log γ of every head: γ_h = 1 − 2^(−5−h); without scales 127/128 for all heads."""
+    return [math.log1p(-(2.0 ** -((5 + h) if scales else 7))) for h in range(heads)]

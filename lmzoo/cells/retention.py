@@ -1,0 +1,101 @@
+r"""Retention, the cell of RetNet: linear attention whose memory fades at a fixed rate per head.
+
+    q_t, k_t = R^t W_q x_t / √K,  R^t W_k x_t         v_t = W_v x_t
+    S_t = γ S_{t-1} + k_t v_tᵀ                        γ_h = 1 − 2^(−5−h)
+    y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
+
+R^t rotates pairs of channels by t 10000^(−2i/K). S is (K, V) for each head. Cuts:
+
+    0  rotation   R = 1                      3  gate   no output gate
+    1  decay      γ = 1: linear attention    4  norm   N = 1
+    2  scales     γ = 127/128 for all heads
+
+Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
+from lmzoo.config import config
+from lmzoo.functional.matrix_state import Update
+from lmzoo.search_space import Choice
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    ROTATION = "rotation"
+    DECAY = "decay"
+    SCALES = "scales"
+    GATE = "gate"
+    NORM = "norm"
+
+
+def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+    """Drop the scales of a decay that is cut."""
+    return cuts - {Cut.SCALES} if Cut.DECAY in cuts else cuts
+
+
+@CELLS("retention")
+class Retention(MatrixCell):
+    """Linear attention with a fixed decay per head."""
+
+    @config
+    class Config:
+        """Number of heads and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+
+    log_decay: Tensor
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        size, cuts = head_size(width, config.heads), config.cuts
+        self.shape_state(config.heads, size, size)
+        inner = config.heads * size
+        columns = {"q": inner, "k": inner, "v": inner, "gate": inner}
+        shapes = {name: (rows, width) for name, rows in columns.items()}
+        shapes |= {"norm": (inner,), "out": (width, inner)}
+        cut = {name for name in ("gate", "norm") if name in cuts}
+        self.w = Weights(shapes, cut, fan_in=width, own={"norm": ones})
+        self.set_projections(columns, set(columns) - cut)
+        decays = fixed_log_decays(config.heads, scales=Cut.SCALES not in cuts)
+        decays = [0.0] * config.heads if Cut.DECAY in cuts else decays
+        self.register_buffer("log_decay", torch.tensor(decays), persistent=False)
+
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the number of tokens read, for the rotation."""
+        return () if Cut.ROTATION in self.config.cuts else (start.new_zeros(len(start), 1),)
+
+    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+        z, _ = super().prepare(projected, ())
+        if Cut.ROTATION in self.config.cuts:
+            return z, ()
+        steps = projected.shape[1]
+        t = memory[0] + torch.arange(steps, device=projected.device, dtype=projected.dtype)
+        return {**z, "t": t[..., None, None]}, (memory[0] + steps,)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        if "t" in z:
+            q, k = rotate(q, z["t"]), rotate(k, z["t"])
+        log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
+        return Update(q / self.keys**0.5, k, v, log_decay)
+
+
+def rotate(x: Tensor, t: Tensor) -> Tensor:
+    """Rotate channels (i, i + K/2) of x (*N, n, K) by t 10000^(−2i/K); an odd last one is kept."""
+    half = x.shape[-1] // 2
+    i = torch.arange(half, device=x.device, dtype=x.dtype)
+    angle = t * 10000.0 ** (-2 * i / x.shape[-1])
+    cos, sin = angle.cos(), angle.sin()
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

@@ -1,0 +1,174 @@
+r"""RWKV-7: a generalised delta rule with a decay and a rate per channel.
+
+    x^□_t = x_t + μ_□ ⊙ (x_{t-1} − x_t)                    □ = r, w, k, v, a, g; token shift
+    r_t, k_t, v_t = W_r x^r_t,  W_k x^k_t,  W_v x^v_t
+    w_t = exp( −e^(−½) σ(b_w + W_w2 tanh(W_w1 x^w_t)) )    decay, in (0.545, 1)
+    a_t = σ(b_a + W_a2 W_a1 x^a_t)                         in-context learning rate
+    g_t = W_g2 σ(W_g1 x^g_t)                               output gate
+    κ_t = k_t ⊙ ξ scaled to length 1 per head,             k̃_t = k_t ⊙ (1 + (a_t − 1) ⊙ α)
+    S_t = (diag(w_t) − (a_t ⊙ κ_t) κ_tᵀ) S_{t-1} + k̃_t v_tᵀ
+    y_t = W_y ( ( N(S_tᵀ r_t) + (r_t · (ρ ⊙ k̃_t)) v_t ) ⊙ g_t )
+
+S is (K, V) for each head, the transpose of the paper's. The small maps have rank max(2, ⌈E/4⌉).
+Cuts:
+
+    0  token_shift   μ = 0               5  removal       S = diag(w) S + k̃ vᵀ
+    1  decay         w = 1               6  removal_key   ξ = 1: removes what k writes
+    2  vector_decay  one w per head      7  bonus         ρ = 0
+    3  rate          a = 1               8  gate          g = 1
+    4  vector_rate   one a per head      9  norm          N = 1
+
+The value residual reads another layer and is left out. With removal cut (5) it is a gated linear
+attention (`gla`) with another decay.
+
+Peng et al. 2025 (arXiv:2503.14456); N is RMSNorm per head.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.deltanet import unit
+from lmzoo.cells.matrix import MatrixCell, head_size, ones
+from lmzoo.config import config
+from lmzoo.functional.matrix_state import Update
+from lmzoo.search_space import Choice
+
+SHIFTED = ("r", "w", "k", "v", "a", "g")
+MAX_RATE = 0.6065306597126334
+"""e^(−½): the largest −log w."""
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    TOKEN_SHIFT = "token_shift"
+    DECAY = "decay"
+    VECTOR_DECAY = "vector_decay"
+    RATE = "rate"
+    VECTOR_RATE = "vector_rate"
+    REMOVAL = "removal"
+    REMOVAL_KEY = "removal_key"
+    BONUS = "bonus"
+    GATE = "gate"
+    NORM = "norm"
+
+
+def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
+    """Drop the cuts of parts that another cut has removed."""
+    for whole, part in (
+        (Cut.DECAY, Cut.VECTOR_DECAY),
+        (Cut.RATE, Cut.VECTOR_RATE),
+        (Cut.REMOVAL, Cut.REMOVAL_KEY),
+    ):
+        cuts = cuts - {part} if whole in cuts else cuts
+    return cuts
+
+
+@CELLS("rwkv7")
+class RWKV7(MatrixCell):
+    """Linear attention with a vector decay, a vector rate and a removal key."""
+
+    @config
+    class Config:
+        """Number of heads and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        size, n, cuts = head_size(width, config.heads), config.heads, config.cuts
+        self.shape_state(n, size, size)
+        inner, rank = n * size, max(2, -(-width // 4))
+        w_rows = n if Cut.VECTOR_DECAY in cuts else inner
+        a_rows = n if Cut.VECTOR_RATE in cuts else inner
+        shapes = {
+            "mu": (6 * width,), "r": (inner, width), "k": (inner, width), "v": (inner, width),
+            "w1": (rank, width), "w2": (w_rows, rank), "bias_w": (w_rows,),
+            "a1": (rank, width), "a2": (a_rows, rank), "bias_a": (a_rows,),
+            "g1": (rank, width), "g2": (inner, rank),
+            "xi": (inner,), "alpha": (inner,), "rho": (inner,),
+            "norm": (inner,), "out": (width, inner),
+        }  # fmt: skip
+        weights = {
+            Cut.TOKEN_SHIFT: {"mu"}, Cut.DECAY: {"w1", "w2", "bias_w"}, Cut.BONUS: {"rho"},
+            Cut.RATE: {"a1", "a2", "bias_a", "alpha"}, Cut.REMOVAL: {"xi"},
+            Cut.REMOVAL_KEY: {"xi"}, Cut.GATE: {"g1", "g2"}, Cut.NORM: {"norm"},
+        }  # fmt: skip
+        cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
+        own = {
+            "mu": _shifts, "bias_w": _decay_bias, "bias_a": torch.zeros, "xi": _constant(0.85),
+            "alpha": ones, "rho": _constant(-0.04), "norm": ones,
+        }  # fmt: skip
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x  # the projections also read the token before
+
+    def initial_memory(self, start: Tensor) -> State:
+        """Return the input before the first: 0."""
+        return (start.new_zeros(len(start), self.width),)
+
+    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+        x, w = projected, self.w
+        before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
+        mixed = {name: x for name in SHIFTED}
+        if w.mu is not None:
+            mu = w.mu.view(6, -1)
+            mixed = {name: x + mu[i] * (before - x) for i, name in enumerate(SHIFTED)}
+        linear = nn.functional.linear
+        z = {name: linear(mixed[name], getattr(w, name)) for name in ("r", "k", "v")}
+        if w.w1 is not None:
+            z["w"] = linear(torch.tanh(linear(mixed["w"], w.w1)), w.w2, w.bias_w)
+        if w.a1 is not None:
+            z["a"] = torch.sigmoid(linear(linear(mixed["a"], w.a1), w.a2, w.bias_a))
+        if w.g1 is not None:
+            z["g"] = linear(torch.sigmoid(linear(mixed["g"], w.g1)), w.g2)
+        return z, (x[:, -1],)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        w = self.w
+        r, k, v = (self.split_heads(z[name]) for name in ("r", "k", "v"))
+        log_w = torch.zeros_like(r[..., :1])
+        if "w" in z:
+            log_w = self.split_heads(-MAX_RATE * torch.sigmoid(z["w"]))
+        rate, written = torch.ones_like(k), k
+        if "a" in z:
+            rate = self.split_heads(z["a"])  # one per channel, or one per head
+            written = k * (1 + (rate - 1) * w.alpha.view(self.heads, -1))
+        if Cut.REMOVAL in self.config.cuts:
+            return Update(r, written, v, log_w)
+        key = unit(k if w.xi is None else k * w.xi.view(self.heads, -1))
+        return Update(r, written, v, log_w, rate * key, key)
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        w, heads = self.w, self.heads
+        if w.norm is not None:
+            scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
+            o = o * scale * w.norm.view(heads, -1)
+        if w.rho is not None:
+            weight = (update.query * w.rho.view(heads, -1) * update.key).sum(-1, keepdim=True)
+            o = o + weight * update.value
+        o = o.flatten(-2)
+        return nn.functional.linear(o * z["g"] if "g" in z else o, w.out)
+
+
+def _shifts(shape: tuple[int, ...]) -> Tensor:
+    """Return initial μ: 1 − (c/E)^0.9 for channel c, for every projection."""
+    width = shape[0] // len(SHIFTED)
+    return (1 - (torch.arange(width) / width) ** 0.9).repeat(len(SHIFTED))
+
+
+def _decay_bias(shape: tuple[int, ...]) -> Tensor:
+    """Return initial b_w: −5.5 .. −0.5 over the channels, slow to fast."""
+    return -5.5 + 5 * torch.linspace(0, 1, shape[0])
+
+
+def _constant(value: float) -> OwnDraw:
+    return lambda shape: torch.full(shape, value)

@@ -1,0 +1,217 @@
+"""Cells with a matrix state: the papers' relations, where the cuts of one leave another."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmzoo.cells.base import Cell
+from tests.cells.support import make
+from tests.laws.support import assert_close
+from tests.tiny import FINE
+
+H, T = 6, 9
+
+
+def pair(cell: Cell, seed: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, T, cell.width, generator=generator, dtype=torch.float64)
+    return x, torch.ones(3, cell.num_state_vectors * cell.width, dtype=torch.float64)
+
+
+def built(name: str, **fields: Any) -> Cell:
+    return make(name, width=H, length=T, **fields)
+
+
+def scan(cell: Cell) -> Tensor:
+    with torch.no_grad():
+        return cell.scan(*pair(cell))
+
+
+def share(target: Cell, source: Cell, **renamed: str) -> Cell:
+    """Copy the weights of `source`; `renamed` maps names of the target to names of the source."""
+    with torch.no_grad():
+        for name, weight in target.w.named_parameters():
+            weight.copy_(getattr(source.w, renamed.get(name, name)).reshape(weight.shape))
+    return target
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None) -> Tensor:
+    """Return Σ_{s≤t} decay_ts (q_t · k_s) v_s of one head, from the (T, T) matrix of weights."""
+    weights = torch.tril(q @ k.mT)
+    return (weights if decay is None else weights * decay) @ v
+
+
+def heads(x: Tensor, weight: Tensor, count: int = 2) -> Tensor:
+    return nn.functional.linear(x, weight).unflatten(-1, (count, -1)).transpose(1, 2)
+
+
+def test_gla_with_constant_decay_is_retention() -> None:
+    gla = built("gla", cuts=["data"])
+    retention = share(built("retention", cuts=["rotation"]), gla)
+    assert_close(scan(gla), scan(retention), FINE, "outputs")
+
+
+def test_gla_and_retention_without_decay_are_linear_attention() -> None:
+    gla = built("gla", cuts=["decay", "gate", "norm"])
+    retention = share(built("retention", cuts=["decay", "gate", "norm", "rotation"]), gla)
+    (x, _), w = pair(gla), gla.w
+    o = attention(heads(x, w.q) / (H / 2) ** 0.5, heads(x, w.k), heads(x, w.v))
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(gla), expected, FINE, "linear attention")
+    assert_close(scan(retention), expected, FINE, "linear attention")
+
+
+def test_retention_is_attention_with_decaying_rotated_scores() -> None:
+    """The parallel form of the paper, with complex numbers for the rotation."""
+    cell = built("retention", cuts=["gate", "norm"])
+    (x, _), w, size = pair(cell), cell.w, H // 2
+    half = size // 2
+    t = torch.arange(T, dtype=torch.float64)
+    phase = torch.exp(1j * t[:, None] * 10000.0 ** (-2 * torch.arange(half) / size))
+
+    def rotated(weight: Tensor) -> Tensor:
+        a = heads(x, weight)
+        turned = torch.complex(a[..., :half], a[..., half : 2 * half]) * phase
+        return torch.cat([turned.real, turned.imag, a[..., 2 * half :]], dim=-1)
+
+    gamma = 1 - 2.0 ** -torch.arange(5.0, 7.0, dtype=torch.float64)
+    # The cell computes log γ in single precision.
+    decay = torch.exp(gamma.log().float().double()[:, None, None] * (t[:, None] - t).tril())
+    o = attention(rotated(w.q) / size**0.5, rotated(w.k), heads(x, w.v), decay)
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(cell), expected, 1e-7, "parallel form")
+
+
+def test_gla_with_equal_channels_is_gla_with_one_decay_per_head() -> None:
+    scalar = built("gla", cuts=["vector"])
+    vector = built("gla")
+    with torch.no_grad():
+        for name, weight in vector.w.named_parameters():
+            value = getattr(scalar.w, name)
+            weight.copy_(value if value.shape == weight.shape else value.repeat_interleave(3, 0))
+    assert_close(scan(vector), scan(scalar), FINE, "outputs")
+
+
+def test_gated_deltanet_without_alpha_and_gate_is_deltanet() -> None:
+    gated = built("gated_deltanet", cuts=["alpha", "gate"])
+    assert_close(scan(gated), scan(share(built("deltanet"), gated)), FINE, "outputs")
+
+
+def test_deltanet_without_delta_is_linear_attention() -> None:
+    cell = built("deltanet", cuts=["delta", "beta", "unit", "norm", "convolution"])
+    (x, _), w = pair(cell), cell.w
+    q, k, v = (nn.functional.silu(heads(x, weight)) for weight in (w.q, w.k, w.v))
+    expected = attention(q, k, v).transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(cell), expected, FINE, "linear attention")
+
+
+def test_deltanet_stores_the_last_value_of_a_key() -> None:
+    """With β = 1 a key that is read back returns the value last written under it."""
+    cell = built("deltanet", heads=1, cuts=["beta", "norm", "convolution"])
+    x, start = pair(cell)
+    x[:, -1] = x[:, 0]
+    with torch.no_grad():
+        cell.w.q.copy_(cell.w.k)
+        last = cell.scan(x, start)[:, -1]
+        expected = nn.functional.silu(x[:, -1] @ cell.w.v.T) @ cell.w.out.T
+    assert_close(last, expected, 1e-4, "the value")  # the length of a key is 1 up to its eps
+
+
+def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
+    """Its state space duality: attention with decays exp(−A Σ Δ) between positions."""
+    cell = built("mamba2", cuts=["convolution", "skip", "gate", "norm"], states=4)
+    (x, _), w = pair(cell), cell.w
+    silu, size = nn.functional.silu, 12 // 2
+    values = silu(x @ w.x.T).unflatten(-1, (2, size)).transpose(1, 2)
+    b, c = (silu(x @ weight.T)[:, None] for weight in (w.b, w.c))
+    delta = nn.functional.softplus(x @ w.delta.T + w.bias_delta).mT
+    total = (-w.log_rate.exp()[:, None] * delta).cumsum(-1)
+    decay = torch.exp((total[..., :, None] - total[..., None, :]).tril())
+    o = attention(c, b, delta[..., None] * values, decay)
+    expected = o.transpose(1, 2).flatten(-2) @ w.out.T
+    assert_close(scan(cell), expected, FINE, "attention form")
+
+
+def test_mamba_without_selection_is_a_convolution() -> None:
+    """A linear time-invariant system: y = Σ_s kernel_{t−s} x_s, kernel_d = Σ_n C_n a_n^d Δ B_n."""
+    cell = built("mamba", cuts=["delta", "b", "c", "convolution", "gate"])
+    (x, _), w = pair(cell), cell.w
+    u = nn.functional.silu(x @ w.x.T)
+    delta = nn.functional.softplus(w.bias_delta)
+    a = torch.exp(-w.log_rate.exp().view(16, -1) * delta)
+    powers = a ** torch.arange(T, dtype=torch.float64)[:, None, None]
+    kernel = ((w.fixed_c * w.fixed_b)[:, None] * powers * delta).sum(1)  # (T, D)
+    y = torch.stack([(kernel[: t + 1].flip(0) * u[:, : t + 1]).sum(1) for t in range(T)], dim=1)
+    assert_close(scan(cell), (y + w.skip * u) @ w.out.T, FINE, "convolution")
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_mlstm_equals_its_quadratic_form(*, exponential: bool) -> None:
+    """Weights exp(Σ log f + log i) (q · k), divided by max(|Σ|, 1), without a stabiliser."""
+    cell = built("mlstm", cuts=["convolution", "norm"])
+    if not exponential:
+        cell = built("mlstm", cuts=["convolution", "norm", "input_gate", "forget_gate"])
+    (x, _), w = pair(cell), cell.w
+    silu = nn.functional.silu
+    q, k, v = silu(heads(x, w.q)), silu(heads(x, w.k)) / (H / 2) ** 0.5, heads(x, w.v)
+    gate = torch.ones(3, 2, T, T, dtype=torch.float64)
+    if exponential:
+        log_i = (x @ w.i.T + w.bias_i).mT
+        total = nn.functional.logsigmoid(x @ w.f.T + w.bias_f).mT.cumsum(-1)
+        gate = torch.exp(total[..., :, None] - total[..., None, :] + log_i[..., None, :])
+    weights = torch.tril(q @ k.mT * gate)
+    norm = weights.sum(-1, keepdim=True).abs().clamp_min(1)
+    y = (weights @ v / norm).transpose(1, 2).flatten(-2) * torch.sigmoid(x @ w.o.T)
+    assert_close(scan(cell), y @ w.out.T, FINE, "quadratic form")
+
+
+def test_mlstm_without_a_normaliser_has_no_exponential_gate() -> None:
+    assert built("mlstm", cuts=["normaliser"]).config == built("mlstm", cuts=[2, 3]).config
+
+
+def test_rwkv7_without_removal_is_gated_linear_attention() -> None:
+    cuts = ["removal", "token_shift", "rate", "bonus", "gate", "norm"]
+    cell = built("rwkv7", heads=1, cuts=cuts)
+    (x, _), w = pair(cell), cell.w
+    rate = torch.sigmoid(torch.tanh(x @ w.w1.T) @ w.w2.T + w.bias_w)
+    total = (-(torch.e**-0.5) * rate).cumsum(1)
+    r, k, v = x @ w.r.T, x @ w.k.T, x @ w.v.T
+    scores = (r * total.exp()) @ (k * (-total).exp()).mT  # short enough not to overflow
+    assert_close(scan(cell), torch.tril(scores) @ v @ w.out.T, FINE, "gated linear attention")
+
+
+def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
+    """Without decay, with ξ = 1 and a = 1 it erases and writes under the same unit key."""
+    cuts = ["decay", "rate", "removal_key", "token_shift", "bonus", "gate", "norm"]
+    cell = built("rwkv7", cuts=cuts)
+    (x, start), w = pair(cell), cell.w
+    matrix, outputs = cell.initial_state(start)[0], []
+    for t in range(T):
+        r, k, v = (heads(x[:, t : t + 1], weight)[:, :, 0] for weight in (w.r, w.k, w.v))
+        key = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + 1e-6)
+        eye = torch.eye(H // 2, dtype=torch.float64)
+        matrix = (eye - key[..., :, None] * key[..., None, :]) @ matrix
+        matrix = matrix + k[..., :, None] * v[..., None, :]
+        outputs.append((matrix.mT @ r[..., None])[..., 0].flatten(1) @ w.out.T)
+    assert_close(scan(cell), torch.stack(outputs, 1), FINE, "the delta rule")
+
+
+def test_gated_deltanet_computes_its_recurrence() -> None:
+    """S_t = α (I − β k kᵀ) S_{t-1} + β k vᵀ, with explicit matrices and one head at a time."""
+    cell = built("gated_deltanet", cuts=["convolution", "norm", "gate"])
+    (x, _), w, size = pair(cell), cell.w, H // 2
+    alpha = torch.exp(-w.log_rate.exp() * torch.log1p((x @ w.alpha.T + w.bias_alpha).exp()))
+    beta = 1 / (1 + (-x @ w.beta.T).exp())
+    y = torch.zeros(3, T, 2, size, dtype=torch.float64)
+    for b in range(3):
+        for n in range(2):
+            matrix, rows = torch.zeros(size, size).double(), slice(n * size, (n + 1) * size)
+            for t in range(T):
+                q, k, v = (nn.functional.silu(m[rows] @ x[b, t]) for m in (w.q, w.k, w.v))
+                q, k = (u / (u @ u + 1e-6).sqrt() for u in (q, k))
+                erased = torch.eye(size).double() - beta[b, t, n] * torch.outer(k, k)
+                matrix = alpha[b, t, n] * erased @ matrix + beta[b, t, n] * torch.outer(k, v)
+                y[b, t, n] = matrix.T @ q
+    assert_close(scan(cell), y.flatten(-2) @ w.out.T, FINE, "recurrence")
