@@ -1,8 +1,9 @@
-"""Time of a training step of every row, relative to the aggregate Markov model (DLM10).
+"""Time of a training step of every row, relative to a rival, the aggregate Markov model (DLM10).
 
     python benchmarks/rows.py --corpus multi30k_en --data-dir DIR
+    python benchmarks/rows.py --rival lstm_lm --row min_gru --row lru
 
-Each row is measured in interleaved A/B runs with DLM10, in one process on one thread, so slow
+Each row is measured in interleaved A/B runs with the rival, in one process on one thread, so slow
 changes of the machine's speed cancel. The seconds are CPU time, because other processes interrupt
 long steps more often than short ones. A count model is measured by its one pass over the data,
 divided by the number of batches of an epoch. Prints a Markdown table, the slowest row first.
@@ -35,22 +36,27 @@ def main(
     family: Annotated[
         list[str] | None, typer.Option(help="Families of rows; default: all.")
     ] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Rows; default: all.")] = None,
+    rival: Annotated[str, typer.Option(help="The row that others are compared with.")] = RIVAL,
 ) -> None:
-    """Print the time of a step of every row and its ratio to that of DLM10."""
+    """Print the time of a step of every row, its ratio to the rival's, and its parameters."""
     torch.set_num_threads(1)
     data = open_corpus(corpus, data_dir)
-    rival = _model(RIVAL, data)
+    other = _model(rival, data)
     rows = []
     for name in zoo.names():
-        row = zoo.row(name)
-        if row.model and name != RIVAL and (not family or row.family in family):
+        entry = zoo.row(name)
+        wanted = (not family or entry.family in family) and (not row or name in row)
+        if entry.model and name != rival and wanted:
             sys.stderr.write(f"{name}\n")
-            rows.append((name, *_compare(_model(name, data), rival, data, rounds)))
-    rows.sort(key=lambda row: -row[1])
+            model = _model(name, data)
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            rows.append((name, *_compare(model, other, data, rounds), parameters))
+    rows.sort(key=lambda line: -line[1])
     typer.echo(f"batch {BATCH}, {data.name}, V={len(data.vocabulary)}, median of {rounds} rounds\n")
-    typer.echo("| row | ratio to DLM10 | ms a step |\n|---|---:|---:|")
-    for name, ratio, ms in rows:
-        typer.echo(f"| {name} | {ratio:.1f} | {ms:.0f} |")
+    typer.echo(f"| row | ratio to {rival} | ms a step | parameters |\n|---|---:|---:|---:|")
+    for name, ratio, ms, parameters in rows:
+        typer.echo(f"| {name} | {ratio:.2f} | {ms:.1f} | {parameters:,} |")
 
 
 def _model(name: str, data: Corpus) -> LanguageModel:
