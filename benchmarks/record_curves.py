@@ -4,7 +4,8 @@
         --store runs/curves -- --seeds 8 --set recipe.schedule=cosine
 
 The options after `--` are those of the sweep. Each rate is a sweep without search, in a store of
-its own; an interrupted recording continues where it was.
+its own; an interrupted recording continues where it was. Choose rates on both sides of the best
+ones.
 """
 
 import gzip
@@ -22,7 +23,7 @@ from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY
 
-RATES = (0.003, 0.006, 0.012, 0.024, 0.048)
+RATES = [0.003, 0.006, 0.012, 0.024, 0.048]
 DIGITS = 5
 
 
@@ -31,20 +32,19 @@ def main(
     out: Annotated[Path, typer.Argument(help="The file to write, .ndjson.gz.")],
     options: Annotated[list[str] | None, typer.Argument(help="Options of the sweep.")] = None,
     store: Annotated[Path, typer.Option(help="Folder of the sweeps.")] = Path("runs/curves"),
+    rate: Annotated[list[float], typer.Option(help="A learning rate; repeatable.")] = RATES,
 ) -> None:
     """Train at every rate and write one line for each training."""
     rows = list[dict[str, Any]]()
-    for rate in RATES:
-        folder = store / out.name.partition(".")[0] / str(rate)
+    for lr in sorted(rate):
+        folder = store / out.name.partition(".")[0] / str(lr)
         command = [sys.executable, str(script), "--storage", str(folder), *(options or [])]
-        command += ["--set", f"recipe.lr={rate}", "--search-space", "recipe.lr=off"]
+        command += ["--set", f"recipe.lr={lr}", "--search-space", "recipe.lr=off"]
         code = subprocess.run([*command, "--samples", "1"]).returncode
         if code:
-            raise UserError(
-                f"the sweep of the rate {rate} ended with code {code}; see its messages"
-            )
+            raise UserError(f"the sweep of the rate {lr} ended with code {code}; see its messages")
         (study,) = folder.glob(f"*/{STUDY}")
-        rows += trainings(study.parent, rate)
+        rows += trainings(study.parent, lr)
     out.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(out, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
