@@ -4,7 +4,7 @@
 
 A line of a file is one training: point, rate, seed, validation loss after every epoch, test loss.
 A simulated study draws five seeds that confirm and, from the others, the seed that tunes each
-point. All points of all files together are the case `mixture`. The truth of a setting is its mean
+point. The case `mixture` has the points of two files. The truth of a setting is its mean
 test loss over all seeds.
 
     regret   truth of the chosen setting less that of the best one, in nats; mean and 95 % quantile
@@ -40,6 +40,7 @@ from lmzoo.errors import UserError
 from lmzoo.statistics.responses import fit_responses
 
 CURVES = Path(__file__).parent / "curves"
+MIXTURE = ("captions", "words")
 CONFIRM, SMALL, LEVEL, RESAMPLES = 5, 0.02, 0.05, 1000
 
 
@@ -74,8 +75,8 @@ def main(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     loaded = {_name(path): load(path) for path in files or sorted(CURVES.glob("*.ndjson.gz"))}
     cases = {name: [recorded] for name, recorded in loaded.items()}
-    if len(loaded) > 1:
-        cases["mixture"] = list(loaded.values())
+    if loaded.keys() >= set(MIXTURE):
+        cases["mixture"] = [loaded[name] for name in MIXTURE]
     lines = list[str]()
 
     def add(line: str) -> None:
