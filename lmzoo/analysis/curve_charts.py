@@ -3,7 +3,8 @@
 Every chart has one colour per point, in the order of the ranking, so charts can be compared.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from lmzoo.analysis.curve_data import (
 from lmzoo.analysis.load import StudyFolder
 
 WIDTH, HEIGHT = 520, 300
+PALETTE = (
+    *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
+    *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
+)
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
 SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
@@ -27,13 +32,21 @@ SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
 
 
 def curve_charts(
-    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token"
+    folder: StudyFolder, ranked: pl.DataFrame, metric: str = "token", reference_colour: str = ""
 ) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for.
 
-    The ranking gives the order of the colours and the losses of the cost charts.
+    The ranking gives the order of the colours and the losses of the cost charts. A click on the
+    legend shows one point, with the shift key several.
     """
-    order = [label for label in ranked["label"] if label is not None]
+    labels = ranked.filter(pl.col("label").is_not_null()).select("label", "reference").rows()
+    count = itertools.count()
+    order = {
+        label: reference_colour
+        if is_reference and reference_colour
+        else PALETTE[next(count) % len(PALETTE)]
+        for label, is_reference in labels
+    }
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
@@ -59,20 +72,31 @@ def save_chart(chart: Any, folder: Path, stem: str, format: str) -> Path:
     return path
 
 
-def learning_chart(frame: pl.DataFrame, order: Sequence[str], metric: str) -> Any:
+def learning_chart(frame: pl.DataFrame, order: Mapping[str, str], metric: str) -> Any:
     """Return the mean validation loss by epoch, with its interval as a band."""
+    picked = _picked()
     epochs = sorted(set(frame["epoch"]))
     axis = alt.Axis(values=epochs) if len(epochs) <= 20 else alt.Axis(tickMinStep=1, format="d")
     base = _chart(frame).encode(x=alt.X("epoch:Q", title="epoch", axis=axis), color=_colour(order))
     title = f"validation loss, nats per token ({metric})"
-    line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(y=_loss("loss:Q", title))
-    band = base.mark_area(opacity=0.13).encode(y=_loss("low:Q", title), y2="high:Q")
-    return _titled(alt.layer(band, line), "learning curves", "mean over seeds, 95 % interval")
+    numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
+    line = base.mark_line(point=alt.OverlayMarkDef(size=30)).encode(
+        y=_loss("loss:Q", title),
+        opacity=alt.condition(picked, alt.value(1), alt.value(0.06)),
+        tooltip=["label:N", "epoch:Q", *numbers, "runs:Q"],
+    )
+    band = base.mark_area().encode(
+        y=_loss("low:Q", title),
+        y2="high:Q",
+        opacity=alt.condition(picked, alt.value(0.13), alt.value(0)),
+    )
+    chart = alt.layer(band, line.add_params(picked))
+    return _titled(chart, "learning curves", "mean over seeds, 95 % interval")
 
 
-def setting_chart(frame: pl.DataFrame, order: Sequence[str], name: str, *, log: bool) -> Any:
+def setting_chart(frame: pl.DataFrame, order: Mapping[str, str], name: str, *, log: bool) -> Any:
     """Return the last validation loss of each tuned setting; at the top, settings without one."""
-    rows = frame.with_columns(pl.col("status").fill_null("not ended"))
+    rows, picked = frame.with_columns(pl.col("status").fill_null("not ended")), _picked()
     measured, without_loss = (
         rows.filter(pl.col("loss").is_not_null()),
         rows.filter(pl.col("loss").is_null()),
@@ -84,15 +108,40 @@ def setting_chart(frame: pl.DataFrame, order: Sequence[str], name: str, *, log: 
     title = "last validation loss"
     line = (
         _chart(measured.filter(pl.col("status") == "finished"))
-        .mark_line(opacity=0.4)
-        .encode(x=x, y=_loss("loss:Q", title), color=_colour(order))
+        .mark_line()
+        .encode(
+            x=x,
+            y=_loss("loss:Q", title),
+            color=_colour(order),
+            opacity=alt.condition(picked, alt.value(0.4), alt.value(0.03)),
+        )
     )
     marks = (
         _chart(measured)
-        .mark_point(filled=True, size=45, opacity=0.9)
-        .encode(x=x, y=_loss("loss:Q", title), color=_colour(order), shape=shape)
+        .mark_point(filled=True, size=45)
+        .encode(
+            x=x,
+            y=_loss("loss:Q", title),
+            color=_colour(order),
+            shape=shape,
+            opacity=alt.condition(picked, alt.value(0.9), alt.value(0.06)),
+            tooltip=[
+                "label:N",
+                "value:Q",
+                alt.Tooltip("loss:Q", format=".4f"),
+                "status:N",
+                "epoch:Q",
+            ],
+        )
     )
-    layers = [line, marks]
+    layers = [line, marks.add_params(picked)]
+    if chosen := rows.filter(pl.col("chosen")).height:
+        ring = (
+            _chart(rows.filter(pl.col("chosen") & pl.col("loss").is_not_null()))
+            .mark_point(size=170, strokeWidth=2)
+            .encode(x=x, y=_loss("loss:Q", title), color=_colour(order))
+        )
+        layers.append(ring)
     if without_loss.height:
         layers.append(
             _chart(without_loss)
@@ -103,28 +152,36 @@ def setting_chart(frame: pl.DataFrame, order: Sequence[str], name: str, *, log: 
     return _titled(
         alt.layer(*layers),
         f"{name} of every setting",
-        f"lines join finished runs; pruned runs have their last loss{note}",
+        f"lines join finished runs; pruned runs have their last loss"
+        f"{'; rings: the chosen settings' if chosen else ''}{note}",
     )
 
 
-def cost_chart(frame: pl.DataFrame, order: Sequence[str], cost: str, title: str) -> Any:
+def cost_chart(frame: pl.DataFrame, order: Mapping[str, str], cost: str, title: str) -> Any:
     """Return the test loss over a cost, with its interval."""
     base = _chart(frame.drop_nulls(cost)).encode(
         x=alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True)).axis(format="~s"),
         color=_colour(order),
     )
     rule = base.mark_rule().encode(y=_loss("low:Q", "test loss"), y2="high:Q")
-    mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
+    mark = base.mark_point(filled=True, size=60).encode(
+        y=_loss("loss:Q", "test loss"),
+        tooltip=[
+            "label:N",
+            alt.Tooltip("loss:Q", format=".4f"),
+            alt.Tooltip(f"{cost}:Q", format=",.3~f"),
+        ],
+    )
     return _titled(
         alt.layer(rule, mark), f"loss over {title}", "test, mean over seeds, 95 % interval"
     )
 
 
-def survival_chart(frame: pl.DataFrame, order: Sequence[str]) -> Any:
+def survival_chart(frame: pl.DataFrame, order: Mapping[str, str]) -> Any:
     """Return how many of a point's tuned settings trained each epoch."""
     base = _chart(frame).encode(
         x=alt.X("epoch:O", title="epoch").axis(labelAngle=0),
-        y=alt.Y("label:N", sort=list(order), title=None).axis(labelLimit=260),
+        y=alt.Y("label:N", sort=list(order), title=None),
     )
     colour = alt.Color("share:Q", title="share in training").scale(domain=[0, 1], scheme="blues")
     cells = (
@@ -148,13 +205,19 @@ def _chart(frame: pl.DataFrame) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=frame.to_dicts()))
 
 
-def _colour(order: Sequence[str]) -> Any:
-    scheme = "tableau10" if len(order) <= 10 else "tableau20"
+def _picked() -> Any:
+    """Return the points that are selected in the legend; all if none is."""
+    return alt.selection_point(fields=["label"], bind="legend")
+
+
+def _colour(order: Mapping[str, str]) -> Any:
     legend = alt.Legend(
         symbolLimit=0, symbolOpacity=1, labelLimit=260, columns=1 + len(order) // 20
     )
     return (
-        alt.Color("label:N", title="point").scale(domain=list(order), scheme=scheme).legend(legend)
+        alt.Color("label:N", title="point")
+        .scale(domain=list(order), range=list(order.values()))
+        .legend(legend)
     )
 
 

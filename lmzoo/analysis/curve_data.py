@@ -1,7 +1,7 @@
 """Compute the data of each curve from a study's frames.
 
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
-    tuned_settings    every tuned setting: its value, its last validation loss, its status
+    tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
     point_costs       one row per point of a ranking: loss, parameters, seconds of training of a run
     survival          number of a point's tuned settings that trained each epoch
 
@@ -38,7 +38,13 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
 
 
 def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.DataFrame:
-    """Return label, value, loss, epoch, status of each tune run that has the field `name`."""
+    """Return label, value, loss, epoch, status, chosen of each tune run with the field `name`."""
+    points = {point["id"]: point["label"] for point in folder.study["points"]}
+    chosen = {
+        points[point]: facts.get("setting")
+        for point, facts in folder.study.get("chosen", {}).items()
+        if point in points
+    }
     last = (
         _epochs(folder, "tune")
         .sort("epoch")
@@ -46,13 +52,13 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
         .agg(pl.col(f"valid_{metric}").last().alias("loss"), pl.col("epoch").last())
     )
     rows = [
-        {**row, "value": json.loads(row["setting"]).get(name)}
+        {**row, "value": setting.get(name), "chosen": setting == chosen.get(row["label"])}
         for row in last.to_dicts()
-        if is_number(json.loads(row["setting"]).get(name))
+        if is_number((setting := json.loads(row["setting"])).get(name))
     ]
     schema = {
         "label": pl.String, "value": pl.Float64, "loss": pl.Float64,
-        "epoch": pl.Int64, "status": pl.String,
+        "epoch": pl.Int64, "status": pl.String, "chosen": pl.Boolean,
     }  # fmt: skip
     return pl.DataFrame(rows, schema, strict=False).sort("label", "value")
 

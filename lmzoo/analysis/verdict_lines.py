@@ -1,7 +1,7 @@
 """The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -13,8 +13,23 @@ MOST = 8
 """Points that a line names; the others are counted."""
 
 
+class VerdictGroup(NamedTuple):
+    """The points with one verdict."""
+
+    verdict: str
+    head: str
+    """The verdict in words: "worse than 'wild type'"."""
+    points: list[str]
+    """Each with its effect: "cut carry (6) (costs 0.10 to 0.14 nats)"."""
+
+
 def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
+    return tuple(f"{group.head}: {_listed(group.points)}" for group in verdict_groups(frame))
+
+
+def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
+    """Return the verdicts that some point has, the largest effects first."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return ()
@@ -23,12 +38,15 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     groups[WORSE].reverse()
     unit = frame["metric"].item(0)
     margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
-    lines = []
-    for verdict, (phrase, describe) in _PHRASES.items():
-        if groups[verdict]:
-            head = phrase.format(name=repr(reference.item(0)), margin=margin)
-            lines.append(f"{head}: {_listed([describe(row) for row in groups[verdict]])}")
-    return tuple(lines)
+    return tuple(
+        VerdictGroup(
+            verdict,
+            phrase.format(name=repr(reference.item(0)), margin=margin),
+            [describe(row) for row in groups[verdict]],
+        )
+        for verdict, (phrase, describe) in _PHRASES.items()
+        if groups[verdict]
+    )
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -201,9 +201,8 @@ def report(
 ) -> None:
     """Write a study on one HTML page that needs no network and no other file.
 
-    Samples and audits of the best models take about 15 seconds each; --no-ask leaves them out.
-
-    A file `epistasis.svg` or `epistasis.png` in the study's folder replaces the page's heat map.
+    Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
+    models take about 15 seconds each; --no-ask leaves them out.
     """
     from lmzoo.analysis.output_path import output_path
     from lmzoo.analysis.report import render_report

@@ -1,6 +1,8 @@
 """Open a page in a headless browser and report what it loads and shows."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,36 +19,48 @@ class LoadedPage(NamedTuple):
     messages: list[str]
     """Messages of the console, and errors."""
     width: int
-    """Width of the content in a window of 1100 pixels."""
+    """Width of the content."""
     figures: list[dict[str, Any]]
-    """Width and height of each figure."""
+    """Width and height of each chart."""
 
 
-def open_page(page: Path) -> LoadedPage:
-    """Open the page offline; skip the test if there is no browser."""
+DRAWN = "!document.querySelector('.chart') || document.documentElement.dataset.drawn"
+
+
+@contextmanager
+def browse(page: Path, width: int = 1100) -> Iterator[Any]:
+    """Open the page offline in a window of this width, wait for its charts, and yield the tab.
+
+    Skips the test if there is no browser.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     names = ("chromium", "chromium-browser", "google-chrome")
     chrome = next(filter(None, map(shutil.which, names)), None)
     if chrome is None:
         pytest.skip("needs a chromium on the PATH")
-    requests: list[str] = []
-    messages: list[str] = []
     with api.sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chrome, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1100, "height": 900}, offline=True)
+        context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
         tab = context.new_page()
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("console", lambda message: messages.append(message.text))
-        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.requests, tab.messages = [], []
+        tab.on("request", lambda request: tab.requests.append(request.url))
+        tab.on("console", lambda message: tab.messages.append(message.text))
+        tab.on("pageerror", lambda error: tab.messages.append(str(error)))
         tab.goto(page.resolve().as_uri(), wait_until="load")
+        tab.wait_for_function(DRAWN)
+        yield tab
+        browser.close()
+
+
+def open_page(page: Path, width: int = 1100) -> LoadedPage:
+    """Return the page as a browser shows it."""
+    with browse(page, width) as tab:
         boxes = "all => all.map(x => ({width: x.clientWidth, height: x.clientHeight}))"
-        loaded = LoadedPage(
+        return LoadedPage(
             tab.title(),
             tab.inner_text("body"),
-            [url for url in requests if url != page.resolve().as_uri()],
-            messages,
+            [url for url in tab.requests if url != page.resolve().as_uri()],
+            tab.messages,
             tab.evaluate("document.documentElement.scrollWidth"),
-            tab.eval_on_selector_all("figure > *", boxes),
+            tab.eval_on_selector_all(".chart svg", boxes),
         )
-        browser.close()
-    return loaded

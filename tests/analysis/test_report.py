@@ -1,23 +1,24 @@
 """A study's page: complete, escaped, and self-contained in a browser without a network."""
 
+import base64
+import json
 import re
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis import report_best
-from lmzoo.analysis.html import Section, html_page
-from lmzoo.analysis.report import render_report
+from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.render import render
+from lmzoo.analysis.report import best, render_report
+from lmzoo.analysis.report.html import Section, html_page
 from lmzoo.analysis.subprocess_cli import CommandResult, run_lmzoo
-from tests.analysis.browser import open_page
+from tests.analysis.browser import browse, open_page
 
 ROOT = Path(__file__).parents[2]
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c02"
-    "0000000b4944415478da6364f80f00010501012718e3660000000049454e44ae426082"
-)
+RECORDS = ROOT / "docs/results/records/gru_ablation-captions.parquet"
 
 
 @pytest.fixture
@@ -29,26 +30,56 @@ def study(toy):
     return toy.write()
 
 
-def test_the_page_has_every_section_and_no_external_links(study):
+SECTIONS = ("Ranking", "Learning curves", "The search", "What it costs", "Audit")
+
+
+def specs(text: str) -> list[dict]:
+    """Return the specifications of the page's charts."""
+    return [json.loads(spec) for spec in re.findall(r"application/json\">(.*?)</script>", text)]
+
+
+def markup(text: str) -> str:
+    """Return the page without its scripts."""
+    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_the_page_has_every_section_and_loads_nothing(study):
     text = render_report(study, use_models=False)
-    for part in ("Ranking", "Curves", "Audit", "Reproduce"):
-        assert f"<h2>{part}</h2>" in text
-    assert text.count("<svg") == 5
-    assert "<script" not in text
-    assert "Is a &lt; b &amp; &#x27;c&#x27; &lt;script&gt;" in text
-    assert "cut part: sees &lt;itself&gt;" in text
-    assert "1 of 2 points passed" in text
-    links = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', text)
+    for part in (*SECTIONS, "Spent and reproduce"):
+        assert f">{part}</h2>" in text
+    assert len(text) < 3_000_000
+    assert len(specs(text)) == 6
+    page = markup(text)
+    assert "Is a &lt; b &amp; &#x27;c&#x27; &lt;script&gt;" in page
+    assert "cut part: sees &lt;itself&gt;" in page
+    assert "1 of 2 points passed" in page
+    links = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', page)
     assert all(link.startswith(("#", "data:")) for link in links)
-    assert not re.search(r"url\((?!#|&quot;#)", text)
+    assert not re.search(r"url\((?!#|&quot;#)", page)
 
 
-def test_a_stored_heat_map_is_shown(study):
-    assert "Interactions" not in render_report(study, use_models=False)
-    (study / "epistasis.png").write_bytes(PIXEL)
+def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
     text = render_report(study, use_models=False)
-    assert "<h2>Interactions</h2>" in text
-    assert "data:image/png;base64,iVBORw0KGgo" in text
+    ranked = study_ranking(study)
+    data = re.search(r'download="toy.csv" href="data:text/csv;base64,([^"]*)"', text)
+    assert data is not None
+    assert base64.b64decode(data[1]).decode() == render(ranked, "csv")
+    forest = next(spec for spec in specs(text) if "Differences" in str(spec["title"]))
+    (rows,) = (data for data in forest["datasets"].values() if "group" in data[0])
+    expected = {row["label"]: row["difference"] or 0.0 for row in ranked.frame.to_dicts()}
+    assert {row["label"]: row["difference"] for row in rows} == expected
+    for row in ranked.tables[0].rows:
+        assert all(f">{escape(cell)}</td>" in text for cell in row)
+
+
+def test_the_marked_settings_of_the_search_are_those_of_the_table():
+    """In the recorded study of the gate ablation."""
+    text = render_report(RECORDS, use_models=False)
+    search = next(spec for spec in specs(text) if "of every setting" in str(spec["title"]))
+    rows = [row for data in search["datasets"].values() for row in data if row["chosen"]]
+    chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
+    ranked = study_ranking(RECORDS).frame.to_dicts()
+    assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}
 
 
 def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
@@ -59,9 +90,13 @@ def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
         return CommandResult("python -m lmzoo sample", "a <b> dog", ok=True)
 
     audit = {"name": "m", "score": "exact", "faults": [], "future": 0.25, "total": None}
-    monkeypatch.setattr(report_best, "draw_samples", sample)
+    monkeypatch.setattr(best, "draw_samples", sample)
     result = CommandResult("lmzoo audit", "", ok=True)
+<<<<<<< HEAD
     monkeypatch.setattr(report_best, "audit_model", lambda *_: (result, audit))
+=======
+    monkeypatch.setattr(best, "audit_model", lambda config: (result, audit))
+>>>>>>> f27e877 (Report: verdicts, forest plot, interactive charts and tables, light and dark)
     text = render_report(study, data_dir=Path("there"))
     assert sampled == [("full-confirm-1", Path("there"))]
     assert "a &lt;b&gt; dog" in text
@@ -84,15 +119,36 @@ def test_a_browser_shows_the_complete_page_without_requests(study):
     assert "<script>alert(1)</script>" in loaded.title
     assert "cut part" in loaded.text
     assert loaded.width <= 1100
-    assert len(loaded.figures) == 5
+    assert len(loaded.figures) == 6
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
+    assert open_page(path, width=390).width == 390
+
+
+def test_a_browser_sorts_and_filters_the_ranking(study):
+    path = study / "report.html"
+    path.write_text(render_report(study, use_models=False), encoding="utf-8")
+    with browse(path) as tab:
+
+        def labels() -> list[str]:
+            return tab.locator(
+                "table.sortable >> nth=0 >> tbody tr:visible td.point"
+            ).all_inner_texts()
+
+        before = labels()
+        heading = tab.locator("table.sortable >> nth=0 >> th", has_text="point")
+        for _ in range(2):
+            heading.locator("button").click()
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert labels() == sorted(before, reverse=True) != before
+        tab.locator("input[type=search] >> nth=0").fill("part")
+        assert labels() == ["cut part"]
 
 
 def test_a_browser_reports_a_page_that_loads_other_files(tmp_path):
     """The test above detects requests and scripts."""
     path = tmp_path / "bad.html"
     body = '<img src="http://127.0.0.1:9/x.png"><script>throw Error("no")</script>'
-    text = html_page("bad", [], [Section("x", body)])
+    text = html_page("bad", "", [Section("x", body)])
     path.write_text(text)
     assert open_page(path).messages  # the policy in the page's head refuses both
     path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis import report, report_best
+from lmzoo.analysis.report import best, page
 from lmzoo.analysis.subprocess_cli import CommandResult
 
 COUNT = {"name": "ngram_count", "order": 5}
@@ -24,16 +24,16 @@ def used_runs(monkeypatch):
         runs.append(config["run"])
         return CommandResult("python -m lmzoo audit", "no output", ok=False), None
 
-    monkeypatch.setattr(report_best, "draw_samples", sample)
-    monkeypatch.setattr(report_best, "audit_model", audit)
-    monkeypatch.setattr(report, "curve_charts", lambda *_: {})  # they take a second
+    monkeypatch.setattr(best, "draw_samples", sample)
+    monkeypatch.setattr(best, "audit_model", audit)
+    monkeypatch.setattr(page, "curve_charts", lambda *_, **__: {})  # they take a second
     return runs
 
 
 def section(toy, name: str) -> str:
     """Return the text of one section of the page."""
-    text = report.render_report(Path(toy.write()))
-    body = text.split(f"<h2>{name}</h2>")[1].split("</section>")[0]
+    text = page.render_report(Path(toy.write()))
+    body = text.split(f">{name}</h2>")[1].split("</section>")[0]
     return re.sub(r"<[^>]*>", "", body)
 
 

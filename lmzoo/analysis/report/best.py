@@ -13,10 +13,10 @@ import polars as pl
 
 from lmzoo.analysis.baseline_comparison import FIVE_GRAM
 from lmzoo.analysis.formatting import MISSING, table_title
-from lmzoo.analysis.html import code_block, html_table, paragraphs
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS
 from lmzoo.analysis.render import TextTable
+from lmzoo.analysis.report.html import code_block, html_table, paragraphs
 from lmzoo.analysis.subprocess_cli import audit_model, draw_samples
 from lmzoo.store.records import CONFIG, read_json
 
@@ -80,17 +80,32 @@ def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> st
 def samples_section(
     path: Path, folder: StudyFolder, ranked: pl.DataFrame, data_dir: Path | None
 ) -> str:
-    """Return samples of the best model of each table as HTML."""
-    body = ""
-    for row, reason in best_rows(folder, ranked):
-        if row is None:
+    """Return samples of the best model of each table, beside those of the reference, as HTML."""
+    body, counts = "", _count_models(folder)
+    for best, reason in best_rows(folder, ranked):
+        if best is None:
             body += paragraphs([reason], "text")
             continue
-        result = draw_samples(path / _tested_run(folder, row["point"]), data_dir=data_dir)
-        loss = f"{row['metric']} loss {row['loss']:.4f}"
-        body += paragraphs([f"{row['label']}{reason}, {loss}:"], "text")
-        body += code_block(result.text) + code_block(result.command)
+        keys = {key: best[key] for key in TABLE_KEYS}
+        others = ranked.filter(pl.col("reference"), pl.col("rank").is_not_null(), **keys).to_dicts()
+        rows = [(best, reason)]
+        rows += [
+            (row, ", the reference")
+            for row in others
+            if row["point"] not in {best["point"], *counts} and not row["leaks"]
+        ]
+        shown = "".join(_samples(path, folder, row, note, data_dir) for row, note in rows)
+        body += f'<div class="side">{shown}</div>\n'
     return body
+
+
+def _samples(
+    path: Path, folder: StudyFolder, row: Mapping[str, Any], note: str, data_dir: Path | None
+) -> str:
+    result = draw_samples(path / _tested_run(folder, row["point"]), data_dir=data_dir)
+    loss = f"{row['metric']} loss {row['loss']:.4f}"
+    lines = paragraphs([f"{row['label']}{note}, {loss}:"], "text")
+    return f"<div>{lines}{code_block(result.text)}{code_block(result.command)}</div>\n"
 
 
 def audit_table(audit: Mapping[str, Any]) -> TextTable:

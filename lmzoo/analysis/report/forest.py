@@ -1,0 +1,118 @@
+"""The forest plot of a ranking: differences to the reference, grouped by verdict."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+
+REFERENCE, BASELINE = "reference", "baseline"
+ORDER = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
+COLOURS = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
+SHAPES = dict(
+    zip(
+        ORDER,
+        ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross"),
+        strict=True,
+    )
+)
+WIDEST = 4.0
+"""Intervals end at this multiple of the largest distance among points that are no baselines."""
+
+
+def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return label, group, difference, low and high of the points of one table, in plot order.
+
+    A point without a verdict is a baseline, or leaks. The ends of its interval are cut at `WIDEST`.
+    """
+    rows = [
+        {
+            "label": row["label"],
+            "group": _group(row),
+            "difference": 0.0 if row["reference"] else row["difference"],
+            "low": row["difference_low"],
+            "high": row["difference_high"],
+        }
+        for row in part.to_dicts()
+        if row["reference"] or row["difference"] is not None
+    ]
+    return sorted(rows, key=lambda row: (ORDER.index(row["group"]), row["difference"]))
+
+
+def forest_chart(part: pl.DataFrame) -> Any:
+    """Return the plot of one table, with the margin as a band; None without differences."""
+    rows = forest_rows(part)
+    if len(rows) < 2:
+        return None
+    rows, beyond = _inside(rows)
+    groups = [group for group in ORDER if any(row["group"] == group for row in rows)]
+    margin = part["margin"].item(0)
+    colour = alt.Color("group:N", title=None).scale(
+        domain=groups, range=[COLOURS[group] for group in groups]
+    )
+    shape = alt.Shape("group:N", title=None).scale(
+        domain=groups, range=[SHAPES[group] for group in groups]
+    )
+    title = "nats per token; to the right is worse"
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
+            ticks=False, domain=False
+        ),
+        tooltip=[
+            alt.Tooltip("label:N"),
+            alt.Tooltip("group:N", title="verdict"),
+            *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")),
+        ],
+    )
+    x = alt.X("difference:Q", title=title)
+    band = (
+        alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
+        .mark_rect(color="var(--band)")
+        .encode(x=alt.X("from:Q", title=title), x2="to:Q")
+    )
+    zero = (
+        alt.Chart(alt.InlineData(values=[{"zero": 0}]))
+        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
+        .encode(x=alt.X("zero:Q", title=title))
+    )
+    legend = alt.Legend(orient="top", title=None)
+    rules = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=title), x2="high:Q", color=colour.legend(legend)
+    )
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
+        x=x, color=colour.legend(legend), shape=shape.legend(legend)
+    )
+    note = f"the band is ±{margin:g} nats{beyond}"
+    heading = alt.TitleParams(
+        "Differences to the reference, 95 % intervals", subtitle=note, anchor="start"
+    )
+    return alt.layer(band, zero, rules, points).properties(
+        width="container",
+        height=26 * len(rows),
+        title=heading,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+    )
+
+
+def _group(row: Mapping[str, Any]) -> str:
+    if row["reference"]:
+        return REFERENCE
+    return row["verdict"] or BASELINE
+
+
+def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Leave out baselines far from the other points; return what a note says about them."""
+    ends = [
+        abs(end)
+        for row in rows
+        if row["group"] != BASELINE
+        for end in (row["difference"], row["low"], row["high"])
+        if end is not None
+    ]
+    limit = WIDEST * max(ends, default=0.0)
+    far = [row for row in rows if row["group"] == BASELINE and abs(row["difference"]) > limit > 0]
+    kept = [row for row in rows if row not in far]
+    listed = ", ".join(f"{row['label']} {row['difference']:+.3f}" for row in far)
+    return kept, f"; not shown: {listed}".replace("-", "−") if far else ""

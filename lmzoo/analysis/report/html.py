@@ -1,0 +1,125 @@
+"""Write one self-contained HTML page: no font, image or script from another file.
+
+Charts are Vega-Lite specifications inside the page. Its scripts (Vega, Vega-Lite and Vega-Embed,
+which `vl_convert` carries) are inlined. A content security policy forbids the page to load
+anything. Colours are CSS variables with a light and a dark value, so that a chart follows the
+reader's setting; `page.js` puts their values into the specifications.
+"""
+
+import base64
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import vl_convert
+
+from lmzoo.analysis.render import TextTable
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
+)
+VERDICTS = ("worse", "better", "equivalent", "undecided")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and its content as HTML."""
+
+    title: str
+    body: str
+
+    @property
+    def anchor(self) -> str:
+        """The section's id in the page."""
+        return "-".join(self.title.lower().split())
+
+
+def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return the whole page: title (plain text), lead, links to the sections, sections."""
+    links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
+    body = "".join(
+        f'<section id="{s.anchor}" aria-labelledby="{s.anchor}-title">'
+        f'<h2 id="{s.anchor}-title">{escape(s.title)}</h2>\n{s.body}\n</section>\n'
+        for s in sections
+    )
+    scripts = ""
+    if 'class="chart"' in body:
+        scripts += f"<script>{_vega()}</script>\n"
+    scripts += f"<script>{_asset('page.js')}</script>\n"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{_asset('page.css')}</style>\n</head>\n<body>\n"
+        f"<header><h1>{escape(title)}</h1>\n{lead}</header>\n"
+        f'<nav aria-label="Sections">{links}</nav>\n<main>\n{body}</main>\n'
+        f"{scripts}</body>\n</html>\n"
+    )
+
+
+def paragraphs(lines: Sequence[str], kind: str = "note") -> str:
+    """Return one paragraph for each line, of the CSS class `kind`."""
+    return "".join(f'<p class="{kind}">{escape(line)}</p>\n' for line in lines)
+
+
+def code_block(text: str) -> str:
+    """Return preformatted text, as for commands and sentences."""
+    return f'<pre tabindex="0">{escape(text)}</pre>\n'
+
+
+def html_table(table: TextTable, *, kind: str = "") -> str:
+    """Return a table; columns of text are aligned left, numbers right.
+
+    A table of the `kind` "sortable" is sorted by a click on a heading, and filtered by a word.
+    """
+    text = {i for i, name in enumerate(table.header) if name in table.text_columns}
+
+    def cells(row: Sequence[str], tag: str, scope: str = "") -> str:
+        out = ""
+        for i, cell in enumerate(row):
+            verdict = cell.split(" ")[0] if cell.split(" ")[0] in VERDICTS else ""
+            point = "point" if table.header[i] == "point" else ""
+            kinds = " ".join(filter(None, ("text" if i in text else "", verdict, point)))
+            out += f"<{tag}{scope}" + f' class="{kinds}"' * bool(kinds) + f">{escape(cell)}</{tag}>"
+        return f"<tr>{out}</tr>\n"
+
+    head = cells(table.header, "th", ' scope="col"')
+    body = "".join(cells(row, "td") for row in table.rows)
+    caption = f"<caption>{escape(table.title)}</caption>"
+    content = f"{caption}<thead>{head}</thead><tbody>{body}</tbody>"
+    kinds = f' class="{kind}"' if kind else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+        f"<table{kinds}>{content}</table></div>\n"
+    )
+
+
+def chart_figure(chart: Any, description: str) -> str:
+    """Return an altair chart, drawn by the page's script; `description` is read aloud."""
+    spec = json.dumps(chart.to_dict()).replace("<", "\\u003c")
+    return (
+        f'<figure><div class="chart" role="img" aria-label="{escape(description)}"></div>'
+        f'<script type="application/json">{spec}</script></figure>\n'
+    )
+
+
+def download_link(text: str, name: str) -> str:
+    """Return a link that saves `text` as a file."""
+    data = base64.b64encode(text.encode()).decode()
+    link = f'download="{escape(name)}" href="data:text/csv;base64,{data}"'
+    return f"<p><a {link}>{escape(name)}</a></p>\n"
+
+
+@functools.cache
+def _vega() -> str:
+    return vl_convert.javascript_bundle().replace("</script", "<\\/script")
+
+
+def _asset(name: str) -> str:
+    return files("lmzoo.analysis.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,69 @@
+"use strict";
+(() => {
+  const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const style = () => {
+    const [fg, muted, line] = ["--fg", "--muted", "--line"].map(value);
+    const text = { labelColor: fg, titleColor: muted, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" };
+    return {
+      background: "transparent",
+      font: "system-ui, sans-serif",
+      view: { stroke: null },
+      axis: { ...text, gridColor: line, domainColor: line, tickColor: line },
+      legend: { ...text },
+      title: { color: fg, subtitleColor: muted, fontSize: 14 },
+    };
+  };
+  const draw = async () => {
+    for (const place of document.querySelectorAll(".chart")) {
+      const text = place.nextElementSibling.textContent;
+      const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
+      const config = style();
+      config.axisY = { labelLimit: Math.min(320, 0.42 * place.clientWidth) };
+      if (place.clientWidth < 560) Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
+      await vegaEmbed(place, spec, { actions: false, renderer: "svg", config });
+    }
+    document.documentElement.dataset.drawn = "yes";
+  };
+  if (typeof vegaEmbed !== "undefined") {
+    draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  }
+
+  const number = (text) => {
+    const found = text.replace("−", "-").replaceAll(",", "").match(/-?\d+(\.\d+)?(e-?\d+)?/);
+    return found ? Number(found[0]) : null;
+  };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const body = table.tBodies[0];
+    const search = document.createElement("input");
+    Object.assign(search, { type: "search", placeholder: "filter the rows" });
+    search.setAttribute("aria-label", `filter: ${table.caption.textContent}`);
+    search.addEventListener("input", () => {
+      for (const row of body.rows) {
+        row.classList.toggle("hidden", !row.textContent.toLowerCase().includes(search.value.toLowerCase()));
+      }
+    });
+    table.parentElement.before(search);
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const up = head.getAttribute("aria-sort") !== "ascending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const asText = head.classList.contains("text");
+        const keys = new Map([...body.rows].map((row) => {
+          const text = row.cells[column].textContent;
+          return [row, asText ? text : number(text)];
+        }));
+        const order = (a, b) => {
+          const [x, y] = [keys.get(a), keys.get(b)];
+          if (x === null || y === null) return (x === null) - (y === null);
+          return (asText ? x.localeCompare(y) : x - y) * (up ? 1 : -1);
+        };
+        body.append(...[...body.rows].sort(order));
+      });
+    });
+  }
+})();

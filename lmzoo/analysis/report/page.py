@@ -1,0 +1,158 @@
+"""The sections of a study's page: answer, ranking, curves, search, costs, audit, samples."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.analysis.comparison import compare_points
+from lmzoo.analysis.comparison_table import comparison_report
+from lmzoo.analysis.curve_charts import curve_charts
+from lmzoo.analysis.effects import estimate_effects
+from lmzoo.analysis.heat_map import heat_maps
+from lmzoo.analysis.load import StudyFolder, load_study
+from lmzoo.analysis.mutants import read_mutants
+from lmzoo.analysis.ranking import TABLE_KEYS, rank_points
+from lmzoo.analysis.ranking_table import ranking_report
+from lmzoo.analysis.render import Report, render
+from lmzoo.analysis.report.best import audit_section, samples_section
+from lmzoo.analysis.report.forest import forest_chart
+from lmzoo.analysis.report.html import (
+    Section,
+    chart_figure,
+    code_block,
+    download_link,
+    html_page,
+    html_table,
+    paragraphs,
+)
+from lmzoo.analysis.report.spent import spent_table
+from lmzoo.analysis.reproduce import reproduce_commands
+from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
+from lmzoo.errors import UserError
+
+CHARTS = {
+    "Learning curves": ("learning",),
+    "The search": ("setting-", "survival"),
+    "What it costs": ("parameters", "time"),
+}
+"""Section -> first letters of the names of its charts in `curve_charts`."""
+
+
+def render_report(
+    path: Path, *, metric: str = "token", use_models: bool = True, data_dir: Path | None = None
+) -> str:
+    """Return the page of the study in folder `path`.
+
+    Args:
+        path: the study's folder.
+        metric: `token` or `sentence`.
+        use_models: sample from the best models and audit them, which loads the models.
+        data_dir: folder of the corpus's files, for the samples.
+
+    Raises:
+        UserError: Nothing can be ranked, or a name is unknown.
+    """
+    folder = load_study(path)
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
+    ranking = ranking_report(folder, ranked)
+    answer = verdict_groups(ranked)
+    sections = [
+        Section("Ranking", _ranking(folder, ranked, ranking, len(answer))),
+        *_curves(folder, ranked, metric),
+        *_comparison(folder, metric),
+        *_interactions(folder, metric),
+        Section("Audit", audit_section(folder, ranked, run=use_models)),
+    ]
+    if use_models:
+        sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
+    spent = html_table(spent_table(folder)) + code_block(reproduce_commands(path, folder))
+    sections.append(Section("Spent and reproduce", spent))
+    return html_page(ranking.heading[0], "".join(map(_answer, answer)), sections)
+
+
+def _answer(group: VerdictGroup) -> str:
+    """Return a verdict and its points as HTML; of many, the first ones."""
+    rest = [f"and {len(group.points) - MOST} more"] if len(group.points) > MOST else []
+    items = "".join(f"<li>{escape(text)}</li>" for text in group.points[:MOST] + rest)
+    return (
+        f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'
+    )
+
+
+def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts: int) -> str:
+    """Return the forest plots, the tables, and the table as a file."""
+    charts = ""
+    for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
+        chart = forest_chart(part)
+        if chart is not None:
+            charts += chart_figure(chart, "Differences to the reference with 95 % intervals")
+    tables = "".join(
+        html_table(table, kind="sortable" if table.header[0] == "rank" else "")
+        for table in report.tables
+    )
+    notes = paragraphs(report.heading[1 + verdicts :]) + paragraphs(report.legend)
+    csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
+    return charts + tables + csv + notes
+
+
+def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
+    charts = curve_charts(folder, ranked, metric, reference_colour="var(--fg)")
+    sections = []
+    for title, starts in CHARTS.items():
+        own = [chart for name, chart in charts.items() if name.startswith(starts)]
+        if own:
+            body = "".join(chart_figure(_wide(chart), title) for chart in own)
+            sections.append(Section(title, body))
+    return sections
+
+
+def _wide(chart: Any) -> Any:
+    """Return a chart as wide as the page, unless its width is a number of steps."""
+    if isinstance(chart.width, int):
+        return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x"))
+    return chart
+
+
+def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
+    """Return the comparison over test sequences, if the runs stored their losses."""
+    try:
+        report = comparison_report(folder, compare_points(folder, metric=metric))
+    except UserError:
+        return []
+    tables = "".join(html_table(table, kind="sortable") for table in report.tables)
+    body = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
+    return [Section("Over seeds and sequences", body)]
+
+
+def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
+    """Return the heat map of the effects of the study's mutants, if it has any."""
+    try:
+        cells = read_mutants(folder.path, folder, metric)
+    except UserError:  # there are no mutants, or the wild type is incomplete
+        return []
+    frames = [frame for frame in map(estimate_effects, cells) if _has_pairs(frame)]
+    if not frames:
+        return []
+    lines = [f"{metric} loss, means over {cells[0].losses.shape[1]} seeds"]
+    lines += [
+        f"{cell.cell}: mutants left out because a seed is missing: {len(cell.incomplete)} "
+        "(`lmzoo epistasis` lists them)"
+        for cell in cells
+        if cell.incomplete
+    ]
+    chart = heat_maps(frames, "effects of the switches")
+    return [Section("Interactions", paragraphs(lines) + chart_figure(chart, _effects(frames)))]
+
+
+def _has_pairs(frame: pl.DataFrame) -> bool:
+    """Whether two mutants differ in one switch only."""
+    return bool(frame["effect"].count())
+
+
+def _effects(frames: Sequence[pl.DataFrame]) -> str:
+    count = sum(frame["effect"].count() for frame in frames)
+    return f"Heat map of {count} effects and interactions"

@@ -1,0 +1,36 @@
+"""What a study has spent: runs, epochs and training time of each stage."""
+
+import polars as pl
+
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.ranking import with_status
+from lmzoo.analysis.render import TextTable
+
+
+def spent_table(folder: StudyFolder) -> TextTable:
+    """Return runs, pruned runs, epochs and hours of each stage.
+
+    Hours are those of the runs' own clocks: runs of a pack share an epoch's time.
+    """
+    runs = with_status(folder.runs, folder.events)
+    epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
+    trained = epochs.agg(epochs=pl.len(), seconds=pl.col("seconds").sum())
+    stages = (
+        runs.join(trained, on="run", how="left")
+        .group_by("stage")
+        .agg(
+            runs=pl.len(),
+            pruned=(pl.col("status") == "pruned").sum(),
+            epochs=pl.col("epochs").sum(),
+            hours=pl.col("seconds").sum() / 3600,
+        )
+        .sort("stage", descending=True)
+        .collect()
+    )
+    rows = [
+        (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
+         f"{row['hours']:.2f}")
+        for row in stages.to_dicts()
+    ]  # fmt: skip
+    header = ("stage", "runs", "pruned", "epochs", "hours of training")
+    return TextTable("what was spent", header, rows, frozenset({"stage"}))
