@@ -10,7 +10,7 @@ from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
 REFERENCE, BASELINE = "reference", "baseline"
 ORDER = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
-COLOURS = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
+COLOURS: dict[str, str] = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
 SHAPES = dict(
     zip(
         ORDER,

@@ -23,6 +23,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
 )
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
 VERDICTS = ("worse", "better", "equivalent", "undecided")
 
 
@@ -118,7 +119,7 @@ def download_link(text: str, name: str) -> str:
 
 @functools.cache
 def _vega() -> str:
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")
+    return vl_convert.javascript_bundle(SNIPPET).replace("</script", "<\\/script")
 
 
 def _asset(name: str) -> str:
