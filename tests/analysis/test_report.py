@@ -92,11 +92,7 @@ def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
     audit = {"name": "m", "score": "exact", "faults": [], "future": 0.25, "total": None}
     monkeypatch.setattr(best, "draw_samples", sample)
     result = CommandResult("lmzoo audit", "", ok=True)
-<<<<<<< HEAD
-    monkeypatch.setattr(report_best, "audit_model", lambda *_: (result, audit))
-=======
-    monkeypatch.setattr(best, "audit_model", lambda config: (result, audit))
->>>>>>> f27e877 (Report: verdicts, forest plot, interactive charts and tables, light and dark)
+    monkeypatch.setattr(best, "audit_model", lambda *_: (result, audit))
     text = render_report(study, data_dir=Path("there"))
     assert sampled == [("full-confirm-1", Path("there"))]
     assert "a &lt;b&gt; dog" in text

@@ -11,13 +11,8 @@ from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 REFERENCE, BASELINE = "reference", "baseline"
 ORDER = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
 COLOURS: dict[str, str] = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
-SHAPES = dict(
-    zip(
-        ORDER,
-        ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross"),
-        strict=True,
-    )
-)
+MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
+SHAPES: dict[str, str] = dict(zip(ORDER, MARKS, strict=True))
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
 
