@@ -3,7 +3,7 @@
     python benchmarks/publish.py [--folder runs/bench] [--page docs/benchmarks.md]
 
 A section is between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; nothing else of the page
-changes. A benchmark without a file (rows as JSON, or a Markdown table), or without a section in the
+changes. A benchmark without a file (a Markdown table, or rows as JSON), or without a section in the
 page, is skipped. The chart of
 a benchmark is copied next to the page.
 """
@@ -23,6 +23,7 @@ from lmzoo.errors import UserError
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
     *("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", "search"),
+    "time_left",
     *GPU,
 )
 
@@ -35,10 +36,10 @@ def main(
     text = page.read_text()
     for name in SECTIONS:
         file = folder / f"{name}.json"
-        if file.is_file():
-            text = replace_section(text, name, table(json.loads(file.read_text())))
-        elif file.with_suffix(".md").is_file():
+        if file.with_suffix(".md").is_file():
             text = replace_section(text, name, file.with_suffix(".md").read_text())
+        elif file.is_file():
+            text = replace_section(text, name, table(json.loads(file.read_text())))
         chart = file.with_suffix(".svg")
         if chart.is_file():
             shutil.copyfile(chart, page.with_name(chart.name))

@@ -108,6 +108,10 @@ class Simulation:
         self.events = [(at, i, kind, w) for i, (at, _, kind, w) in enumerate(self.events)]
         if scenario.lost:
             self.schedule(20.0, "lose", str(scenario.lost))
+        self.run_events()
+
+    def run_events(self) -> None:
+        """Run the events until the sweep is done."""
         while not self.fleet.done:
             at, _, kind, worker = heapq.heappop(self.events)
             self.present += len(self.live) * (at - self.now)

@@ -139,10 +139,11 @@ def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     with closing(StudyStore(folder / "store")) as store, Path(os.devnull).open("w") as nowhere:
         planner = Planner(study, points[:1], corpus, store)
         stdout, sys.stdout = sys.stdout, nowhere
-        with TimedConsole(planner, as_json=True) as console, cluster():
+        with TimedConsole(as_json=True) as console, cluster():
             from lmzoo.cluster.capacity import Capacity
 
             fleet = Fleet(planner, Packer(corpus, parse_fuse(fuse)), [console])
+            console.fleet = fleet
             complete = train(fleet, Capacity(Resources(1.0, 0.0, 2)))
         sys.stdout = stdout
     assert complete

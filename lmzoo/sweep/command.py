@@ -70,6 +70,7 @@ def run_study(study: Study) -> None:
         track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
+        quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
         plugins: Plugins = None,
         submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
         attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
@@ -90,7 +91,7 @@ def run_study(study: Study) -> None:
         )  # fmt: skip
         sweep = Sweep(
             changed, Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device), fuse,
-            track or [], as_json=as_json,
+            track or [], as_json=as_json, quiet=quiet,
         )  # fmt: skip
         raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
 
@@ -115,10 +116,12 @@ class Sweep:
         track: Sequence[str] = (),
         *,
         as_json: bool = False,
+        quiet: bool = False,
         prints_ranking: bool = True,
     ) -> None:
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
+        self.quiet = quiet
         self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
 
     def run(
@@ -135,8 +138,9 @@ class Sweep:
         `settings` are the fields of all points from the command line.
         """
         check_trackers(self.track)
-        if not dry_run:
+        if not dry_run and not self.quiet:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+            self.stderr.print("loading torch and the corpus, which takes seconds")
         with gc_disabled():
             from lmzoo.data.open import open_corpus
             from lmzoo.data.unknown import describe_unknown
@@ -150,7 +154,7 @@ class Sweep:
         check_settings(self.study, settings)
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
-        if note := describe_unknown(corpus):
+        if not self.quiet and (note := describe_unknown(corpus)):
             self.stderr.print(note)
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
@@ -167,9 +171,9 @@ class Sweep:
     def _train(self, planner: "Planner", corpus: "Corpus") -> int:
         """Train the pending runs and print the ranking; return the exit code."""
         with contextlib.ExitStack() as ray:
-            if planner.done:
+            if planner.done and not self.quiet:
                 self.stderr.print(f"nothing left to do in {planner.store.store}")
-            elif not self._train_pending(planner, corpus, ray):
+            if not planner.done and not self._train_pending(planner, corpus, ray):
                 self.stderr.print("interrupted; run the same command again to continue")
                 return 130
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
@@ -191,7 +195,12 @@ class Sweep:
         from lmzoo.sweep.packing import Packer, parse_fuse
 
         packer = Packer(corpus, parse_fuse(self.fuse))
-        console = Console(planner, as_json=self.as_json)  # before `cluster` redirects stdout
+        # Before `cluster` redirects stdout.
+        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
+        if not self.quiet:
+            runs = sum(count for _, count, _ in planner.pending())
+            points = len(planner.points)
+            self.stderr.print(f"{points} points, at most {runs} runs pending; starting Ray")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
@@ -205,11 +214,14 @@ class Sweep:
 
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
-        self.stderr.print(f"{capacity.describe()}; {planner.store.store}")
+        console.devices = capacity.describe()
+        if not self.quiet:
+            self.stderr.print(f"{console.devices}; {planner.store.store}")
         experiment = planner.store.path.name
         callbacks = [*self.study.callbacks, *tracking_callbacks(self.track, experiment)]
         tracker = Tracker(callbacks, experiment, planner.store.path / "tracking")
         fleet = Fleet(planner, packer, [console, tracker])
+        console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted())
         complete = False
         try:

@@ -1,7 +1,8 @@
 """The console of a running sweep: progress on stderr, one JSON line per finished run on stdout.
 
-On a terminal, a live panel shows the running points, the best loss of each point and the time left.
-Elsewhere, one line is printed per finished run.
+On a terminal, one table shows the points, the workers and the time left; its last state stays on
+the screen. Elsewhere, one line is printed per finished run, and the progress at most every
+`PROGRESS_SECONDS`.
 """
 
 import json
@@ -14,141 +15,167 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
-from lmzoo.study.planner import Planner
-from lmzoo.study.point_planner import PointPlanner
+from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.point_table import point_table
+from lmzoo.sweep.so_far import so_far
+from lmzoo.sweep.time_left import Interval, describe, duration, time_left
+from lmzoo.sweep.work_left import epochs_done, work_left
 
-MAX_POINTS = 14
-"""Points shown in the live panel; the others are only counted."""
+PROGRESS_SECONDS = 10.0
+"""Least time between two lines of progress where there is no terminal."""
+LOOK_SECONDS = 1.0
+"""How long an estimate and the verdicts are used."""
+FORGET_SECONDS = 30.0
+"""The share busy is a mean over about this time."""
 
 
 class Console:
-    """Prints the progress of a sweep."""
+    """Prints the progress of a sweep; the fleet is known when its context is entered."""
 
-    def __init__(self, planner: Planner, *, as_json: bool) -> None:
-        self.planner, self.as_json = planner, as_json
-        self.stderr, self._stdout = RichConsole(stderr=True), sys.stdout
-        self.start_time = time.monotonic()
-        self.run_count = self.epoch_count = 0
+    def __init__(
+        self, *, as_json: bool, quiet: bool = False, stderr: RichConsole | None = None
+    ) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.stderr, self._stdout = stderr or RichConsole(stderr=True), sys.stdout
+        self.fleet: Fleet | None = None
+        self.workers: Callable[[], int] = lambda: 0
+        """Returns for how many workers there is room."""
+        self.devices = ""
+        """What the workers use: `2 CPU cores of this machine`."""
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
-        self._running: dict[str, PlannedRun] = {}
+        self.left: Interval | None = None
+        """The seconds left, as shown last."""
+        self.start_time = time.monotonic()
+        self._running: dict[str, None] = {}
+        self._recent: dict[str, None] = {}
+        """Labels of points, the one that changed last at the end."""
+        self._looked, self._busy, self._busy_at = -LOOK_SECONDS, 0.0, 0.0
+        self._known: dict[Any, Any] = {}
+        self._done, self._left, self._note = 0.0, 1.0, ""
         self._stopped = threading.Event()
         self._live: Live | None = None
 
     def __enter__(self) -> "Console":
+        if self.quiet:
+            return self
         if self.stderr.is_terminal:
-            self._live = Live(
-                get_renderable=self.panel, console=self.stderr, refresh_per_second=2, transient=True
-            )
+            self._live = Live(get_renderable=self.panel, console=self.stderr, refresh_per_second=2)
             self._live.start()
         else:
-            threading.Thread(target=self._print_waiting, daemon=True).start()
+            threading.Thread(target=self._print_progress, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         if self._live is not None:
+            self._looked = -LOOK_SECONDS
             self._live.stop()
 
     def start(self, run: PlannedRun) -> None:
-        """Show a run among the running ones."""
-        self._running[run.id] = run
+        """Count a run among the running ones."""
+        self._running[run.id] = None
+        self._touch(run)
 
     def epoch(self, run: PlannedRun, record: Record) -> None:
-        """Count an epoch."""
-        self.epoch_count += 1
+        """Do nothing: the planner has the curves."""
 
     def end(self, run: PlannedRun, test: Record | None) -> None:
-        """Count a run that has ended, and print one line about it."""
-        self.run_count += 1
+        """Print one line about a run that has ended."""
         self._running.pop(run.id, None)
+        self._touch(run)
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
-        elif self._live is None:
-            loss = f"{run.best_loss:.4f}" if run.best_loss is not None else "—"
-            self.stderr.print(
+        elif self._live is None and not self.quiet:
+            loss = f"{run.best_loss:.4f} nats/token" if run.best_loss is not None else "—"
+            self._print(
                 f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
-                f"  {run.id}  {run.display_label}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
+                f"  {run.id}  {run.display_label}"
             )
 
     def panel(self) -> RenderableType:
-        """Return the live panel: the points, with running ones first, and a progress bar."""
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("point", "tuned", "confirmed", "best", "now"):
-            table.add_column(name, justify="left" if name in ("point", "now") else "right")
-        running: dict[str, list[PlannedRun]] = {}
-        for run in [*self._running.values()]:
-            running.setdefault(run.label, []).append(run)
-        points = sorted(self.planner.points, key=lambda p: p.point.label not in running)
-        shown = points[:MAX_POINTS]
-        for point in shown:
-            table.add_row(*self._cells(point, running.get(point.point.label, [])))
-        hidden = len(points) - len(shown)
-        if hidden:
-            table.add_row(f"[dim]and {hidden} more points[/]")
+        """Return the table of points, the workers and the progress; it fits the screen."""
+        if self.fleet is None:
+            return Text("")
+        self._look()
         waiting = self.waiting()
-        return Group(table, self._progress(), *([f"[yellow]{waiting}[/]"] if waiting else []))
+        width, height = self.stderr.size
+        planner, room = self.fleet.planner, height - 4 - bool(waiting)
+        table = point_table(
+            planner.points, self._known, self._running, [*self._recent], max(3, room), width
+        )
+        bar = ProgressBar(total=self._done + self._left, completed=self._done, width=24)
+        progress = Table.grid(padding=(0, 2, 0, 0))
+        progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
+        workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
+        waits = [Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis")]
+        return Group(table, workers, progress, *(waits if waiting else []))
 
-    def seconds_left(self) -> float | None:
-        """Return the estimated time left; None before the first epoch."""
-        if not self.epoch_count:
-            return None
-        seconds_per_epoch = (time.monotonic() - self.start_time) / self.epoch_count
-        return seconds_per_epoch * self._pending_epochs()
+    def _touch(self, run: PlannedRun) -> None:
+        self._recent.pop(run.label, None)
+        self._recent[run.label] = None
 
-    def _print_waiting(self) -> None:
-        """Print what the sweep waits for, whenever it changes; the panel shows it on a terminal."""
-        shown = ""
+    def _look(self) -> None:
+        """Renew the verdicts, the estimate and the share busy, if they are old."""
+        now = time.monotonic()
+        if self.fleet is None or now - self._looked < LOOK_SECONDS:
+            return
+        fleet, planner = self.fleet, self.fleet.planner
+        self._looked = now
+        states = [*fleet.workers.values()]
+        room = max(len(states), self.workers())
+        share = sum(bool(state.training) for state in states) / max(1, room)
+        forget = min(1.0, (now - self._busy_at) / FORGET_SECONDS) if self._busy_at else 1.0
+        self._busy, self._busy_at = self._busy + forget * (share - self._busy), now
+        memory = max((state.memory for state in states), default=0)
+        work = [*work_left(planner, fleet.packer, memory)]
+        self._done = epochs_done(planner)
+        self._left = sum(part.runs * part.epochs for part in work)
+        self.left = time_left(work, fleet.pace, room if states else 0)
+        self._note = describe(self.left) if self.left else "no epoch has ended yet"
+        self._known = so_far(planner.study, planner.points, fleet.packer.corpus)
+
+    def _progress(self) -> str:
+        share = self._done / max(1e-9, self._done + self._left)
+        if not self._left:
+            return f"100 % of the epochs, {duration(time.monotonic() - self.start_time)}"
+        spent = duration(time.monotonic() - self.start_time)
+        return f"{100 * share:.0f} % of the epochs, {spent} so far, {self._note}"
+
+    def _workers(self) -> str:
+        assert self.fleet is not None
+        states = [*self.fleet.workers.values()]
+        training = [len(state.training) for state in states if state.training]
+        room = max(len(states), self.workers())
+        packs = f", {sum(training)} runs in training" if training else ""
+        devices = f" ({self.devices})" if self.devices else ""
+        busy = f"{100 * self._busy:.0f} % busy"
+        return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"
+
+    def _print_progress(self) -> None:
+        """Print the progress, and what the sweep waits for whenever it changes."""
+        shown, printed, last = "", time.monotonic(), ""
         while not self._stopped.wait(1.0):
             waiting = self.waiting()
             if waiting != shown:
-                self.stderr.print(waiting or "all workers have room", highlight=False)
+                self._print(waiting or "all workers have room")
             shown = waiting
+            if self.fleet is not None and time.monotonic() - printed >= PROGRESS_SECONDS:
+                self._look()
+                line, printed = f"{self._progress()}; {self._workers()}", time.monotonic()
+                if line != last:
+                    self._print(line)
+                last = line
 
-    def _cells(self, point: PointPlanner, running: list[PlannedRun]) -> tuple[str, ...]:
-        tuned = sum(bool(run.status) for run in point.tune_runs)
-        confirmed = sum(bool(run.status) for run in point.confirm_runs)
-        runs = point.tune_runs + point.confirm_runs
-        losses = [run.best_loss for run in runs if run.best_loss is not None]
-        now = ", ".join(f"{r.stage} {r.last_epoch}/{r.budget}" for r in running)
-        return (
-            point.point.display_label,
-            f"{tuned}/{point.samples}",
-            f"{confirmed}/{point.study.seeds}",
-            f"{min(losses):.4f}" if losses else "",
-            f"[green]{now}[/]",
-        )
-
-    def _progress(self) -> RenderableType:
-        bar = Progress(
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:3.0f} % of the epochs"),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        total, left = self.epoch_count + self._pending_epochs(), self.seconds_left()
-        note = "" if left is None else f"{self.run_count} runs done, about {duration(left)} left"
-        bar.add_task("", total=total, completed=self.epoch_count, note=note)
-        return bar
-
-    def _pending_epochs(self) -> int:
-        return sum(epochs for _, _, epochs in self.planner.pending())
-
-
-def duration(seconds: float) -> str:
-    """Format a time as `45 s`, `12 min` or `3.4 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    def _print(self, line: str) -> None:
+        self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _run_json(run: PlannedRun) -> dict[str, Any]:

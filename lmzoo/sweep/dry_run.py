@@ -16,7 +16,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError, describe_error
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import ResolvedPoint
-from lmzoo.sweep.console import duration
+from lmzoo.sweep.time_left import duration
 
 if TYPE_CHECKING:
     from lmzoo.cluster.resources import Resources

@@ -17,11 +17,15 @@ from lmzoo.sweep.assignment import Assignment, Listener
 from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.ready import ReadyRuns
 from lmzoo.sweep.sharing import Sharing, WorkerState
+from lmzoo.sweep.time_left import Pace
 
 DEATHS_TO_SUSPECT = 2
 """Deaths without progress after which a run is trained alone."""
 MAX_DEATHS = 4
 """Deaths without progress after which a run fails."""
+
+OPENING_WEIGHT = 0.1
+"""Weight of an epoch in which a worker also opened runs; it is longer than others."""
 
 
 class Fleet:
@@ -34,6 +38,8 @@ class Fleet:
         """Workers that wait for an assignment."""
         self.ready = ReadyRuns(packer.pack_key)
         self.sharing = Sharing(self.ready, packer)
+        self.pace = Pace()
+        """How long the epochs of packs take."""
         self._deaths: dict[str, int] = {}
         """Run identity -> deaths of its workers since its last epoch."""
         self._started: set[str] = set()
@@ -72,6 +78,9 @@ class Fleet:
         self.idle.discard(name)
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
+            if reports:  # without any, the worker has not ended an epoch
+                weight = OPENING_WEIGHT if worker.opening else 1.0
+                self.pace.add(worker.key, len(worker.training), worker.epoch_seconds, weight)
         for run_id, record in reports:
             self._report(worker, run_id, record)
         self._collect()  # a report may let other runs start
@@ -178,7 +187,9 @@ class Fleet:
     def _take(self, worker: WorkerState, live: int) -> None:
         """Assign pending runs to a worker, up to its share."""
         count = self.sharing.count_to_take(worker, max(live, len(self.workers)))
-        for run in self.ready.take(worker.key, count):
+        runs = self.ready.take(worker.key, count)
+        worker.opening = bool(runs)
+        for run in runs:
             self.sharing.add(worker, run)
             self.planner.start(run)
             if run.id not in self._started:

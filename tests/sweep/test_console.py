@@ -1,19 +1,32 @@
-"""The console says what a sweep waits for."""
+"""What the console prints: a table on a terminal, plain lines elsewhere, JSON, nothing."""
 
 import io
+import json
 
+import pytest
 from rich.console import Console as RichConsole
 
+from lmzoo.sweep import console as module
 from lmzoo.sweep.console import Console
+from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.packing import Packer
 
+from .fake_fleet import drive
 from .processes import wait_until
 
 WAITING = "waiting for 4 GPUs, 1 of 5 nodes is there"
 
 
+def _console(planner, *, terminal, **options):
+    stderr = RichConsole(file=io.StringIO(), force_terminal=terminal, width=120, height=40)
+    console = Console(as_json=options.pop("as_json", False), stderr=stderr, **options)
+    console.fleet = Fleet(planner, Packer(planner._corpus, None), [console])
+    console.workers = lambda: 1
+    return console
+
+
 def test_a_log_gets_one_line_for_each_change_of_what_is_awaited(planner):
-    console = Console(planner, as_json=False)
-    console.stderr = RichConsole(file=io.StringIO(), force_terminal=False)
+    console = _console(planner, terminal=False)
     states = [WAITING, WAITING, ""]
     console.waiting = lambda: states.pop(0) if states else ""
     with console:
@@ -22,18 +35,52 @@ def test_a_log_gets_one_line_for_each_change_of_what_is_awaited(planner):
     assert console.stderr.file.getvalue().splitlines() == [WAITING, "all workers have room"]
 
 
-def test_the_panel_shows_what_is_awaited_and_which_runs_are_trained(planner):
-    console = Console(planner, as_json=False)
+def test_the_panel_shows_what_is_awaited_and_what_is_done(planner):
+    console = _console(planner, terminal=False)
     console.waiting = lambda: WAITING
-    run = planner.ready()[0]
-    console.start(run)
-    screen = RichConsole(file=io.StringIO(), width=120)
-    screen.print(console.panel())
-    text = screen.file.getvalue()
+    drive(console.fleet, steps=4)
+    console.stderr = RichConsole(file=io.StringIO(), width=120, height=40)
+    console.stderr.print(console.panel())
+    text = console.stderr.file.getvalue()
     assert WAITING in text
-    assert f"tune 0/{run.budget}" in text
-    run.status = "finished"
-    console.end(run, None)
-    screen = RichConsole(file=io.StringIO(), width=120)
-    screen.print(console.panel())
-    assert f"tune 0/{run.budget}" not in screen.file.getvalue()
+    assert "1 of 1 workers train" in text
+    assert " left" in text
+    assert "cut state_to_candidate (4)" in text
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_a_terminal_keeps_the_last_table(planner, error):
+    console = _console(planner, terminal=True)
+    try:
+        with console:
+            drive(console.fleet)
+            if error:
+                raise error
+    except KeyboardInterrupt:
+        pass
+    last = console.stderr.file.getvalue()[-4000:].splitlines()
+    assert any("100 % of the epochs" in line for line in last[-5:])
+    assert any("wild type" in line for line in last[-12:])
+
+
+def test_a_log_has_plain_lines_with_the_progress(planner, monkeypatch):
+    monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.0)
+    console = _console(planner, terminal=False)
+    with console:
+        drive(console.fleet)
+        wait_until(lambda: "% of the epochs" in console.stderr.file.getvalue(), 20)
+    text = console.stderr.file.getvalue()
+    assert "\x1b" not in text
+    assert "nats/token" in text
+    ended = [line for line in text.splitlines() if line.startswith(("finished", "pruned"))]
+    assert len(ended) == 3 * (4 + 2)
+
+
+def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
+    console = _console(planner, terminal=False, as_json=True, quiet=True)
+    with console:
+        drive(console.fleet)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(objects) == 3 * (4 + 2)
+    assert {item["status"] for item in objects} == {"finished", "pruned"}
+    assert console.stderr.file.getvalue() == ""
