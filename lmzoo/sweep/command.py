@@ -199,8 +199,7 @@ class Sweep:
         console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
-            points = len(planner.points)
-            self.stderr.print(f"{points} points, at most {runs} runs pending; starting Ray")
+            self.stderr.print(f"{len(planner.points)} points, at most {runs} runs; starting Ray")
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))

@@ -24,9 +24,6 @@ DEATHS_TO_SUSPECT = 2
 MAX_DEATHS = 4
 """Deaths without progress after which a run fails."""
 
-OPENING_WEIGHT = 0.1
-"""Weight of an epoch in which a worker also opened runs; it is longer than others."""
-
 
 class Fleet:
     """Assigns the ready runs of a planner to workers."""
@@ -79,8 +76,7 @@ class Fleet:
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
             if reports:  # without any, the worker has not ended an epoch
-                weight = OPENING_WEIGHT if worker.opening else 1.0
-                self.pace.add(worker.key, len(worker.training), worker.epoch_seconds, weight)
+                self.pace.add(worker.key, len(worker.training), worker.epoch_seconds)
         for run_id, record in reports:
             self._report(worker, run_id, record)
         self._collect()  # a report may let other runs start
@@ -187,9 +183,7 @@ class Fleet:
     def _take(self, worker: WorkerState, live: int) -> None:
         """Assign pending runs to a worker, up to its share."""
         count = self.sharing.count_to_take(worker, max(live, len(self.workers)))
-        runs = self.ready.take(worker.key, count)
-        worker.opening = bool(runs)
-        for run in runs:
+        for run in self.ready.take(worker.key, count):
             self.sharing.add(worker, run)
             self.planner.start(run)
             if run.id not in self._started:

@@ -36,8 +36,6 @@ class WorkerState:
     """Pack key of the runs in training."""
     next_key: str = ""
     """Pack key to train after all runs are released."""
-    opening: bool = False
-    """Whether its last assignment had runs that it did not have open."""
     replied_at: float = 0.0
     epoch_seconds: float = 0.0
 

@@ -65,12 +65,12 @@ class Pace:
         self._sums: dict[str, tuple[float, ...]] = {}
         """Shape -> weighted sums of 1, n, n², c, n c."""
 
-    def add(self, shape: str, members: int, seconds: float, weight: float = 1.0) -> None:
+    def add(self, shape: str, members: int, seconds: float) -> None:
         """Add an epoch of a pack that took this long."""
         n, c = members, seconds
         old = self._sums.get(shape, (0.0,) * 5)
         self._sums[shape] = tuple(
-            FORGET * x + weight * y for x, y in zip(old, (1, n, n * n, c, n * c), strict=True)
+            FORGET * x + y for x, y in zip(old, (1, n, n * n, c, n * c), strict=True)
         )
 
     @property
