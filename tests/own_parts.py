@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import lmzoo.zoo  # noqa: F401  registers what the fixture restores
 from lmzoo.catalogue import ROWS
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS
