@@ -48,7 +48,7 @@ def study_of(study, options, monkeypatch):
     """Return the study that a script runs with these options."""
     studies = []
     monkeypatch.setattr(
-        "lmzoo.sweep.command._Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
+        "lmzoo.sweep.command.Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
     )
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:

@@ -145,7 +145,7 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
     command, out, lmzoo, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for module in ("load", "report"):
+    for module in ("load", "report.page"):
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.analysis.{module}.load_study", fail)
     code, _, err = lmzoo(command, "s3://bucket/runs/toy", *out)
@@ -158,7 +158,7 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
 def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
     toy, lmzoo, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("lmzoo.analysis.report.load_study", lambda path: load_study(toy.path))
+    monkeypatch.setattr("lmzoo.analysis.report.page.load_study", lambda path: load_study(toy.path))
     page = tmp_path / "new" / "page.html"
     assert lmzoo("report", "s3://bucket/runs/toy", "--no-ask", "--out", page)[0] == 0
     assert "--storage s3://bucket/runs " in page.read_text()

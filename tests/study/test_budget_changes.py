@@ -71,7 +71,7 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     missing = {row["label"] for row in table(path) if row["missing"]}
     points = resolve(study, corpus, corpus_fields)
     planner = Planner(study, points, corpus, ReadOnlyStudyStore(path))
-    assert missing == {point.point.label for point, *_ in planner.pending()} != set()
+    assert missing == {point.point.display_label for point, *_ in planner.pending()} != set()
     assert {row["epoch"] for row in table(path)} == {3}
     assert sweep_epochs(study, 3)
     assert not any(row["missing"] for row in table(path))

@@ -29,7 +29,7 @@ def run_main(study, tmp_path, monkeypatch):
 
     def run(*options: str) -> dict:
         monkeypatch.setattr(sys, "argv", ["study", "--storage", str(tmp_path), "--json", *options])
-        monkeypatch.setattr(command._Sweep, "_train", lambda *_: 0)
+        monkeypatch.setattr(command.Sweep, "_train", lambda *_: 0)
         with pytest.raises(SystemExit) as stop:
             main(study)
         assert not stop.value.code
