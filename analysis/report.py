@@ -5,7 +5,7 @@
 The same as `lmzoo report`; `--help` lists the options.
 """
 
-from lmzoo.cli.tables import report
+from lmzoo.cli.report import report
 from lmzoo.command_line import run_command
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Sweeps read these ranges. On the command line a range is `1e-4:1e-1:log` or `8:6
 `8,16,32`.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -70,6 +71,24 @@ def parse_range(text: str) -> Range:
     if isinstance(bounds[0], int) and isinstance(bounds[1], int):
         return IntRange(bounds[0], bounds[1], log=bool(scale))
     return FloatRange(float(bounds[0]), float(bounds[1]), log=bool(scale))
+
+
+def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:
+    """Return the searched fields, changed by options such as `recipe.lr=1e-4:1e-1:log`.
+
+    Raises:
+        UserError: An option is not a field and a range, a choice or `off`.
+    """
+    changed = dict(search)
+    for text in options:
+        path, equals, bounds = text.partition("=")
+        if not equals:
+            raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
+        if bounds == "off":
+            changed.pop(path, None)
+        else:
+            changed[path] = parse_range(bounds)
+    return changed
 
 
 def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:

@@ -13,7 +13,10 @@ from lmzoo.command_line import gc_disabled, run_app
 from lmzoo.plugins import import_plugins
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
-WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.records", "lmzoo.cli.sweep")
+WITHOUT_PLUGINS = (
+    *("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.records"),
+    "lmzoo.cli.sweep",
+)
 """Modules whose commands read records only, or have the option themselves."""
 
 COMMANDS = {
@@ -41,7 +44,7 @@ COMMANDS = {
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
     "records": ("lmzoo.cli.records:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
-    "report": ("lmzoo.cli.tables:report", "Write a study as one web page."),
+    "report": ("lmzoo.cli.report:report", "Write a study as one web page."),
 }
 """Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 

@@ -18,9 +18,8 @@ from rich.console import Console as RichConsole
 
 from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import gc_disabled, parse_settings, run_command
-from lmzoo.errors import UserError
 from lmzoo.plugins import import_plugins
-from lmzoo.search_space import parse_range
+from lmzoo.search_space import changed_search
 from lmzoo.store.records import TRACEBACK
 from lmzoo.study.study import Study
 from lmzoo.sweep.trackers import check_trackers
@@ -81,7 +80,7 @@ def run_study(study: Study) -> None:
             raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
         import_plugins(plugins)
         settings = parse_settings(fields or [])
-        search = _searched_fields(study, search_space or [])
+        search = changed_search(study.search, search_space or [])
         changed = dataclasses.replace(
             study, corpus=corpus, epochs=epochs, samples=samples, seeds=seeds, seed=seed, recipe=recipe,
             max_seeds=max_seeds if until_decided else 0, margin=margin,
@@ -241,17 +240,3 @@ def _import_ray_tune(prepared: threading.Thread) -> None:
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
     """Start a process that prints the ranking and writes its verdicts for TensorBoard."""
     return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"])
-
-
-def _searched_fields(study: Study, overrides: list[str]) -> dict[str, Any]:
-    """Return the study's searched fields, changed by the `--search-space` options."""
-    search = dict(study.search)
-    for text in overrides:
-        path, equals, bounds = text.partition("=")
-        if not equals:
-            raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
-        if bounds == "off":
-            search.pop(path, None)
-        else:
-            search[path] = parse_range(bounds)
-    return search

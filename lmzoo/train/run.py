@@ -67,8 +67,7 @@ class Run:
         """
         self.folder, self.corpus, self._device = folder, corpus, device
         self._writer, self.key = writer, str(folder.store)
-        self._collected: list[Record] = []
-        """Events that are not yet given to the writer, in order."""
+        self._collected: list[Record] = []  # events that are not yet given to the writer, in order
         self._append_seconds = folder.store.append_seconds if writer else 0.0
         self._appended_at = time.monotonic()
         with ExitStack() as locks:
@@ -107,7 +106,6 @@ class Run:
         losses = evaluate(model, self.corpus.test)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
-        size = self.corpus.test_size
         self._append(
             {
                 "event": "test",
@@ -117,7 +115,7 @@ class Run:
                 "sentence": losses.sentence,
                 "tokens": losses.tokens,
                 "sequences": len(self.corpus.test),
-                **(size._asdict() if size else {}),
+                **(self.corpus.test_size._asdict() if self.corpus.test_size else {}),
             }
         )
         return losses
@@ -128,8 +126,8 @@ class Run:
 
     def prune(self, epoch: int) -> None:
         """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
-        reason = f"rung {epoch}"
-        self._append({"event": "end", "epoch": epoch, "status": "pruned", "reason": reason})
+        end = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        self._append(end)
         self._submit(self.folder.drop_checkpoints)
 
     def publish(self, pattern: str) -> None:
@@ -248,5 +246,5 @@ class Run:
         """Write NLL in nats and number of scored tokens of each test sequence, (2, N) float32."""
         file, scored = io.BytesIO(), self.corpus.test.lengths.cpu().double() - 1
         np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
-        write, name = self.folder.store.write, TEST_LOSSES.format(self.epoch)
-        self._submit(partial(write, name, file.getvalue()))
+        name, data = TEST_LOSSES.format(self.epoch), file.getvalue()
+        self._submit(partial(self.folder.store.write, name, data))

@@ -13,6 +13,7 @@ import pytest
 
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.published_rows import TABLES
+from lmzoo.cli.main import COMMANDS as COMMANDS_OF_THE_CLI
 from lmzoo.data.open import open_corpus
 from tests.analysis.toy_study import ToyStudy
 
@@ -76,7 +77,8 @@ def test_a_script_of_analysis_is_the_same_as_the_subcommand(toy, lmzoo):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_subcommand_has_a_script(command):
     script = (ROOT / "analysis" / f"{command}.py").read_text()
-    assert f"from lmzoo.cli.tables import {command}\n" in script
+    module = COMMANDS_OF_THE_CLI[command][0].partition(":")[0]
+    assert f"from {module} import {command}\n" in script
 
 
 @pytest.mark.parametrize("command", COMMANDS)
