@@ -102,7 +102,9 @@ def setting_chart(frame: pl.DataFrame, order: Mapping[str, str], name: str, *, l
         rows.filter(pl.col("loss").is_null()),
     )
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
-    x = alt.X("value:Q", title=name, scale=scale).axis(format="~g", labelOverlap=True)
+    x = alt.X("value:Q", title=name, scale=scale).axis(
+        format="~g", labelOverlap="greedy", labelSeparation=6
+    )
     shape = alt.Shape("status:N", title="status").scale(domain=list(STATUSES), range=list(SHAPES))
     shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
     title = "last validation loss"
@@ -153,14 +155,16 @@ def setting_chart(frame: pl.DataFrame, order: Mapping[str, str], name: str, *, l
         alt.layer(*layers),
         f"{name} of every setting",
         f"lines join finished runs; pruned runs have their last loss"
-        f"{'; rings: the chosen settings' if chosen else ''}{note}",
+        f"{'; rings: the settings that the fit to all points chose' if chosen else ''}{note}",
     )
 
 
 def cost_chart(frame: pl.DataFrame, order: Mapping[str, str], cost: str, title: str) -> Any:
     """Return the test loss over a cost, with its interval."""
     base = _chart(frame.drop_nulls(cost)).encode(
-        x=alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True)).axis(format="~s"),
+        x=alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True)).axis(
+            format=",~r" if cost == "parameters" else "~g"
+        ),
         color=_colour(order),
     )
     rule = base.mark_rule().encode(y=_loss("low:Q", "test loss"), y2="high:Q")

@@ -118,6 +118,10 @@ def test_a_browser_shows_the_complete_page_without_requests(study):
     assert len(loaded.figures) == 6
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
     assert open_page(path, width=390).width == 390
+    with browse(path) as tab:
+        labels = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
+    assert "Learning curves" in labels
+    assert len([label for label in labels if label]) == 6
 
 
 def test_a_browser_sorts_and_filters_the_ranking(study):

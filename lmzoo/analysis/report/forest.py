@@ -1,6 +1,6 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import altair as alt
@@ -13,8 +13,15 @@ ORDER = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
 COLOURS: dict[str, str] = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
 MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
 SHAPES: dict[str, str] = dict(zip(ORDER, MARKS, strict=True))
+LINES = "split(datum.label, ' + ')"
+"""A label with several cuts has a line for each."""
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
+
+
+def row_height(labels: Iterable[str]) -> int:
+    """Return the height of a row in pixels: a label with several cuts has several lines."""
+    return 15 + 9 * max(label.count(" + ") + 1 for label in labels)
 
 
 def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
@@ -50,10 +57,10 @@ def forest_chart(part: pl.DataFrame) -> Any:
     shape = alt.Shape("group:N", title=None).scale(
         domain=groups, range=[SHAPES[group] for group in groups]
     )
-    title = "nats per token; to the right is worse"
+    title = "nats per token"
     base = alt.Chart(alt.InlineData(values=rows)).encode(
         y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
-            ticks=False, domain=False
+            ticks=False, domain=False, labelExpr=LINES
         ),
         tooltip=[
             alt.Tooltip("label:N"),
@@ -79,13 +86,13 @@ def forest_chart(part: pl.DataFrame) -> Any:
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=x, color=colour.legend(legend), shape=shape.legend(legend)
     )
-    note = f"the band is ±{margin:g} nats{beyond}"
+    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
     heading = alt.TitleParams(
         "Differences to the reference, 95 % intervals", subtitle=note, anchor="start"
     )
     return alt.layer(band, zero, rules, points).properties(
         width="container",
-        height=26 * len(rows),
+        height=row_height(row["label"] for row in rows) * len(rows),
         title=heading,
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
     )

@@ -103,7 +103,7 @@ def html_table(table: TextTable, *, kind: str = "") -> str:
 
 def chart_figure(chart: Any, description: str) -> str:
     """Return an altair chart, drawn by the page's script; `description` is read aloud."""
-    spec = json.dumps(chart.to_dict()).replace("<", "\\u003c")
+    spec = json.dumps({**chart.to_dict(), "description": description}).replace("<", "\\u003c")
     return (
         f'<figure tabindex="0"><div class="chart" role="img" aria-label="{escape(description)}">'
         f'</div><script type="application/json">{spec}</script></figure>\n'

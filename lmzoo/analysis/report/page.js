@@ -21,6 +21,7 @@
       config.axisY = { labelLimit: Math.min(320, 0.42 * place.clientWidth) };
       if (place.clientWidth < 560) Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
       await vegaEmbed(place, spec, { actions: false, renderer: "svg", config });
+      place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
     }
     document.documentElement.dataset.drawn = "yes";
   };

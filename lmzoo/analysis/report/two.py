@@ -17,7 +17,7 @@ from lmzoo.analysis.formatting import MISSING, format_mean
 from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.ranking import rank_points
 from lmzoo.analysis.render import TextTable
-from lmzoo.analysis.report.forest import forest_chart
+from lmzoo.analysis.report.forest import LINES, forest_chart, row_height
 from lmzoo.analysis.report.html import (
     Section,
     chart_figure,
@@ -95,13 +95,14 @@ def _differences(rows: list[dict[str, Any]], folders: Sequence[StudyFolder]) -> 
     text = frozenset({"point", "verdict A", "verdict B"})
     table = html_table(TextTable("test loss in both studies", header, cells, text), kind="sortable")
     chart = chart_figure(_chart(rows), "Difference of each point between the studies")
-    return chart + table + _options(*(f.study for f in folders))
+    note = paragraphs(["The seeds of two studies are not paired, so these intervals are wide."])
+    return chart + table + note + _options(*(f.study for f in folders))
 
 
 def _chart(rows: list[dict[str, Any]]) -> Any:
     values = [{key: row[key] for key in ("label", *NUMBERS)} for row in rows]
     base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("label:N", sort=None, title=None).axis(ticks=False, domain=False),
+        y=alt.Y("label:N", sort=None, title=None).axis(ticks=False, domain=False, labelExpr=LINES),
         tooltip=["label:N", *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in NUMBERS)],
     )
     title = "loss in B less loss in A"
@@ -117,7 +118,8 @@ def _chart(rows: list[dict[str, Any]]) -> Any:
         x=alt.X("difference:Q", title=title)
     )
     heading = alt.TitleParams("B less A, 95 % intervals", anchor="start")
-    size = {"width": "container", "height": 26 * len(rows)}
+    height = row_height(row["label"] for row in rows)
+    size = {"width": "container", "height": height * len(rows)}
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     return alt.layer(zero, rule, mark).properties(**size, title=heading, autosize=fit)
 
