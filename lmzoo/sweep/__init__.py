@@ -5,13 +5,14 @@ from lmzoo.study.study import Point as Point
 from lmzoo.study.study import Study as Study
 
 
-def main(study: Study) -> None:
+def main(*studies: Study) -> None:
     """Run the command line of a study and exit; see `lmzoo/sweep/command.py`.
 
-    It does nothing while the study is imported, by a worker or by `lmzoo sweep`.
+    Of several studies, the first argument of the command line names the one to run. It does nothing
+    while the study is imported, by a worker or by `lmzoo sweep`.
     """
     if importing():
         return
-    from lmzoo.sweep.command import run_study  # here, because it imports torch
+    from lmzoo.sweep.command import run_studies  # here, because it imports torch
 
-    run_study(study)
+    run_studies(studies)

@@ -8,7 +8,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ import typer
 from rich.console import Console as RichConsole
 
 from lmzoo.cluster.resources import Resources
-from lmzoo.command_line import gc_disabled, parse_settings, run_command
+from lmzoo.command_line import gc_disabled, parse_settings, run_app
 from lmzoo.plugins import import_plugins
 from lmzoo.search_space import changed_search
 from lmzoo.store.records import TRACEBACK
@@ -35,12 +35,22 @@ TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
 
-def run_study(study: Study) -> None:
-    """Run the study's command line and exit.
+def run_studies(studies: Sequence[Study]) -> None:
+    """Run the command line of a study, or of several with a subcommand each, and exit.
 
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
     interruption.
     """
+    app = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
+    )
+    for study in studies:
+        app.command(study.name)(_command(study))
+    run_app(app)
+
+
+def _command(study: Study) -> Callable[..., None]:
+    """Return the command of a study, whose options default to the study's values."""
 
     def command(
         corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = study.corpus,
@@ -95,7 +105,7 @@ def run_study(study: Study) -> None:
         raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
 
     command.__doc__ = study.question
-    run_command(command)
+    return command
 
 
 class Sweep:
