@@ -36,7 +36,8 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
         for run in folder.runs.select("run").collect()["run"]
         if (config := read_json(folder.path / run / CONFIG))
     ]
-    sweep = ["python", f"sweeps/{study['name']}.py", "--storage", store_address(path.parent)]
+    script = study.get("script") or ["python", f"sweeps/{study['name']}.py"]
+    sweep = [*script, "--storage", store_address(path.parent)]
     for name in ("epochs", "samples", "seeds"):
         sweep += [f"--{name}", str(study["budget"][name])]
     if "margin" in study:

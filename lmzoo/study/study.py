@@ -90,6 +90,8 @@ class Study:
     """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
     callbacks: tuple[Any, ...] = ()
     """Logger callbacks of Ray Tune, to which each run is a trial."""
+    script: tuple[str, ...] = ()
+    """The words of the command that runs the study, without its options."""
 
     @property
     def settings_in_parallel(self) -> int:

@@ -24,6 +24,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
     return {
         "name": study.name,
         "question": study.question,
+        "script": list(study.script),
         "reference": next((p for p in points if study.reference in p.labels), points[0]).id,
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,

@@ -45,8 +45,18 @@ def run_studies(studies: Sequence[Study]) -> None:
         add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
     )
     for study in studies:
-        app.command(study.name)(_command(study))
+        own = (*_script(), study.name) if len(studies) > 1 else _script()
+        app.command(study.name)(_command(dataclasses.replace(study, script=own)))
     run_app(app)
+
+
+def _script() -> tuple[str, ...]:
+    """Return the words of this process's command before the options."""
+    path = Path(sys.argv[0])
+    if path.suffix != ".py":
+        return "lmzoo", "sweep", sys.argv[0]
+    below = path.is_absolute() and path.is_relative_to(Path.cwd())
+    return "python", str(path.relative_to(Path.cwd()) if below else path)
 
 
 def _command(study: Study) -> Callable[..., None]:

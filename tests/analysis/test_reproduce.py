@@ -1,5 +1,6 @@
 """The commands of the page run the same study, whichever version wrote it."""
 
+import dataclasses
 import shlex
 import sys
 
@@ -52,7 +53,7 @@ def study_of(study, options, monkeypatch):
     )
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:
-        main(study)
+        main(*(study if isinstance(study, tuple) else (study,)))
     assert ended.value.code == 0
     return studies[0]
 
@@ -95,6 +96,15 @@ def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
     assert words[:2] == ["python", "sweeps/toy.py"]
     assert words[words.index("--storage") + 1] == str(tmp_path)
     assert study_of(study, words[2:], monkeypatch) == first
+
+
+def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
+    studies = PLAIN, dataclasses.replace(PLAIN, name="second")
+    first = study_of(studies, ["second", *SMALL], monkeypatch)
+    path = begin(first, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:3] == ["python", "sweeps/toy.py", "second"]
+    assert study_of(studies, words[2:], monkeypatch) == first
 
 
 def test_points_without_a_chosen_setting_are_left_out(toy):

@@ -57,7 +57,7 @@ def test_an_own_cell_is_audited(own_parts: Path, lmzoo) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("x = 1\n", "has 0 studies and no STUDY; write STUDY = Study(...)"),
+        ("x = 1\n", "has no study; write STUDY = Study(...)"),
         ("raise ValueError('no')\n", "cannot be imported: ValueError: no"),
         (None, "there is no file"),
     ],
@@ -79,3 +79,22 @@ def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkey
     assert (code, err) == (0, "")
     assert "minGRU: 4 runs" in out
     assert lmzoo("sweep", "own_study.py", "--help")[0] == 0
+
+
+def test_a_file_of_several_studies_runs_the_one_that_is_named(
+    own_parts: Path, lmzoo, monkeypatch
+) -> None:
+    monkeypatch.chdir(own_parts)
+    text = Path("own_study.py").read_text()
+    Path("two_studies.py").write_text(
+        text.partition("if __name__")[0]
+        + "import dataclasses\n\nSTUDIES = STUDY, dataclasses.replace(STUDY, name='second')\n"
+        + "del STUDY\n"
+    )
+    code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "minGRU: 4 runs" in out
+    assert "in runs/second-text" in " ".join(out.split())
+    code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "'third'" in err
