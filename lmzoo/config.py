@@ -13,6 +13,7 @@ give equal JSON, and its hash identifies the config.
 import dataclasses
 import functools
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
@@ -21,6 +22,17 @@ from pydantic.dataclasses import dataclass
 from lmzoo.errors import UserError
 
 T = TypeVar("T")
+
+
+class OptionalName(StrEnum):
+    """Base class of enums with a member NONE = "none", which may be given as None.
+
+    A command line reads `--set model.norm=none` as None.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        return cls("none") if value is None else None
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmzoo.config import config, explain, from_dict, to_dict
+from lmzoo.config import OptionalName, config, explain, from_dict, to_dict
 from lmzoo.errors import UserError
 from lmzoo.registry import Registry
 from tests.tiny import quick
@@ -139,3 +139,19 @@ def test_a_default_is_validated() -> None:
 @given(carts)
 def test_equal_configs_have_equal_hashes(cart: Cart) -> None:
     assert hash(from_dict(Cart, to_dict(cart))) == hash(cart)
+
+
+def test_none_is_the_member_none_of_an_enum() -> None:
+    """A command line reads `--set model.norm=none` as None."""
+
+    class Norm(OptionalName):
+        NONE = "none"
+        RMS = "rms"
+
+    @config
+    class Config:
+        norm: Norm = Norm.RMS
+
+    assert from_dict(Config, {"norm": None}) == from_dict(Config, {"norm": "none"})
+    with pytest.raises(UserError, match="norm"):
+        from_dict(Config, {"norm": 1})

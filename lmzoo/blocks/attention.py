@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.layers import Linear
 from lmzoo.catalogue import technique
-from lmzoo.config import config
+from lmzoo.config import OptionalName, config
 from lmzoo.search_space import Choice
 
 technique(
@@ -43,7 +43,7 @@ KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of a memory, each (*N, heads, M, d)."""
 
 
-class Normed(StrEnum):
+class Normed(OptionalName):
     """Which vectors are scaled to unit length before the dot product."""
 
     NONE = "none"

@@ -13,14 +13,13 @@ Moving by k positions rotates the pair i by the angle k / 10000^{2i/E}.
 Vaswani et al. 2017 (arXiv:1706.03762), sections 3.4 and 3.5. Source: S3.
 """
 
-from enum import StrEnum
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import EmbeddingTable, Linear
 from lmzoo.catalogue import technique
+from lmzoo.config import OptionalName
 from lmzoo.errors import UserError
 
 technique(
@@ -29,7 +28,7 @@ technique(
 )  # fmt: skip
 
 
-class Positions(StrEnum):
+class Positions(OptionalName):
     """The kind of positional encoding."""
 
     ADD = "add"

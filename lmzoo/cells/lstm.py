@@ -13,7 +13,6 @@ Hochreiter & Schmidhuber 1997; Gers et al. 2000; Greff et al. 2015 (arXiv:1503.0
 S3, S4.
 """
 
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -22,13 +21,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
-from lmzoo.config import config
+from lmzoo.config import OptionalName, config
 from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
-class Forget(StrEnum):
+class Forget(OptionalName):
     """The definition of f."""
 
     GATE = "gate"  # its own weights

@@ -21,13 +21,13 @@ Source: S0.
 """
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.config import OptionalName
 from lmzoo.errors import UserError
 from lmzoo.functional.sphere import project_to_sphere
 from lmzoo.registry import Registry
@@ -48,7 +48,7 @@ def normaliser(name: str) -> Callable[[Normaliser], Normaliser]:
     return NORMALISERS(name)
 
 
-class Norm(StrEnum):
+class Norm(OptionalName):
     """The normaliser of inputs, outputs and component vectors, by name."""
 
     NONE = "none"
@@ -62,7 +62,7 @@ class Norm(StrEnum):
     def _missing_(cls, value: object) -> "Norm | None":
         """Return a member for the name of a registered normaliser."""
         if not isinstance(value, str) or value not in NORMALISERS:
-            return None
+            return super()._missing_(value)
         member = str.__new__(cls, value)
         member._name_ = member._value_ = value
         return member

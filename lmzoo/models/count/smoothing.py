@@ -16,12 +16,11 @@ numbers n_i of n-grams with a = i:
 Source: Kneser & Ney 1995; Chen & Goodman 1998; Jelinek & Mercer 1980.
 """
 
-from enum import StrEnum
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.config import OptionalName
 from lmzoo.models.count.counting import Counts, adjusted_counts
 
 FALLBACK = (0.5, 1.0, 1.5)
@@ -31,7 +30,7 @@ Weights = tuple[Tensor, Tensor]
 """f of each n-gram and γ of each context."""
 
 
-class Smoothing(StrEnum):
+class Smoothing(OptionalName):
     """Rule that gives probability to n-grams that do not occur in the training data."""
 
     NONE = "none"
