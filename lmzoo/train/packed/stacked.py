@@ -80,8 +80,8 @@ class StackedParameters:
             for row, t in zip(self._rows, trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
-        supported = StackedAdam.supports(self.optimiser, self.values)
-        self.adam = StackedAdam(self.optimiser, self.values) if supported else None
+        is_adam = isinstance(self.optimiser, torch.optim.Adam)
+        self.adam = StackedAdam(self.optimiser, self.values) if is_adam else None
         self.read()
 
     @property

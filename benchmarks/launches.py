@@ -1,0 +1,80 @@
+"""The operations of a training step of a pack that a GPU would launch one after another.
+
+    python benchmarks/launches.py
+
+The step runs on the CPU without the CPU's kernels, so it takes the path of a GPU. Each torch
+operation that computes something counts as one launch; views do not count. The numbers are those of
+DLM46 at V=200, E=32, K=32, B=100. An operation on many tensors may be several launches.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from fuse import Shape, pack_members, random_corpus
+from measure import Ratio, save
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmzoo.command_line import run_command
+from lmzoo.kernels import dispatch
+from lmzoo.train.packed.replay import returns_views
+from lmzoo.train.packed.trainer import PackedTrainer
+
+SHAPES = tuple(Shape(P, 200, 32, 32, 100, T) for P, T in ((1, 20), (64, 20), (8, 100), (8, 400)))
+GOAL = 60
+"""Launches of a step, at every length and number of members."""
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/launches.json"),
+) -> None:
+    """Count the launches of every shape."""
+    save([row(shape) for shape in SHAPES], out)
+
+
+def row(shape: Shape) -> Ratio:
+    """Return the launches of a shape over the goal."""
+    counts = count_launches(shape)
+    total = counts.total()
+    most = ", ".join(f"{count} {name}" for name, count in counts.most_common(3))
+    return Ratio(
+        what="launches of a training step", at=str(shape), rival=f"goal of {GOAL}",
+        unit="launches, ours / goal", median=total / GOAL, low=total / GOAL, high=total / GOAL,
+        goal="<= 1", holds=total <= GOAL, absolute=f"{total}: {most}",
+    )  # fmt: skip
+
+
+def count_launches(shape: Shape) -> Counter[str]:
+    """Return how often a step launches each operation, by the name of the operation."""
+    trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
+    data = random_corpus(shape, steps=1).train
+    columns = (column.expand(shape.P, *column.shape) for column in (data.tokens, data.lengths))
+    supported, dispatch.DTYPES = dispatch.DTYPES, set()
+    try:
+        with LaunchCounter() as counter:
+            trainer.step(torch.full((shape.P,), 0.01), None, *columns)
+    finally:
+        dispatch.DTYPES = supported
+    return counter.counts
+
+
+class LaunchCounter(TorchDispatchMode):
+    """Counts the torch operations that compute something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if not returns_views(func):
+            self.counts[func.name().removeprefix("aten::").partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+if __name__ == "__main__":
+    run_command(main)
