@@ -33,6 +33,8 @@ CPU_PACK_SIZE = 16
 """Maximum number of pack members on a CPU with `--fuse auto`; larger packs gain little."""
 GPU_PACK_SIZE = 256
 """The same on a GPU; its memory may allow fewer."""
+SHARED_ESTIMATE = 256
+"""Maximum number of runs of a closed-form model that one worker takes (`closed_form.py`)."""
 MEMORY_SHARE = 0.5
 """Fraction of a GPU's memory that a pack may use by the estimate."""
 
@@ -85,9 +87,17 @@ class Packer:
         shape = self._shapes.get(self.pack_key(run), run)
         return shape.packable and (shape.pays_on_cpu or memory > 0 or self.size is not None)
 
+    def shares_estimate(self, run: PlannedRun) -> bool:
+        """Return whether runs with the key of this one load the same closed-form estimate."""
+        return MODELS[run.config["model"]["name"]].closed_form
+
     def max_members(self, run: PlannedRun, memory: int = 0) -> int:
         """Return the maximum number of members of a pack with this run."""
-        if run.id in self._isolated or not self.is_packed(run, memory):
+        if run.id in self._isolated:
+            return 1
+        if self.shares_estimate(run):
+            return SHARED_ESTIMATE
+        if not self.is_packed(run, memory):
             return 1
         if self.size:
             return self.size

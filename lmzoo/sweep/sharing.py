@@ -5,7 +5,8 @@
 A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker
 with runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker
 is idle and nothing is pending; or no worker trains a pending shape, and others can take all its
-runs.
+runs. One worker takes all runs that load the same closed-form estimate
+(`lmzoo/train/closed_form.py`).
 """
 
 import math
@@ -83,7 +84,9 @@ class Sharing:
         if not worker.training:
             wanted = worker.next_key
             worker.key = wanted if self.ready.first(wanted) else self.ready.first_key()
-        key = worker.key
+        key, first = worker.key, self.ready.first(worker.key)
+        if first and self.packer.shares_estimate(first):
+            return max(0, self._limit(worker) - len(worker.training))
         free = max(live - self.trainers.total(), 0 if worker.training else 1)
         runs = self.runs[key] + self.ready.count(key)
         share = math.ceil(runs / max(1, self.trainers[key] + free))

@@ -30,7 +30,8 @@ from lmzoo.device import CPU
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.store.writer import Writer
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
-from lmzoo.train.evaluate import Losses, evaluate
+from lmzoo.train.closed_form import evaluate_test
+from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -103,7 +104,7 @@ class Run:
         model, best = self.training.model, self.training.best_weights
         current = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
-        losses = evaluate(model, self.corpus.test)
+        losses = evaluate_test(model, self.corpus)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
         self._append(

@@ -27,6 +27,7 @@ from lmzoo.device import device_of, device_scope
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
+from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.recipe import Accumulate, Recipe, Weighting
@@ -108,17 +109,16 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     """
     training.recipe.with_budget(epochs)
     while training.epoch < epochs and not training.diverged:
-        start = time.perf_counter()
         if training.model.closed_form:
-            part = corpus.train.to(device_of(training.model))
-            training.model.fit_closed_form(part.tokens, part.lengths)
-            train = evaluate(training.model, corpus.train).token
+            estimate = load_estimate(training.model, corpus)
+            train, valid, seconds = estimate.train, estimate.valid, estimate.seconds
             training.epoch = epochs
         else:
+            start = time.perf_counter()
             train = _train_epoch(training, corpus.train)
             training.epoch += 1
-        seconds = time.perf_counter() - start
-        valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
+            seconds = time.perf_counter() - start
+            valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
         record = epoch_record(training, train, valid, seconds, corpus.train.num_scored)
         training.add_record(record)
         yield record
