@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -99,15 +99,17 @@ class LanguageModel(nn.Module, ABC):
     def advance(self, state: DecodingState, token: StepTokens) -> tuple[NextScores, DecodingState]:
         """Read one token of each sequence.
 
-        This default computes the whole prefix again. A model with a recurrent state or a cache
-        overrides `begin` and `advance`. `state` is not modified, so two continuations can share it.
+        This default keeps the last `context_length` tokens, or all, and computes from them again. A
+        model with a recurrent state or a cache overrides `begin` and `advance`. `state` is not
+        modified, so two continuations can share it.
 
         Returns:
             `next_log_prob` of the tokens read so far, and the new state.
         """
         read, *sources = state
         prefix = token[:, None] if read is None else torch.cat([read, token[:, None]], dim=1)
-        return self.next_log_prob(prefix, *sources), (prefix, *sources)
+        kept = prefix if self.context_length is None else last_tokens(prefix, self.context_length)
+        return self.next_log_prob(prefix, *sources), (kept, *sources)
 
     def log_prob(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         """Return log P(s_t | s_<t, source) in nats, and 0 where a position is not scored.
@@ -122,6 +124,8 @@ class LanguageModel(nn.Module, ABC):
             UserError: The model is conditional and `sources` is missing.
         """
         scores = self.score_tokens(tokens, lengths, *self.conditioning_inputs(sources))
+        # Only rounding takes a log-probability above 0; an objective has no upper bound.
+        scores = scores if self.score is Score.OBJECTIVE else scores.clamp_max(0)
         return mask_unscored(tokens, lengths, scores)
 
     def conditioning_inputs(self, sources: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -178,9 +182,25 @@ class LanguageModel(nn.Module, ABC):
         return ""
 
     @property
-    def state_size(self) -> int | None:
-        """Floats in the state of one sequence between steps; None if it grows with the prefix."""
+    def context_length(self) -> int | None:
+        """Number of last tokens that the next token depends on; None for the whole prefix."""
         return None
+
+    @property
+    def state_size(self) -> int | None:
+        """Numbers in the state of one sequence between steps; None if it grows with the prefix.
+
+        An n-gram carries tokens, a recurrent model floats.
+        """
+        return self.context_length
+
+    @property
+    def unused_parameters(self) -> int:
+        """Number of parameters that no score of the task's sequences depends on.
+
+        Each module counts its own in an attribute `unused`.
+        """
+        return sum(getattr(module, "unused", 0) for module in self.modules())
 
 
 def needs_source_message(name: str) -> str:
@@ -198,9 +218,20 @@ def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
 
 
 def mask_unscored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
-    """Set values beyond the lengths to 0, and prepend a 0 for position 0."""
+    """Set values beyond the lengths to 0, and prepend a 0 for position 0.
+
+    Half precision becomes float32, because a sum over tokens needs more digits.
+    """
     t = torch.arange(1, tokens.shape[1], device=tokens.device)
-    return nn.functional.pad(values.masked_fill(t >= lengths[:, None], 0.0), (1, 0))
+    if values.dtype in (torch.bfloat16, torch.float16):
+        values = values.float()
+    values = values.masked_fill(t >= lengths[:, None], 0.0)
+    return nn.functional.pad(values, (1, 0))
+
+
+def last_tokens(tokens: Int[Tensor, "B t"], count: int) -> Int[Tensor, "B n"]:
+    """Return the last `count` tokens of each row, or all if there are fewer."""
+    return tokens[:, max(0, tokens.shape[1] - count) :]
 
 
 MODELS: Registry[type[LanguageModel]] = Registry("model")

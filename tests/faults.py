@@ -165,6 +165,25 @@ class HasCancellingBias(HasUnusedLayer):
         return super().logits(tokens, lengths) + self.head.bias.sum() + self.head.weight.sum(0)
 
 
+class FloorsItsScores(Bigram):
+    """At the weights of the toy no score is as low as the floor."""
+
+    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return super().score_tokens(tokens, lengths).clamp_min(-20)
+
+
+class NeedsFloat32(Bigram):
+    """Under autocast the product is bfloat16, for which torch has no ndtri."""
+
+    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        half = torch.eye(2) @ torch.full((2, 1), 0.5)
+        return super().logits(tokens, lengths) + torch.special.ndtri(half).sum()
+
+
+class CarriesThePrefix(Bigram):
+    state_size = 3
+
+
 class HasReversedGradient(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = super().logits(tokens, lengths)

@@ -12,12 +12,14 @@ from lmzoo.laws import (
     construction,
     decoding,
     density,
+    extremes,
     laws_for,
     laws_of,
     learning,
     objectives,
     packing,
     replay,
+    state,
 )
 from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
@@ -45,6 +47,11 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.PosteriorSumsToTwo, batching.law_posterior_is_a_distribution),
     (faults.HasUnusedLayer, learning.law_every_parameter_learns),
     (faults.HasCancellingBias, learning.law_every_parameter_learns),
+    (faults.HasUnusedLayer, state.law_unused_parameters_are_declared),
+    (faults.CarriesThePrefix, state.law_state_has_the_declared_size),
+    (faults.DecodesWithoutSoftmax, extremes.law_no_log_probability_exceeds_zero),
+    (faults.FloorsItsScores, extremes.law_large_weights_agree),
+    (faults.NeedsFloat32, extremes.law_runs_in_half_precision),
     (faults.HasReversedGradient, learning.law_overfits_one_sequence),
     (faults.HasWeightOutsideStateDict, construction.law_checkpoint_is_exact),
     (faults.HasUndrawnWeight, construction.law_seed_decides_the_weights),
@@ -123,9 +130,17 @@ def test_density_laws_apply_to_causal_densities_only() -> None:
     exact, backward, reconstruction = (
         set(laws_for(cls)) for cls in (faults.Bigram, Backward, Reconstruction)
     )
-    left_to_right = {density.law_causal, density.law_log_prob_equals_next_log_prob}
+    left_to_right = {
+        density.law_causal,
+        density.law_log_prob_equals_next_log_prob,
+        extremes.law_large_weights_agree,
+    }
     assert exact - backward == {*left_to_right, *laws_of(decoding)}
-    assert exact - reconstruction == {*laws_of(density), *laws_of(decoding)}
+    assert exact - reconstruction == {
+        *laws_of(density),
+        *laws_of(decoding),
+        extremes.law_large_weights_agree,
+    }
 
 
 class ScaledObjective(faults.Bigram):

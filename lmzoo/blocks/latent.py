@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.contract import LanguageModel
-from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
@@ -35,7 +35,7 @@ class LatentModel(LanguageModel):
         return torch.logsumexp(self.joint(tokens), dim=1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return torch.logsumexp(self.next_joint(prefix), dim=1)
+        return torch.logsumexp(self.next_joint(prefix), dim=1).clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.softmax(self.joint(tokens), dim=1)
@@ -68,8 +68,8 @@ class ComponentModel(LanguageModel):
         return torch.logsumexp(self.joint(tokens), dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        weights = self.log_weights(prefix)[:, -1].exp()
-        return log_mixture(weights, self.words.log_prob_table(self.table))
+        weights = self.log_weights(prefix)[:, -1]
+        return exact_log_mixture(weights, self.words.log_prob_table(self.table)).clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.softmax(self.joint(tokens), dim=-1).transpose(1, 2)

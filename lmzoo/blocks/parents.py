@@ -51,6 +51,12 @@ class Alignment(nn.Module):
         with torch.no_grad():
             self.logits.copy_(uniform(tuple(self.logits.shape), len(self.logits)))
 
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: a ≥ t, t = 0, and the only parent of t = 1."""
+        length = len(self.logits)
+        return length**2 - (length * (length - 1) // 2 - 1)
+
     def forward(self, count: int) -> Float[Tensor, "{count} {count}"]:
         """Return log P(a | t) for a = 0..count-1 and t = 1..count; each column sums to one."""
         check_length(len(self.logits), count)

@@ -46,6 +46,14 @@ class PositionalEncoding(nn.Module):
         self.table = EmbeddingTable(length, width, std) if kind is Positions.LEARNED else None
         self.fold = Linear(2 * width, width, std) if kind is Positions.CONCAT else None
 
+    @property
+    def per_position(self) -> int:
+        """Number of parameters of each position.
+
+        They are unused for the last token of a sequence, which a decoder does not read.
+        """
+        return 0 if self.table is None else self.table.embedding_dim
+
     def forward(self, x: Float[Tensor, "B t E"], first: int = 0) -> Float[Tensor, "B t E"]:
         """Encode x at the positions first..first+t-1.
 

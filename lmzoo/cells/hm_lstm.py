@@ -74,6 +74,11 @@ class HierarchicalMultiscaleLSTM(Cell):
     def state_size(self) -> int | None:
         return self.num_state_vectors * self.width + self.config.depth - 1
 
+    @property
+    def unused(self) -> int:
+        """Entries of D^ℓ for f: after a boundary, where D^ℓ is read, FLUSH does not use f."""
+        return (self.config.depth - 1) * self.width**2
+
     def initial_state(self, start: Tensor) -> State:
         no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
         return (*start.chunk(self.num_state_vectors, dim=-1), no_boundaries)

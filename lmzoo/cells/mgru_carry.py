@@ -36,6 +36,14 @@ class PriorCarry(nn.Module):
                 length = self.prior.shape[0]
                 self.prior.copy_(uniform(tuple(self.prior.shape), length**2))
 
+    @property
+    def unused(self) -> int:
+        """Entries of Λ that no score depends on: s ≥ t, t < 2, and the last step, which none reads."""
+        if self.prior is None:
+            return 0
+        length, _, width = self.prior.shape
+        return (length**2 - max(0, (length - 1) * (length - 2) // 2 - 1)) * width
+
     def forward(
         self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
     ) -> Float[Tensor, "B H"]:

@@ -116,7 +116,7 @@ class MLSTM(MatrixCell):
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         if self._normalised:
-            floor = (-z["m"]).clamp(max=80).exp() if "m" in z else torch.ones_like(o[..., 0])
+            floor = (-z["m"]).clamp(-80, 80).exp() if "m" in z else torch.ones_like(o[..., 0])
             o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
         w = self.w
         if w.norm is not None:

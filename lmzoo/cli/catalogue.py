@@ -14,7 +14,7 @@ from lmzoo import zoo
 from lmzoo.catalogue import Row
 from lmzoo.cli.common import AsJson, new_table
 from lmzoo.config import to_dict
-from lmzoo.contract import Task
+from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA
 from lmzoo.search_space import ranges
@@ -69,16 +69,26 @@ def describe(
     if row.model is None:
         return
     config = zoo.config(row.name)
-    console.print(f"{facts['parameters']:,} parameters for V={TASK.vocab}, T={TASK.length}")
-    state = facts["state_size"]
-    console.print(f"recurrent state: {'not of fixed size' if state is None else f'{state} floats'}")
-    reason = reason_not_packable(zoo.build(config, TASK))
+    count, unused = facts["parameters"], facts["unused_parameters"]
+    size = f"{count:,} parameters for V={TASK.vocab}, T={TASK.length}"
+    console.print(size + (f"; no score depends on {unused:,} of them" if unused else ""))
+    model = zoo.build(config, TASK)
+    console.print(f"state between steps: {describe_state(model)}")
+    reason = reason_not_packable(model)
     console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
     console.print_json(data=to_dict(config))
     for field, search_range in ranges(type(config)).items():
         console.print(f"search {field}: {search_range}")
     for text in equations(config):
         console.print(f"\n{text}", markup=False, soft_wrap=True)
+
+
+def describe_state(model: LanguageModel) -> str:
+    """Return what a model carries from token to token: "the last 4 tokens", "64 floats"."""
+    window, size = model.context_length, model.state_size
+    if window is not None:
+        return ("nothing", "the last token")[window] if window < 2 else f"the last {window} tokens"
+    return "grows with the sequence" if size is None else f"{size} floats"
 
 
 def _describe_corpus(name: str) -> None:
@@ -116,10 +126,12 @@ def row_facts(row: Row) -> dict[str, Any]:
         "summary": row.summary,
         "model": row.model,
         "parameters": None,
+        "unused_parameters": None,
         "state_size": None,
     }
     if row.model is not None:
         built = zoo.build(zoo.config(row.name), TASK)
         facts["parameters"] = sum(p.numel() for p in built.parameters())
+        facts["unused_parameters"] = built.unused_parameters
         facts["state_size"] = built.state_size
     return facts

@@ -39,6 +39,12 @@ class Emission(nn.Module, ABC):
     def dense(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return log P(v | y) for every v."""
 
+    def score_next(
+        self, y: Float[Tensor, "B W E"], token: Int[Tensor, "B"], table: Embeddings
+    ) -> Float[Tensor, "B W"]:
+        """Return log P(token | y) of one token of each sequence, from each of its W contexts."""
+        return self.log_prob(y.transpose(0, 1)[:, :, None], token[:, None], table)[..., 0].T
+
     def joint(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings
     ) -> Float[Tensor, "*W B T K"]:

@@ -21,7 +21,7 @@ from lmzoo.catalogue import technique
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.emissions.components import Components
-from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
 from lmzoo.search_space import IntRange
@@ -59,7 +59,8 @@ class MixtureEmission(Components, Emission):
         return mixture_log_prob(y, gate.weight, gate.bias, scores, words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return log_mixture(torch.softmax(self.gate(y), dim=-1), self.log_prob_table(table))
+        weights = torch.log_softmax(self.gate(y), dim=-1)
+        return exact_log_mixture(weights, self.log_prob_table(table)).clamp_max(0)
 
     def joint(
         self, y: Float[Tensor, "*W B T E"], targets: Int[Tensor, "B T"], table: Embeddings

@@ -10,7 +10,7 @@ Source: S0, "RNN-level mixture".
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -33,8 +33,7 @@ def mix_starts(
 def mix_next(
     log_weights: Float[Tensor, "W"],
     evidence: Float[Tensor, "B W"],
-    scores: Float[Tensor, "B W V"],
-    token: Int[Tensor, "B"],
+    scores: Float[Tensor, "B W"],
     next_scores: Float[Tensor, "B W V"],
 ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B W"]]:
     """Advance the mixture by one observed token s_t.
@@ -42,14 +41,12 @@ def mix_next(
     Args:
         log_weights: log ω.
         evidence: Σ_{u<t} L_{i,u}.
-        scores: log P(· | s_<t, i), the distribution of the observed token.
-        token: s_t.
+        scores: L_{i,t}, the token's score under each initial state.
         next_scores: log P(· | s_<=t, i), the distribution of the next token.
 
     Returns:
         The mixed log P(· | s_<=t), and the evidence including s_t.
     """
-    index = token[:, None, None].expand(-1, scores.shape[1], -1)
-    evidence = evidence + scores.gather(-1, index)[..., 0]
+    evidence = evidence + scores
     weights = torch.log_softmax(log_weights + evidence, dim=-1)
-    return torch.logsumexp(weights[..., None] + next_scores, dim=1), evidence
+    return torch.logsumexp(weights[..., None] + next_scores, dim=1).clamp_max(0), evidence

@@ -1,16 +1,23 @@
 r"""Logarithms of sums of probabilities.
 
-    log_mixture(p, b)_ij = log Σ_k p_ik exp( b_kj )
+    log_mixture(p, b)_ij           = log Σ_k p_ik exp( b_kj )
+    exact_log_mixture(log p, b)_ij = the same
 
 A mixture is one matrix product of probabilities and exponentials. Each column of `b` is shifted by
-its maximum, and no tensor has the shape (..., I, K, J). The result is exact while it is at most 87
-nats below what the best k alone would give with p = 1; there it is clamped, so that no gradient is
-infinite.
+its maximum, and no tensor has the shape (..., I, K, J). The product underflows where the result is
+more than 87 nats below what the best k alone would give with p = 1. There `log_mixture` clamps it,
+so that no gradient is infinite and no shape depends on values. `exact_log_mixture` computes these
+entries, which are few in a trained model, in log space.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+MIN_SUM = 1e-30
+"""Below this sum the terms that underflow are no longer negligible."""
+TERMS = 1 << 22
+"""Maximum number of terms in memory in log space."""
 
 
 def log_mixture(
@@ -20,6 +27,27 @@ def log_mixture(
     # The shift cancels in the result, and so does its gradient.
     top = b.detach().amax(dim=-2, keepdim=True)
     return log_floored(p @ (b - top).exp()) + top
+
+
+def exact_log_mixture(
+    log_p: Float[Tensor, "... I K"], b: Float[Tensor, "... K J"]
+) -> Float[Tensor, "... I J"]:
+    """Return the log of the mixtures of exp(b) with weights exp(log_p), for any values.
+
+    Under `torch.vmap`, where no shape may depend on values, it is `log_mixture`.
+    """
+    mixed = log_mixture(log_p.exp(), b)
+    if torch._C._functorch.is_batchedtensor(mixed):  # pyright: ignore[reportAttributeAccessIssue]
+        return mixed
+    low = (mixed.detach() - b.detach().amax(dim=-2, keepdim=True)).exp() < MIN_SUM
+    if not bool(low.any()):
+        return mixed
+    *lead, row, column = low.nonzero(as_tuple=True)
+    weights = log_p.expand(*low.shape[:-1], -1)
+    columns = b.mT.expand(*low.shape[:-2], -1, -1)
+    parts = zip(*(i.split(max(1, TERMS // b.shape[-2])) for i in (*lead, row, column)), strict=True)
+    exact = [torch.logsumexp(weights[(*at, i)] + columns[(*at, j)], dim=-1) for *at, i, j in parts]
+    return mixed.index_put((*lead, row, column), torch.cat(exact).to(mixed.dtype))
 
 
 def log_floored(p: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -19,8 +19,8 @@ SEED = 1979
 
 
 def fresh_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
-    """Return independent U(0, 1) from torch's global generator."""
-    return _clamp(torch.rand(shape, dtype=like.dtype, device=like.device))
+    """Return independent U(0, 1) from torch's global generator, at least in float32."""
+    return _clamp(torch.rand(shape, dtype=_dtype(like), device=like.device))
 
 
 def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
@@ -29,7 +29,7 @@ def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."
     # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.
     stratum = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(dim=0)
     within = torch.rand(shape, generator=generator, dtype=torch.float64)
-    return _clamp(((stratum + within) / shape[0]).to(like))
+    return _clamp(((stratum + within) / shape[0]).to(like.device, _dtype(like)))
 
 
 def normal(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -40,6 +40,11 @@ def normal(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def gumbel(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Transform uniform numbers to Gumbel(0, 1): argmax(logits + gumbel) samples the softmax."""
     return -(-u.log()).log()
+
+
+def _dtype(like: Tensor) -> torch.dtype:
+    """Return a dtype that is precise enough for the transforms: no half precision."""
+    return torch.promote_types(like.dtype, torch.float32)
 
 
 def _clamp(u: Tensor) -> Tensor:

@@ -13,9 +13,12 @@ DTYPES = {torch.float32, torch.float64}
 
 
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
-    """Return whether kernels accept this tensor and it has at least `min_size` elements."""
+    """Return whether kernels accept this tensor and it has at least `min_size` elements.
+
+    They accept none under autocast, which makes other arguments of a kernel bfloat16.
+    """
     supported = tensor.device.type == "cpu" and tensor.dtype in DTYPES
-    return supported and tensor.numel() >= min_size
+    return supported and tensor.numel() >= min_size and not torch.is_autocast_enabled("cpu")
 
 
 def has_product_kernels(tensor: Tensor) -> bool:

@@ -14,10 +14,12 @@ from lmzoo.laws import (
     construction,
     decoding,
     density,
+    extremes,
     learning,
     objectives,
     packing,
     replay,
+    state,
 )
 
 Law = Callable[[LanguageModel], None]
@@ -30,6 +32,7 @@ def laws_of(module: object) -> tuple[Law, ...]:
 
 LEFT_TO_RIGHT = (
     density.law_causal,
+    extremes.law_large_weights_agree,
     density.law_log_prob_equals_next_log_prob,
     *laws_of(decoding),
 )
@@ -39,6 +42,8 @@ COMMON = (
     *laws_of(construction),
     *laws_of(packing),
     *laws_of(replay),
+    *laws_of(state),
+    extremes.law_runs_in_half_precision,
 )
 
 
@@ -49,9 +54,10 @@ def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
         common = (*common, *laws_of(objectives))
     if model.score is Score.OBJECTIVE:  # its loss has no known minimum
         return tuple(law for law in common if law is not learning.law_overfits_one_sequence)
+    common = (*common, extremes.law_no_log_probability_exceeds_zero)
     if model.score not in (Score.EXACT, Score.CONDITIONAL):
         return common
-    laws = (*laws_of(density), *laws_of(decoding), *common)
+    laws = (*laws_of(density), *laws_of(decoding), extremes.law_large_weights_agree, *common)
     if model.score is Score.CONDITIONAL:
         laws = (*laws, *laws_of(conditional))
     return laws if model.causal else tuple(law for law in laws if law not in LEFT_TO_RIGHT)

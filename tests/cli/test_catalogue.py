@@ -52,6 +52,21 @@ def test_describe_shows_the_equations_of_all_parts(lmzoo):
     assert "P(v | y) = Σ_z P(z | y) P(v | z)" in out  # the emission
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("DLM14", "T=20; no score depends on 5,531 of them"),
+        ("DLM14", "state between steps: grows with the sequence"),
+        ("ngram_count", "state between steps: the last 2 tokens"),
+        ("DLM10", "state between steps: the last token"),
+        ("DLM9", "state between steps: nothing"),
+        ("lstm_lm", "state between steps: 64 floats"),
+    ],
+)
+def test_describe_states_what_is_carried_and_what_is_unused(name, line, lmzoo):
+    assert line in lmzoo("describe", name)[1]
+
+
 def test_describe_shows_a_corpus_and_how_unk_is_trained(lmzoo):
     for name in CORPORA:
         code, out, _ = lmzoo("describe", name)

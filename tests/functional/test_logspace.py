@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from tests.laws.support import assert_close
 from tests.tiny import FINE, quick
 
@@ -39,3 +39,18 @@ def test_a_component_with_zero_weight_has_finite_gradients() -> None:
     for leaf in (p, b):
         assert leaf.grad is not None
         assert leaf.grad.isfinite().all()
+
+
+@quick
+@given(st.integers(1, 5), st.floats(0, 2000), st.integers(0, 99))
+def test_the_exact_mixture_has_no_floor(size: int, spread: float, seed: int) -> None:
+    """In float32, where the product underflows below e^-87."""
+    generator = torch.Generator().manual_seed(seed)
+    log_p = torch.log_softmax(spread * torch.randn(2, 3, size, generator=generator), dim=-1)
+    b = torch.log_softmax(spread * torch.randn(size, 4, generator=generator), dim=-1)
+    log_p.requires_grad_()
+    expected = torch.logsumexp(log_p[..., None] + b, dim=-2)
+    found = exact_log_mixture(log_p, b)
+    assert_close(found.detach(), expected.detach(), 1e-5 * (1 + spread), "mixture")
+    gradients = (torch.autograd.grad(y.sum(), log_p)[0] for y in (found, expected))
+    assert_close(*gradients, 1e-4, "gradient")

@@ -93,7 +93,7 @@ def test_first_layer_has_the_initial_weights_of_the_single_layer_model() -> None
 def test_each_layer_has_its_own_initial_state() -> None:
     model = tiny("lstm_lm", num_layers=3, starts=2)
     assert model.starts.vectors.shape == (2, 3 * 2 * 4)
-    assert model.state_size == 2 * (3 * 2 * 4) + 2  # per start: states, and evidence
+    assert model.state_size == 2 * (3 * 2 * 4 + 1 + 4)  # per start: states, evidence and output
     scores = model.next_log_prob(torch.zeros(1, 1, dtype=torch.int64) + 1)
     gradient = torch.autograd.grad(scores[0, 0], model.starts.vectors)[0]
     assert (gradient.unflatten(1, (6, 4)).abs().amax(2) > 0).all()
@@ -110,11 +110,14 @@ def test_bidirectional_language_model_is_refused(name: str) -> None:
 CASES: list[tuple[dict[str, Any], int]] = [
     ({}, 4),
     ({"starts": 1}, 4),
-    ({"starts": 3}, 3 * 4 + 3),
+    ({"starts": 3}, 3 * (4 + 1 + 4)),
     ({"cell": "lstm", "num_layers": 2}, 2 * 2 * 4),
-    ({"cell": "lstm", "num_layers": 2, "starts": 2}, 2 * (2 * 2 * 4) + 2),
+    ({"cell": "lstm", "num_layers": 2, "starts": 2}, 2 * (2 * 2 * 4 + 1 + 4)),
     ({"norm": "time_std_causal"}, 4 + 2 * 4),
-    ({"norm": "time_std_causal", "starts": 3, "cell": "hm_lstm"}, 3 * (2 * 2 * 4 + 1) + 3 + 2 * 4),
+    (
+        {"norm": "time_std_causal", "starts": 3, "cell": "hm_lstm"},
+        3 * (2 * 2 * 4 + 1 + 1 + 4) + 2 * 4,
+    ),
 ]
 
 
@@ -137,11 +140,7 @@ def test_state_size_counts_every_float_of_the_decoding_state(
     for token in tokens[:, :3].unbind(1):
         _, state = model.advance(state, token)
         assert isinstance(state, RecurrentState)
-        # `next_scores` is a function of the states; with one start the evidence is not needed.
-        counted = [state.layers, state.input_stats]
-        if fields.get("starts") != 1:
-            counted.append(state.evidence)
-        assert floats(counted, len(tokens)) == size
+        assert floats(state, len(tokens)) == size
 
 
 def test_time_std_has_no_state_of_fixed_size() -> None:

@@ -90,6 +90,11 @@ class AttentionModel(FeatureModel):
     def output_table(self) -> Embeddings:
         return (self.embedding if self.output is None else self.output).weight
 
+    @property
+    def unused(self) -> int:
+        """Parameters that no score depends on: the last token is not read."""
+        return self.place.per_position
+
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         y = self.encode(self._inputs(tokens))
         rate = self.config.dropout_output

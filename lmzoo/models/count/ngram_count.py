@@ -52,7 +52,7 @@ class NgramCount(LanguageModel):
         self.levels = nn.ModuleList(Level() for _ in range(config.order))
 
     @property
-    def state_size(self) -> int | None:
+    def context_length(self) -> int | None:
         return self.config.order - 1
 
     def fit_closed_form(self, tokens: Tensor, lengths: Tensor) -> None:

@@ -73,6 +73,11 @@ class PCFG(LanguageModel):
         for logits in (self.root, self.rules, self.emission):
             nn.init.normal_(logits)
 
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: those of `<end>`, which no preterminal emits."""
+        return len(self.emission)
+
     def grammar(self) -> LogGrammar:
         """Return the normalised grammar."""
         end = torch.arange(self.task.vocab, device=self.emission.device) == END

@@ -57,10 +57,6 @@ class SentenceEncoderDecoder(LanguageModel):
             return "inputs are divided by their spread over the whole sequence (time_std)"
         return ""
 
-    @property
-    def state_size(self) -> int | None:
-        return self.cell.state_size
-
     def encode(self, tokens: Prefix, lengths: Lengths) -> Float[Tensor, "B E"]:
         """Return h_enc. The encoder reads embeddings that are not normalised, and no pads."""
         x = self.embedding(tokens)

@@ -49,10 +49,10 @@ class VAEState(NamedTuple):
     """State of the decoder cell."""
     input_stats: RunningMoments | None
     """Running mean and variance of the inputs (norm=time_std_causal only)."""
-    evidence: Float[Tensor, "B S"]
-    """Σ_{u<t} log P(s_u | s_<u, z_i)."""
-    next_scores: Float[Tensor, "B S V"]
-    """Log P(· | s_<t, z_i), from which the score of the next token is read."""
+    evidence: Float[Tensor, "B S"] | None
+    """Σ_{u<t} log P(s_u | s_<u, z_i), up to a constant (several draws only)."""
+    outputs: Float[Tensor, "B S E"] | None
+    """N(h) from each draw, from which the score of the next token is computed."""
 
 
 class VAE(SentenceEncoderDecoder):
@@ -100,12 +100,13 @@ class VAE(SentenceEncoderDecoder):
 
     @property
     def state_size(self) -> int | None:
-        # One state per draw, and its evidence; a single draw needs no evidence.
+        # Each draw has a state; each of several draws also has its evidence and its output.
         cell_size, norm, samples = self.cell.state_size, self.config.norm, self.config.samples
         if cell_size is None or norm is Norm.TIME_STD:
             return None
         input_stats = 2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0
-        return samples * cell_size + (samples if samples > 1 else 0) + input_stats
+        mixed = samples * (1 + self.config.width) if samples > 1 else 0
+        return samples * cell_size + mixed + input_stats
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         z = self._prior_draws()[:, None].expand(-1, len(prefix), -1)
@@ -114,7 +115,7 @@ class VAE(SentenceEncoderDecoder):
         scores = torch.nn.functional.pad(scores, (0, 1))
         weights = start_posterior(self._log_uniform, scores)[:, :, -1]
         dense = self.emission.dense(y[:, :, -1], self.embedding.weight)
-        return torch.logsumexp(weights[..., None] + dense, dim=0)
+        return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
@@ -123,9 +124,11 @@ class VAE(SentenceEncoderDecoder):
             1, self.cell.num_state_vectors
         )
         layers = stack.begin([self.cell], start.expand(batch, -1, -1))
-        zeros = start.new_zeros(batch, len(start))
-        # `<start>` is not scored: log-probability 0.
-        return VAEState(layers, None, zeros, zeros[..., None].expand(-1, -1, self.task.vocab))
+        if self.config.samples == 1:
+            return VAEState(layers, None, None, None)
+        # From equal outputs `<start>` has the same score under all draws: it is evidence of none.
+        outputs = start.new_zeros(batch, len(start), self.config.width)
+        return VAEState(layers, None, outputs[..., 0], outputs)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, VAEState):
@@ -133,11 +136,13 @@ class VAE(SentenceEncoderDecoder):
         norm, table = self.config.norm, self.embedding.weight
         x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
         h, layers = stack.advance([self.cell], x, state.layers)
-        dense = self.emission.dense(normalise_vectors(h, norm), table)
-        mixed, evidence = mix_next(
-            self._log_uniform, state.evidence, state.next_scores, token, dense
-        )
-        return mixed, VAEState(layers, input_stats, evidence, dense)
+        y = normalise_vectors(h, norm)
+        dense = self.emission.dense(y, table)
+        if state.evidence is None or state.outputs is None:
+            return dense[:, 0], VAEState(layers, input_stats, None, None)
+        scores = self.emission.score_next(state.outputs, token, table)
+        mixed, evidence = mix_next(self._log_uniform, state.evidence, scores, dense)
+        return mixed, VAEState(layers, input_stats, evidence, y)
 
     def iw_bound(self, tokens: Tokens, lengths: Lengths, samples: int) -> Float[Tensor, "B"]:
         """Return the importance-weighted bound on each sequence's log P, from new draws."""

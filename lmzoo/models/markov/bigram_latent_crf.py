@@ -50,8 +50,8 @@ class BigramLatentCRF(ComponentModel):
         self.words = Components(count, width, Norm.NONE, scaled=False)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.width
+    def context_length(self) -> int | None:
+        return 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)

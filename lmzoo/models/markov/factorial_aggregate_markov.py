@@ -32,7 +32,7 @@ from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import IntRange
 from lmzoo.types import Tokens
@@ -72,8 +72,8 @@ class FactorialAggregateMarkov(LanguageModel):
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.width
+    def context_length(self) -> int | None:
+        return 1
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the group and the state of each value, such as "0.1"."""
@@ -115,9 +115,9 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
         """Return Σ_g log p_g(v | s) for every token v."""
-        gates = self._log_gates(x).exp().transpose(0, 1)  # G N S
+        gates = self._log_gates(x).transpose(0, 1)  # G N S
         words = self.words.log_prob_table(self.embedding.weight)
-        return log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)
+        return exact_log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)
 
     def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:
         logits = self.gate(x).unflatten(-1, (self.config.groups, -1))

@@ -86,8 +86,8 @@ class LaggedAggregateMarkov(ComponentModel):
         return ""
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
+    def context_length(self) -> int | None:
+        return None if self.config.norm.over_time else self.config.window
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x = normalise_sequence(self.embedding(tokens), self.config.norm)

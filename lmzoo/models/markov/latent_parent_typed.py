@@ -64,6 +64,12 @@ class LatentParentTyped(ParentModel):
         with torch.no_grad():
             self.types.copy_(uniform(tuple(self.types.shape), len(self.types)))
 
+    @property
+    def unused(self) -> int:
+        """Positional type logits that no score depends on: a ≥ t, and t = 0."""
+        length = self.types.shape[-1]
+        return 0 if length == 1 else len(self.types) * (length**2 - length * (length - 1) // 2)
+
     def log_prior(self, count: int) -> Tensor:
         parents = self.alignment(count)
         types = torch.log_softmax(self.types, dim=0)

@@ -42,9 +42,8 @@ class LatentParentUniform(ParentModel):
         self.transition = nn.Linear(config.width, config.width)
 
     @property
-    def state_size(self) -> int | None:
-        window = self.config.window
-        return None if window is None else window * self.config.width
+    def context_length(self) -> int | None:
+        return self.config.window
 
     def log_prior(self, count: int) -> Tensor:
         table = self.embedding.weight

@@ -53,8 +53,8 @@ class LocalHMM(ComponentModel):
             self.transition.copy_(uniform(tuple(self.transition.shape), 1))
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.components
+    def context_length(self) -> int | None:
+        return 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         return log_mixture(self.filter_states(tokens), self._log_transition())

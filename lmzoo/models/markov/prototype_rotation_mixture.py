@@ -57,8 +57,8 @@ class PrototypeRotationMixture(LatentModel):
         self.prototypes = Components(count, width, config.norm, scaled=False)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.width
+    def context_length(self) -> int | None:
+        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

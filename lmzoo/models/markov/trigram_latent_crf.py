@@ -58,8 +58,8 @@ class TrigramLatentCRF(ComponentModel):
         self.words = Components(count, width, config.norm, scaled=False)
 
     @property
-    def state_size(self) -> int | None:
-        return 2 * self.config.width
+    def context_length(self) -> int | None:
+        return 2
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)

@@ -58,6 +58,12 @@ class TwoParentAggregateMarkov(LatentModel):
         with torch.no_grad():
             self.pairs.copy_(uniform(tuple(self.pairs.shape), len(self.pairs)))
 
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on: a parent at or after t, t = 0, the only pair of t = 1."""
+        count = len(self.pairs)
+        return count**3 - ((count - 1) * count * (2 * count - 1) // 6 - 1)
+
     def joint(self, tokens: Tensor) -> Tensor:
         classes = self._classes(tokens[:, :-1], self._log_prior(tokens.shape[1] - 1))
         scores = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)

@@ -66,8 +66,8 @@ class InterpolatedBigram(LatentModel):
             nn.init.zeros_(self.free)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.width
+    def context_length(self) -> int | None:
+        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

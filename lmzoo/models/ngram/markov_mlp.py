@@ -66,8 +66,8 @@ class MarkovMLP(FeatureModel):
         self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
+    def context_length(self) -> int | None:
+        return self.config.window
 
     @property
     def output_table(self) -> Embeddings:

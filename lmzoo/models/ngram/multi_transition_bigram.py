@@ -49,8 +49,8 @@ class MultiTransitionBigram(LatentModel):
         self.weights = LogWeights(count + 1, config.weights)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.width
+    def context_length(self) -> int | None:
+        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

@@ -46,8 +46,8 @@ class NgramLogBilinear(FeatureModel):
         self.emission = VectorEmission(VectorEmission.Config(), config.width, Norm.NONE)
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
+    def context_length(self) -> int | None:
+        return self.config.window
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         context = previous_vectors(self.embedding(tokens), self.config.window)

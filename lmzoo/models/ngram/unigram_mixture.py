@@ -38,7 +38,7 @@ class UnigramMixture(ComponentModel):
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
 
     @property
-    def state_size(self) -> int | None:
+    def context_length(self) -> int | None:
         return 0
 
     def log_weights(self, tokens: Tensor) -> Tensor:

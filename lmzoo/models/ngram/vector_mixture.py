@@ -27,8 +27,8 @@ class VectorMixture(LatentModel):
     weights: LogWeights
 
     @property
-    def state_size(self) -> int | None:
-        return self.config.window * self.config.width
+    def context_length(self) -> int | None:
+        return self.config.window
 
     @abstractmethod
     def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:

@@ -45,8 +45,7 @@ class LatentAutoregressive(FeatureModel):
 
     @property
     def state_size(self) -> int | None:
-        cell_size = self.cell.state_size
-        return None if cell_size is None else cell_size + self.config.width
+        return self.cell.state_size
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         size = self.cell.num_state_vectors * self.config.width

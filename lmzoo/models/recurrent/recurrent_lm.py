@@ -62,9 +62,9 @@ class RecurrentState(NamedTuple):
     input_stats: RunningMoments | None
     """Running mean and variance of the inputs (norm=time_std_causal only)."""
     evidence: Float[Tensor, "B W"] | None
-    """Σ_{u<t} L_{i,u} (learned initial states only)."""
-    next_scores: Float[Tensor, "B W V"] | None
-    """Log P(· | s_<t, h_0 = w_i), from which L_{i,t} of the next token is read."""
+    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
+    outputs: Float[Tensor, "B W E"] | None
+    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
 
 
 @model(
@@ -132,8 +132,9 @@ class RecurrentLM(LanguageModel):
         cell_size, norm, starts = self.cell.state_size, self.config.norm, self.config.starts
         if cell_size is None or norm is Norm.TIME_STD:
             return None
-        # One state per start, and its evidence; a single start needs no evidence.
-        size = max(1, starts) * cell_size * self.config.num_layers + (starts if starts > 1 else 0)
+        size = max(1, starts) * cell_size * self.config.num_layers
+        # Each of several starts has its evidence and its output.
+        size += starts * (1 + self.config.width) if starts > 1 else 0
         # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
         return size + (2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0)
 
@@ -156,19 +157,19 @@ class RecurrentLM(LanguageModel):
             scores = self._scores_by_start(prefix)
             weights = start_posterior(self.starts.log_weights(), nn.functional.pad(scores, (0, 1)))
             weights = weights[:, :, -1]
-        return torch.logsumexp(weights[..., None] + dense, dim=0)
+        return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
             return super().begin(batch, *sources)
         start = self._start_vectors().expand(batch, -1, -1)
         layers = stack.begin(self._cells, start)
-        if self.starts is None:
+        if self.config.starts <= 1:
             return RecurrentState(layers, None, None, None)
-        zeros = start.new_zeros(batch, start.shape[1])
-        # `<start>` is not scored: log-probability 0.
-        next_scores = zeros[..., None].expand(-1, -1, self.task.vocab)
-        return RecurrentState(layers, None, zeros, next_scores)
+        evidence = start.new_zeros(start.shape[:2])
+        # From equal outputs `<start>` has the same score under all w_i: it is evidence of none.
+        outputs = start.new_zeros(*evidence.shape, self.config.width)
+        return RecurrentState(layers, None, evidence, outputs)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, RecurrentState):
@@ -176,12 +177,13 @@ class RecurrentLM(LanguageModel):
         norm, table = self.config.norm, self.embedding.weight
         x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
         h, layers = stack.advance(self._cells, x, state.layers)
-        dense = self.emission.dense(normalise_vectors(h, norm), table)
-        if self.starts is None or state.evidence is None or state.next_scores is None:
+        y = normalise_vectors(h, norm)
+        dense = self.emission.dense(y, table)
+        if self.starts is None or state.evidence is None or state.outputs is None:
             return dense[:, 0], RecurrentState(layers, input_stats, None, None)
-        weights = self.starts.log_weights()
-        mixed, evidence = mix_next(weights, state.evidence, state.next_scores, token, dense)
-        return mixed, RecurrentState(layers, input_stats, evidence, dense)
+        scores = self.emission.score_next(state.outputs, token, table)
+        mixed, evidence = mix_next(self.starts.log_weights(), state.evidence, scores, dense)
+        return mixed, RecurrentState(layers, input_stats, evidence, y)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, h_0 = w_i)."""

@@ -66,9 +66,9 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
 
     @property
     def state_size(self) -> int | None:
-        """Size of the decoder's state plus h^enc of the longest source."""
-        size = self.decoder.state_size
-        return None if size is None else size + self.task.source_length * self.config.width
+        """Size of the decoder's state and output, and of h^enc and mask of the longest source."""
+        size, width = self.decoder.state_size, self.config.width
+        return None if size is None else size + width + self.task.source_length * (width + 1)
 
     def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
         mask = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]

@@ -56,6 +56,11 @@ class TransformerEncoderDecoder(FeatureModel):
         self.body = EncoderDecoder(config)
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
 
+    @property
+    def unused(self) -> int:
+        """Parameters that no score depends on: the last token is not read."""
+        return self.place.per_position
+
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         source, source_lengths = sources
         u = self.dropout(self.place(self.embedding(tokens)))

@@ -26,7 +26,7 @@ from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.components import Components
 from lmzoo.errors import UserError
-from lmzoo.functional.logspace import log_mixture
+from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.search_space import IntRange
 
@@ -82,7 +82,7 @@ class SlotModel(LanguageModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         words = self.components.log_prob_table(self.embedding.weight)
-        return log_mixture(self.log_components(prefix)[:, -1].exp(), words)
+        return exact_log_mixture(self.log_components(prefix)[:, -1], words).clamp_max(0)
 
     def log_components(self, sources: Tensor) -> Float[Tensor, "B S K"]:
         """Return log P(z | s_0..s_j) of the token after each source position j."""

@@ -35,7 +35,7 @@ from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.models.slots.base import SlotConfig, SlotModel
-from lmzoo.models.slots.pointers import chained_pointers, lag_pointer
+from lmzoo.models.slots.pointers import chained_pointers, lag_pointer, unused_lags
 from lmzoo.search_space import IntRange
 
 
@@ -83,6 +83,11 @@ class ChainSlotNgram(SlotModel):
         """Draw Λ from U(T)."""
         with torch.no_grad():
             self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
+
+    @property
+    def unused(self) -> int:
+        """Logits of the first slot that no score depends on; see `unused_lags`."""
+        return unused_lags(self.lags.shape[1])
 
     def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]

@@ -41,6 +41,11 @@ def lag_pointer(
     return (lags + scores[..., None, :]).masked_fill(~visible, -torch.inf).softmax(-1)
 
 
+def unused_lags(sources: int) -> int:
+    """Return how many of S x S lag logits have no effect: j ≥ t, and the only source of t = 1."""
+    return sources**2 - (sources * (sources + 1) // 2 - 1)
+
+
 def chained_pointers(
     first: Float[Tensor, "B S S"], scores: Float[Tensor, "N B S S"]
 ) -> Float[Tensor, "B M S S"]:

@@ -19,7 +19,7 @@ from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import uniform
 from lmzoo.models.slots.base import SlotConfig, SlotModel
-from lmzoo.models.slots.pointers import lag_pointer
+from lmzoo.models.slots.pointers import lag_pointer, unused_lags
 
 
 @model("slot_ngram", aliases=("DLM30",), family="slot", document="S0", source="S0")
@@ -40,6 +40,11 @@ class SlotNgram(SlotModel):
         """Draw Λ from U(T)."""
         with torch.no_grad():
             self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
+
+    @property
+    def unused(self) -> int:
+        """Logits that no score depends on; see `unused_lags`."""
+        return len(self.lags) * unused_lags(self.lags.shape[1])
 
     def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]

@@ -1,0 +1,82 @@
+"""Log-probabilities stay log-probabilities with large weights and in half precision."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from lmzoo.contract import LanguageModel, Score
+from lmzoo.laws.support import default_source, log_prob, next_log_prob, training_loss
+from lmzoo.laws.tiny import CLOSE, batch, every_sequence
+
+FACTORS = (3.0, 10.0, 30.0)
+"""Factors of all weights; at 30, mixtures have probabilities below the smallest float32."""
+HALF = 0.1
+"""Relative tolerance in bfloat16, which has three digits."""
+
+
+def law_no_log_probability_exceeds_zero(model: LanguageModel) -> None:
+    """With weights of any size, `log_prob` and `next_log_prob` are at most 0."""
+    tokens, lengths = every_sequence(model.task)
+    for factor in (1.0, *FACTORS):
+        with _scaled(model, factor):
+            top = log_prob(model, tokens, lengths).max()
+            assert top <= 0, f"weights x {factor:g}: log_prob is {top:.3g}"
+            if model.score in (Score.EXACT, Score.CONDITIONAL):
+                top = next_log_prob(model, tokens[:, :2]).max()
+                assert top <= 0, f"weights x {factor:g}: next_log_prob is {top:.3g}"
+
+
+def law_large_weights_agree(model: LanguageModel) -> None:
+    """With large weights `log_prob` is `next_log_prob` of the actual token, relative to its size.
+
+    A floor below which one of them does not fall is a difference of hundreds of nats.
+    """
+    tokens, lengths = every_sequence(model.task)
+    for factor in FACTORS:
+        with _scaled(model, factor):
+            scores = log_prob(model, tokens, lengths)
+            allowed = CLOSE * (1 + scores.abs().max())
+            for t in range(1, model.task.length):
+                dense = next_log_prob(model, tokens[:, :t])
+                gap = (dense.gather(1, tokens[:, t : t + 1])[:, 0] - scores[:, t]).abs()
+                name = f"weights x {factor:g}: score at {t}"
+                assert (gap <= allowed).all(), f"{name} differs by {gap.max():.3g} nats"
+
+
+def law_runs_in_half_precision(model: LanguageModel) -> None:
+    """Under CPU autocast to bfloat16 the model trains, and its float32 scores are nearly the same.
+
+    Totals are compared, because rounding may flip a hard decision.
+    """
+    tokens, lengths = batch(model.task)
+    before = log_prob(model, tokens, lengths)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            after = log_prob(model, tokens, lengths)
+            if not model.closed_form:
+                with torch.random.fork_rng(devices=[]):
+                    training_loss(model.train(), tokens, lengths).backward()
+                model.zero_grad()
+            if model.score is not Score.OBJECTIVE:
+                dense = next_log_prob(model, tokens[:, :2])
+                assert dense.isfinite().all(), "next_log_prob is not finite"
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        raise AssertionError(f"does not run under autocast: {error}") from error
+    assert after.dtype == torch.float32, f"scores are {after.dtype}"
+    totals = before.sum(), after.sum()
+    gap = (totals[1] - totals[0]).abs()
+    assert gap <= HALF * totals[0].abs(), f"totals: {totals[0]:.4g} in float32, {totals[1]:.4g}"
+
+
+@contextlib.contextmanager
+def _scaled(model: LanguageModel, factor: float) -> Iterator[None]:
+    """Multiply all parameters by a factor inside the context."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(factor)
+    try:
+        yield
+    finally:
+        model.load_state_dict(before)
