@@ -38,7 +38,7 @@ class PriorCarry(nn.Module):
 
     @property
     def unused(self) -> int:
-        """Entries of Λ that no score depends on: s ≥ t, t < 2, and the last step, which none reads."""
+        """Entries of Λ that no score depends on: s ≥ t, t < 2, and the last step, never read."""
         if self.prior is None:
             return 0
         length, _, width = self.prior.shape

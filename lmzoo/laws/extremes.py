@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.laws.support import default_source, log_prob, next_log_prob, training_loss
+from lmzoo.laws.support import log_prob, next_log_prob, training_loss
 from lmzoo.laws.tiny import CLOSE, batch, every_sequence
 
 FACTORS = (3.0, 10.0, 30.0)

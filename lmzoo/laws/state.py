@@ -1,5 +1,6 @@
 """A model says truly how much it carries between steps and which parameters it does not use."""
 
+import itertools
 from dataclasses import replace
 
 import torch
@@ -32,7 +33,7 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     declared, window = model.state_size, model.context_length
     found = f"state_size is {declared}; after each token the state has {sizes} numbers"
     if declared is None:
-        assert all(before < after for before, after in zip(sizes, sizes[1:], strict=False)), found
+        assert all(before < after for before, after in itertools.pairwise(sizes)), found
     else:
         first = 1 if window is None else min(window, len(sizes))
         assert all(size <= declared for size in sizes), found

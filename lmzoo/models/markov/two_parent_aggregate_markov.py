@@ -60,7 +60,7 @@ class TwoParentAggregateMarkov(LatentModel):
 
     @property
     def unused(self) -> int:
-        """Logits that no score depends on: a parent at or after t, t = 0, the only pair of t = 1."""
+        """Logits that no score depends on: a parent not before t, t = 0, the pair of t = 1."""
         count = len(self.pairs)
         return count**3 - ((count - 1) * count * (2 * count - 1) // 6 - 1)
 
