@@ -86,6 +86,11 @@ _row(
     "LSTM whose emission counts mismatching groups of token codes.", family="emission",
 )  # fmt: skip
 _row(
+    "rbf_emission", "lstm", {"emission": "rbf", "norm": "none"}, "S1",
+    "Broomhead & Lowe 1988; S1",
+    "LSTM whose emission prefers tokens with embeddings near the context.", family="emission",
+)  # fmt: skip
+_row(
     "gated_feedback_rnn", {"name": "gated_feedback"}, _PLAIN, "S2", _GATED_FEEDBACK,
     "Stacked tanh RNNs in which each layer reads all layers through gates.",
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Language models whose features are convolutions over earlier tokens."""

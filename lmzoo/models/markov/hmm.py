@@ -1,0 +1,106 @@
+r"""Hidden Markov model: one chain of hidden states generates the whole sequence.
+
+    P(z_1) = π,   P(z_{t+1} = j | z_t = i) = Tr[i, j],   P(s_t | z_t = j) = B[j, s_t]
+    α_1 = π,      α_{t+1}(j) = Σ_i P(z_t = i | s_<=t) Tr[i, j]        α_t(j) = P(z_t = j | s_<t)
+                  P(z_t = i | s_<=t) = α_t(i) B[i, s_t] / P(s_t | s_<t)
+    P(s_t | s_<t) = Σ_j α_t(j) B[j, s_t]
+
+π (K) and the rows of Tr (K, K) are softmaxes of logits. B[z, v] = softmax_v( Emb k_z ); k_z is (E),
+Emb is (V, E). `<start>` is not emitted. The product of the last line over t is the sum over all
+paths z_1..z_{T-1}. The posterior of the zoo is the filter P(z_t | s_<=t); `smoothed` also uses the
+later tokens. `local_hmm` is this chain cut to two steps, and equals it at t <= 2.
+
+Source: Rabiner 1989; S0 (the chain from which DLM15 is cut).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lmzoo.blocks.config import ComponentConfig
+from lmzoo.blocks.latent import ComponentModel
+from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.log_weights import LogWeights
+from lmzoo.config import config
+from lmzoo.contract import DecodingState, Task, model
+from lmzoo.emissions.components import Components
+from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.normalise import Norm
+from lmzoo.types import Lengths, Tokens
+
+
+@model("hmm", family="latent-markov", document="S0", source="Rabiner 1989; S0")
+class HMM(ComponentModel):
+    """Hidden Markov model over the whole sequence, by the forward algorithm."""
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding and number of hidden states."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        count = config.components
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        self.start = LogWeights(count)
+        self.transition = nn.Parameter(torch.empty(count, count))
+        self.words = Components(count, config.width, Norm.NONE, scaled=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the transition logits from U(1), like the start logits."""
+        with torch.no_grad():
+            self.transition.copy_(uniform(tuple(self.transition.shape), 1))
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.components
+
+    def log_transition(self) -> Float[Tensor, "K K"]:
+        """Return log Tr."""
+        return torch.log_softmax(self.transition, dim=-1)
+
+    def log_weights(self, tokens: Tensor) -> Tensor:
+        """Return log α_{i+1} after each of the tokens s_0..s_i."""
+        emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
+        step = self.log_transition()
+        alpha = [self.start().expand(len(tokens), -1)]
+        for scores in emitted.unbind(1):
+            alpha.append(self._predict(alpha[-1] + scores, step))
+        return torch.stack(alpha, dim=1)
+
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        return None
+
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
+        """Read one token; the state is log α of it, and None before `<start>`."""
+        scores = self.words.log_prob_table(self.table)
+        if state is None:
+            alpha = self.start().expand(len(token), -1)
+        else:
+            alpha = self._predict(state + scores.T[token], self.log_transition())
+        return torch.logsumexp(alpha[..., None] + scores, dim=1), alpha
+
+    def prior(self) -> Tensor:
+        return self.start()
+
+    def smoothed(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
+        """Return P(z_t | s_1..s_{n-1}) for t = 1..T-1, by the backward recursion.
+
+        β_{n-1} = 1,   β_t(i) = Σ_j Tr[i, j] B[j, s_{t+1}] β_{t+1}(j)
+        """
+        emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
+        step, beta = self.log_transition(), torch.zeros_like(emitted[:, 0])
+        column = [beta]
+        for t in range(emitted.shape[1] - 1, 0, -1):
+            arrive = emitted[:, t] + beta
+            earlier = torch.logsumexp(arrive[:, None] + step, dim=-1)
+            beta = torch.where((t + 1 < lengths)[:, None], earlier, torch.zeros_like(beta))
+            column.append(beta)
+        joint = self.joint(tokens) + torch.stack(column[::-1], dim=1)
+        return torch.softmax(joint, dim=-1).mT
+
+    def _predict(
+        self, joint: Float[Tensor, "B K"], step: Float[Tensor, "K K"]
+    ) -> Float[Tensor, "B K"]:
+        """Return log α of the next token from log P(z, s_t | s_<t)."""
+        return torch.logsumexp(torch.log_softmax(joint, dim=-1)[..., None] + step, dim=1)

@@ -1,0 +1,104 @@
+"""The hidden Markov model equals the sum over all paths of hidden states."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.laws.support import assert_close, log_prob, next_log_prob
+from tests.models.equivalence import ALWAYS, assert_same_model, copy_weights, set_weights, small
+from tests.tiny import FINE, every_sequence
+
+
+def paths(model: torch.nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return all paths z_1..z_n (P, n) and the probability of each with the tokens (P, B)."""
+    start, step = model.start().exp(), model.log_transition().exp()
+    words = model.words.log_prob_table(model.table).exp()
+    count, steps = len(start), tokens.shape[1] - 1
+    every = torch.tensor(list(itertools.product(range(count), repeat=steps)))
+    total = start[every[:, 0]][:, None]
+    for t in range(steps):
+        if t:
+            total = total * step[every[:, t - 1], every[:, t]][:, None]
+        total = total * words[every[:, t]][:, tokens[:, t + 1]]
+    return every, total
+
+
+@torch.no_grad()
+def test_scores_are_the_sum_over_all_paths() -> None:
+    model = small("hmm").double()
+    tokens, lengths = every_sequence(model.task)
+    expected = paths(model, tokens)[1].sum(0).log()
+    assert_close(log_prob(model, tokens, lengths).sum(1), expected, FINE, "log P")
+
+
+@torch.no_grad()
+def test_posteriors_are_those_of_the_paths() -> None:
+    """The filter uses the tokens up to t, the smoother all tokens of the sequence."""
+    model = small("hmm").double()
+    tokens, _ = every_sequence(model.task)
+    for length in (2, 4, 5):
+        lengths = torch.full((len(tokens),), length)
+        filtered, smoothed = model.posterior(tokens, lengths), model.smoothed(tokens, lengths)
+        for t in range(1, length):
+            for actual, read in ((filtered, t), (smoothed, length - 1)):
+                every, joint = paths(model, tokens[:, : read + 1])
+                by_state = torch.stack([joint[every[:, t - 1] == k].sum(0) for k in range(3)], 1)
+                expected = by_state / by_state.sum(1, keepdim=True)
+                assert_close(actual[:, :, t - 1], expected, FINE, f"posterior of z_{t}")
+
+
+@torch.no_grad()
+def test_the_first_two_tokens_are_those_of_the_local_hmm() -> None:
+    chain, local = small("hmm"), small("local_hmm")
+    copy_weights(chain, local, *dict(local.named_parameters()))
+    tokens, _ = every_sequence(chain.task)
+    assert_close(
+        next_log_prob(chain, tokens[:, :2]), next_log_prob(local, tokens[:, :2]), 2e-5, "t = 2"
+    )
+    assert (
+        next_log_prob(chain, tokens[:, :3]) - next_log_prob(local, tokens[:, :3])
+    ).abs().max() > 1e-3
+
+
+def test_a_chain_that_keeps_its_state_is_a_mixture_of_unigrams_for_whole_sequences() -> None:
+    """With Tr = I the state is drawn once, and the tokens of a sequence are exchangeable."""
+    model = small("hmm")
+    set_weights(model, {"transition": ALWAYS * torch.eye(3)})
+    tokens, lengths = every_sequence(model.task)
+    words = model.words.log_prob_table(model.table)[:, tokens[:, 1:]].sum(-1)
+    expected = torch.logsumexp(model.start()[:, None] + words, dim=0).detach()
+    assert_close(log_prob(model, tokens, lengths).sum(1), expected, 2e-5, "log P")
+
+
+def test_equal_rows_of_the_transition_forget_the_past() -> None:
+    model = small("hmm")
+    set_weights(model, {"transition": model.transition[:1].expand(3, -1).detach()})
+    tokens, _ = every_sequence(model.task)
+    dense = next_log_prob(model, tokens)
+    assert_close(dense, dense[:1].expand_as(dense), 2e-5, "distribution")
+
+
+@pytest.mark.parametrize("order", [[2, 0, 1], [1, 0, 2]])
+def test_names_of_the_states_do_not_matter(order: list[int]) -> None:
+    model, moved = small("hmm"), small("hmm")
+    set_weights(
+        moved,
+        {
+            "start.logits": model.start.logits[order],
+            "transition": model.transition[order][:, order],
+            "words.means": model.words.means[order],
+        },
+    )
+    assert_same_model(model, moved)
+
+
+@torch.no_grad()
+def test_long_sequences_do_not_underflow() -> None:
+    model = small("hmm")
+    tokens = torch.randint(3, (2, 3000), generator=torch.Generator().manual_seed(0))
+    scores = model.log_prob(tokens, torch.tensor([3000, 3000]))
+    exact = model.double().log_prob(tokens, torch.tensor([3000, 3000]))
+    assert_close(scores.double(), exact, 2e-5, "scores")
+    assert exact[:, 1:].max() < 0
