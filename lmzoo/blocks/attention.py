@@ -133,13 +133,13 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
         """Return the attention output for a memory given by its keys and values."""
-        q, (k, v) = self._queries(x), cache
+        q, (k, v) = self.scaled_queries(x), cache
         dropout = self.dropout if self.training else 0.0
         if self.config.pick is Pick.MEAN:
             head_mask = None if mask is None else mask.unsqueeze(-3)
             o = nn.functional.scaled_dot_product_attention(q, k, v, head_mask, dropout, scale=1.0)
         else:
-            weights = self.attention_weights(_masked_logits(q, k, mask))
+            weights = self.attention_weights(masked_logits(q, k, mask))
             o = nn.functional.dropout(weights, dropout) @ v
         return self.output(o.transpose(-3, -2).flatten(-2))
 
@@ -159,7 +159,7 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """Return the logits for a memory given by its keys."""
-        return _masked_logits(self._queries(x), keys, mask)
+        return masked_logits(self.scaled_queries(x), keys, mask)
 
     def attention_weights(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
         """Return α: the softmax of the logits, or one-hot weights if `pick` is not `mean`."""
@@ -174,7 +174,7 @@ class Attention(nn.Module):
         q = self._heads(self.query(x))
         return nn.functional.normalize(q, dim=-1) if self.config.normed is Normed.BOTH else q
 
-    def _queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+    def scaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
         """Return τ q by head."""
         q = self.unscaled_queries(x)
         if self.log_temperature is None:
@@ -199,7 +199,8 @@ class Attention(nn.Module):
         return hard + (soft - soft.detach())
 
 
-def _masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
+def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
+    """Return q · k of every head, -∞ where the mask is False."""
     logits = q @ k.transpose(-2, -1)
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)
 

@@ -40,10 +40,11 @@ class AttentionBlock(nn.Module):
         dropout: float = 0.0,
         std: float | None = None,
         output_std: float | None = None,
+        attention_part: Callable[..., Attention] = Attention,
     ) -> None:
         super().__init__()
         self.norm_position = norm_position
-        self.attention = Attention(
+        self.attention = attention_part(
             attention, width, dropout=dropout, std=std, output_std=output_std
         )
         self.feed_forward = FeedForward(
@@ -65,9 +66,14 @@ class AttentionBlock(nn.Module):
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
 
     def advance(
-        self, x: Float[Tensor, "*N 1 E"], cache: KeysAndValues | None
+        self,
+        x: Float[Tensor, "*N 1 E"],
+        cache: KeysAndValues | None,
+        mask: Bool[Tensor, "1 M"] | None = None,
     ) -> tuple[Float[Tensor, "*N 1 E"], KeysAndValues]:
         """Process the next position of causal self-attention.
+
+        The mask is True for the positions in the cache, and the next one, that are attended to.
 
         Returns:
             The output, and the keys and values of all positions so far.
@@ -75,7 +81,7 @@ class AttentionBlock(nn.Module):
         pre = self.norm_position is NormPosition.PRE
         memory = self.attention_norm(x) if pre else x
         cache = self.attention.keys_and_values(memory, cache)
-        h = x + self.dropout(self.attention.attend(memory, cache))
+        h = x + self.dropout(self.attention.attend(memory, cache, mask))
         h = h if pre else self.attention_norm(h)
         return self._residual(h, self.feed_forward, self.feed_forward_norm), cache
 

@@ -25,6 +25,7 @@ TINY_SIZES: Mapping[str, float] = {
     "nonterminals": 2,
     "preterminals": 2,
     "window": 2,
+    "stride": 2,
     "order": 2,
     "span": 2,
     "slots": 2,

@@ -52,3 +52,18 @@ _row(
     {"norm": "pre", "attention": {"normed": "both", "pick": "argmax"}},
     "Transformer decoder whose heads each attend to one position only.", "S1",
 )  # fmt: skip
+_row(
+    "relative_attention", "", {"positions": "none", "relative": "both"},
+    "Transformer decoder with learned vectors for distances instead of positions.",
+    "Shaw et al. 2018 (arXiv:1803.02155)",
+)  # fmt: skip
+_row(
+    "local_attention", "", {"norm": "pre", "window": 8},
+    "Transformer decoder whose positions attend to a local window.",
+    "Child et al. 2019 (arXiv:1904.10509)",
+)  # fmt: skip
+_row(
+    "sparse_attention", "", {"norm": "pre", "positions": "learned", "window": 4, "stride": 4},
+    "Transformer decoder with strided sparse attention.",
+    "Child et al. 2019 (arXiv:1904.10509)",
+)  # fmt: skip

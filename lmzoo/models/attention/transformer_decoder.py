@@ -5,6 +5,10 @@ r"""Transformer decoder: a stack of causally masked self-attention layers.
     y = h^D                                   norm=post
     y = LN(h^D)                               norm=pre
 
+Position i attends to the last `window` positions only if that is set, and to every `stride`-th
+earlier one (`lmzoo.blocks.sparse_mask`). `relative` makes attention depend on distances up to
+`reach` (`lmzoo.blocks.relative_attention`).
+
 x_t, h^l_t and y_t are (E), Emb is (V, E); P(s_{t+1} | s_<=t) = softmax( Emb y_t ) with the default
 emission. If `spread` is set, the maps that write into the residual stream have the initial standard
 deviation spread/√(2D), as in GPT-2.
@@ -12,19 +16,23 @@ deviation spread/√(2D), as in GPT-2.
 Source: Vaswani et al. 2017 (arXiv:1706.03762); Radford et al. 2019; S0 (DLM40, DLM41), S1, S3.
 """
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.blocks.attention import causal_mask
-from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches, NormPosition, advance_layers
+from lmzoo.blocks.attention import KeysAndValues
+from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches, NormPosition
 from lmzoo.blocks.feed_forward import Activation
+from lmzoo.blocks.relative_attention import Relative, attention_part
+from lmzoo.blocks.sparse_mask import sparse_causal_mask
 from lmzoo.config import config
 from lmzoo.contract import Task, model
+from lmzoo.errors import UserError
 from lmzoo.models.attention.base import AttentionConfig, AttentionModel
-from lmzoo.search_space import Choice
+from lmzoo.search_space import Choice, IntRange
 
 
 @model(
@@ -42,10 +50,29 @@ class TransformerDecoder(AttentionModel):
 
         norm: Annotated[NormPosition, Choice(("post", "pre"))] = NormPosition.POST
         activation: Activation = Activation.RELU
+        relative: Relative = Field(Relative.NONE, exclude_if=lambda parts: parts == "none")
+        """Which parts of attention depend on the distance of two positions."""
+        reach: Annotated[int, IntRange(2, 32, log=True)] = Field(
+            16, ge=0, exclude_if=lambda reach: reach == 16
+        )
+        """Largest distance R that is told apart; at most T - 2 are used."""
+        window: int = Field(0, ge=0, exclude_if=lambda window: not window)
+        """Number of positions that a position attends to, itself included; 0 is all."""
+        stride: int = Field(0, ge=0, exclude_if=lambda stride: not stride)
+        """Besides the window, every stride-th earlier position; 0 is none."""
+
+        @model_validator(mode="after")
+        def _stride_needs_window(self) -> Any:
+            if self.stride and not self.window:
+                raise UserError(
+                    f"stride={self.stride} with window=0 reads all positions already; set window"
+                )
+            return self
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         residual = config.spread and config.spread / (2 * config.layers) ** 0.5
+        part = attention_part(config.relative, min(config.reach, max(0, task.length - 2)))
         self.blocks = nn.ModuleList(
             AttentionBlock(
                 config.width,
@@ -55,13 +82,14 @@ class TransformerDecoder(AttentionModel):
                 dropout=config.dropout,
                 std=config.spread,
                 output_std=residual,
+                attention_part=part,
             )
             for _ in range(config.layers)
         )
         self.final_norm = nn.LayerNorm(config.width) if config.norm is NormPosition.PRE else None
 
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
-        mask = causal_mask(x.shape[1], x.device)
+        mask = self._mask(x)
         for block in self._blocks:
             x = block(x, mask=mask)
         return x if self.final_norm is None else self.final_norm(x)
@@ -69,17 +97,37 @@ class TransformerDecoder(AttentionModel):
     def next_feature(
         self, x: Float[Tensor, "B 1 E"], position: int, cache: LayerCaches | None
     ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
-        x, cache = advance_layers(self._blocks, x, cache)
-        return x if self.final_norm is None else self.final_norm(x), cache
+        window, stride = self.config.window, self.config.stride
+        mask, new = None, list[KeysAndValues]()
+        if stride:
+            mask = sparse_causal_mask(position + 1, window, stride, x.device)[-1:]
+        for number, block in enumerate(self._blocks):
+            x, kept = block.advance(x, None if cache is None else cache[number], mask)
+            if window and not stride:  # the next position reads the last window − 1 of these
+                first = max(0, kept[0].shape[-2] - window + 1)
+                kept = (kept[0][..., first:, :], kept[1][..., first:, :])
+            new.append(kept)
+        return x if self.final_norm is None else self.final_norm(x), tuple(new)
+
+    @property
+    def state_size(self) -> int | None:
+        c = self.config
+        if not c.window or c.stride:
+            return None
+        keys = c.attention.heads * -(-c.width // c.attention.heads)
+        return c.layers * 2 * keys * (c.window - 1)
 
     def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
         """Return the attention weights α of token i to token j, by layer and head."""
         x, maps = self._inputs(tokens), []
-        mask = causal_mask(x.shape[1], x.device)
+        mask = self._mask(x)
         for block in self._blocks:
             maps.append(block.weights(x, mask))
             x = block(x, mask=mask)
         return torch.stack(maps)
+
+    def _mask(self, x: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
+        return sparse_causal_mask(x.shape[1], self.config.window, self.config.stride, x.device)
 
     @property
     def _blocks(self) -> list[AttentionBlock]:
