@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.command_line import run_command
-from lmzoo.kernels import dispatch
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train.packed.replay import returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 
@@ -52,12 +52,8 @@ def count_launches(shape: Shape) -> Counter[str]:
     trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
     data = random_corpus(shape, steps=1).train
     columns = (column.expand(shape.P, *column.shape) for column in (data.tokens, data.lengths))
-    supported, dispatch.DTYPES = dispatch.DTYPES, set()
-    try:
-        with LaunchCounter() as counter:
-            trainer.step(torch.full((shape.P,), 0.01), None, *columns)
-    finally:
-        dispatch.DTYPES = supported
+    with without_kernels(), LaunchCounter() as counter:
+        trainer.step(torch.full((shape.P,), 0.01), None, *columns)
     return counter.counts
 
 

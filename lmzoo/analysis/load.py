@@ -42,13 +42,14 @@ RUN_SCHEMA = pl.Schema(
         **dict.fromkeys(("run", "point", "stage"), pl.String),
         "seed": pl.Int64,
         **dict.fromkeys(("score", "model", "corpus", "fingerprint"), pl.String),
-        **dict.fromkeys(("vocab", "length", "parameters"), pl.Int64),
+        **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
         "leaks": pl.String,
         **dict.fromkeys(("floor_token", "floor_sentence"), pl.Float64),
         "setting": pl.String,
     }
 )
-"""Columns of the runs; model, corpus and setting are JSON."""
+"""Columns of the runs; model, corpus and setting are JSON. `state_size` is null if the state grows,
+`flops` if it is not known (`lmzoo/audit/flops.py`)."""
 EVENT_SCHEMA = pl.Schema(
     {
         **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
@@ -195,6 +196,8 @@ def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
             "model": json.dumps(config["model"]),
             "corpus": json.dumps(config["corpus"]),
             "setting": json.dumps(config["setting"]),
+            "state_size": config.get("state_size"),
+            "flops": config.get("flops"),
             "floor_token": floor.get("token"),
             "floor_sentence": floor.get("sentence"),
         }

@@ -42,6 +42,7 @@ COMMANDS = {
     "curves": ("lmzoo.cli.tables:curves", "Plot the runs of a study."),
     "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
+    "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
     "records": ("lmzoo.cli.records:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.cli.report:report", "Write a study as one web page."),

@@ -139,6 +139,21 @@ def epistasis(
     )
 
 
+def scaling(
+    study: Study,
+    by: Annotated[str, typer.Option(help="parameters, state or compute.")] = "parameters",
+    format: Format = "table",
+    metric: Metric = "token",
+) -> None:
+    """Fit the loss against the size of the models, one curve per architecture; compare at equal size.
+
+    A curve has the points whose labels are equal up to the last word: `LSTM E=8`, `LSTM E=16`.
+    """
+    from lmzoo.analysis.scaling_table import study_scaling
+
+    _show(format, lambda: study_scaling(study, by=by, metric=metric))
+
+
 def importance(
     study: Study,
     format: Format = "table",

@@ -15,10 +15,12 @@ DTYPES = {torch.float32, torch.float64}
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
     """Return whether kernels accept this tensor and it has at least `min_size` elements.
 
-    They accept none under autocast, which makes other arguments of a kernel bfloat16.
+    They accept none in `without_kernels`, and none under autocast, which makes other arguments of
+    a kernel bfloat16.
     """
-    supported = tensor.device.type == "cpu" and tensor.dtype in DTYPES
-    return supported and tensor.numel() >= min_size and not torch.is_autocast_enabled("cpu")
+    if _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
+        return False
+    return tensor.device.type == "cpu" and tensor.dtype in DTYPES and tensor.numel() >= min_size
 
 
 def has_product_kernels(tensor: Tensor) -> bool:
@@ -47,6 +49,7 @@ Listener = Callable[[Kernel, tuple[Any, ...]], None]
 
 class _Current(threading.local):
     listener: Listener | None = None
+    disabled = False
 
 
 _CURRENT = _Current()
@@ -70,3 +73,13 @@ def record_kernels(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _CURRENT.listener = previous
+
+
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Let this thread use torch operations only, as on a device without kernels."""
+    before, _CURRENT.disabled = _CURRENT.disabled, True
+    try:
+        yield
+    finally:
+        _CURRENT.disabled = before

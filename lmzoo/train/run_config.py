@@ -9,6 +9,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.audit.causality import audit_verdict
+from lmzoo.audit.flops import matrix_flops
 from lmzoo.config import to_dict
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
@@ -101,4 +102,5 @@ def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
         "score": built.score.value,
         "leaks": built.leaks or audit_verdict(config),
         "state_size": built.state_size,
+        "flops": matrix_flops(built, task),
     }

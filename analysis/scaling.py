@@ -1,0 +1,12 @@
+"""Fit the loss of each architecture against its size.
+
+    python analysis/scaling.py runs/embedding_size-captions --by state
+
+The same as `lmzoo scaling`; `--help` lists the options.
+"""
+
+from lmzoo.cli.tables import scaling
+from lmzoo.command_line import run_command
+
+if __name__ == "__main__":
+    run_command(scaling)

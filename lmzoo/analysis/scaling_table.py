@@ -1,0 +1,70 @@
+"""Loss against size as text: heading, tables and legend."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmzoo.analysis.formatting import MISSING, format_mean, format_number
+from lmzoo.analysis.load import load_study
+from lmzoo.analysis.render import Report, TextTable
+from lmzoo.analysis.scaling import WHERE, scaling_curves
+
+
+def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") -> Report:
+    """Return how the loss of each curve of the study in folder `path` falls with its size.
+
+    Args and errors are those of `scaling_curves`.
+    """
+    folder = load_study(path)
+    frame, changes = scaling_curves(folder, by=by, metric=metric)
+    rows = frame.to_dicts()
+    sizes = [f"at {rows[0][f'{where}_size']:,.0f}" for where in WHERE]
+    reference = rows[0]["curve"]
+    fits = [
+        (
+            row["curve"],
+            format_number(row["points"], ""),
+            f"{row['smallest']:,.0f} to {row['largest']:,.0f}",
+            format_mean(row["exponent"], row["exponent_high"], ".3f"),
+            *(_loss(row, where) for where in WHERE),
+            "" if row["birge"] == 1 else f"rough ({row['birge']:.1f})",
+        )
+        for row in rows
+    ]
+    ratios = [(row["curve"], *(_ratio(row, where) for where in WHERE)) for row in rows[1:]]
+    answer = "; ".join(f"{a} and {b} change their order" for a, b in changes)
+    header = ("curve", "points", by, "exponent", *sizes, "fit")
+    text = frozenset({"curve", "fit"})
+    tables = [TextTable("fitted curves", header, fits, text)]
+    if ratios:
+        title = f"loss relative to {reference}"
+        tables.append(TextTable(title, ("curve", *sizes), ratios, text))
+    return Report(
+        heading=(
+            folder.study["question"],
+            f"{folder.study['name']}: test loss in nats per token against {by}; 95 % intervals",
+            f"order: {answer or 'no two curves change their order for certain'}",
+        ),
+        tables=tuple(tables),
+        legend=(
+            "exponent: the loss falls as size^−exponent at the middle size; at: the loss of the "
+            "fitted curve at this size, which all curves reach",
+            "rough: the sizes do not lie on a smooth curve within their errors, by this factor, "
+            "which the intervals include",
+            "state: numbers carried from token to token; compute: floating point operations of the "
+            "matrix products of a forward pass for one token",
+        ),
+        frame=frame,
+    )
+
+
+def _loss(row: Mapping[str, Any], where: str) -> str:
+    name = f"loss_{where}_size"
+    return format_mean(row[name], row[f"{name}_high"], ".3f")
+
+
+def _ratio(row: Mapping[str, Any], where: str) -> str:
+    ratio, high = (row[f"ratio_{where}_size{end}"] for end in ("", "_high"))
+    if ratio is None:
+        return MISSING
+    return format_mean(100 * (ratio - 1), None if high is None else 100 * (high - 1), "+.1f") + " %"

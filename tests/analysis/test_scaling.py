@@ -1,0 +1,63 @@
+"""Loss against size: curves from labels, comparison at shared sizes, changes of order."""
+
+import numpy as np
+import pytest
+
+from lmzoo.analysis.load import load_study
+from lmzoo.analysis.scaling import scaling_curves
+from lmzoo.analysis.scaling_table import study_scaling
+from lmzoo.errors import UserError
+
+WIDTHS = (8, 16, 32, 64)
+
+
+@pytest.fixture
+def scaled(toy):
+    """Two curves that cross: `gru` is better at small sizes, `lstm` at large ones."""
+    rng = np.random.default_rng(0)
+    for name, exponent, constant in (("gru", 0.05, 2.0), ("lstm", 0.15, 3.0)):
+        for width in WIDTHS:
+            size = 100 * width**2
+            loss = np.exp(constant - exponent * np.log(size))
+            losses = [float(loss * np.exp(0.003 * z)) for z in rng.standard_normal(4)]
+            facts = {"parameters": size, "state_size": width * (1 + (name == "lstm"))}
+            toy.add_point(f"{name} E={width}", losses, **facts)
+    toy.study_json["reference"] = "gru E=8"
+    toy.write()
+    return toy
+
+
+def test_curves_have_the_exponents_of_their_losses(scaled):
+    frame, _ = scaling_curves(load_study(scaled.path), by="parameters")
+    assert frame["curve"].to_list() == ["cut gru", "cut lstm"]
+    assert frame["reference"].to_list() == [True, False]
+    for row, exponent in zip(frame.to_dicts(), (0.05, 0.15), strict=True):
+        assert row["points"] == 4
+        assert row["exponent"] == pytest.approx(exponent, abs=0.01)
+
+
+def test_curves_that_cross_change_their_order(scaled):
+    frame, changes = scaling_curves(load_study(scaled.path), by="parameters")
+    assert changes == [("cut gru", "cut lstm")]
+    lstm = frame.to_dicts()[1]
+    assert lstm["ratio_low_size_low"] > 1 > lstm["ratio_high_size_high"]
+    text = " ".join(study_scaling(scaled.path).heading)
+    assert "cut gru and cut lstm change their order" in text
+
+
+def test_curves_are_compared_at_equal_state_where_both_have_points(scaled):
+    frame, _ = scaling_curves(load_study(scaled.path), by="state")
+    assert (frame["low_size"][0], frame["high_size"][0]) == (16, 64)
+
+
+def test_a_study_without_curves_is_an_error(toy):
+    toy.add_point("full", [2.0, 2.1])
+    with pytest.raises(UserError, match="has no curve"):
+        scaling_curves(load_study(toy.path), by="parameters")
+    with pytest.raises(UserError, match="known: parameters, state, compute"):
+        scaling_curves(load_study(toy.path), by="height")
+
+
+def test_an_unknown_size_is_an_error(scaled):
+    with pytest.raises(UserError, match="has no curve"):
+        scaling_curves(load_study(scaled.path), by="compute")
