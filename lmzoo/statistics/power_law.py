@@ -7,8 +7,8 @@ r"""Losses against a size: a power law whose exponent may change with the size.
 
 The error of the mean loss of a size is that of its seeds, pooled over all sizes of all curves on
 the log scale, because a few seeds of one size say little; ν counts the seeds. γ is 0 with fewer
-than four sizes. With a χ² above its degrees of freedom the sizes do not lie on the curve, and the band
-grows accordingly (Birge's ratio).
+than four sizes. With a χ² above its degrees of freedom the sizes do not lie on the curve, and the
+band grows accordingly (Birge's ratio).
 
 γ = 0: Kaplan et al. 2020 (arXiv:2001.08361). An irreducible loss bends the curve, and four sizes
 do not determine it.

@@ -24,15 +24,16 @@ def events(toy):
 
 def test_frames_have_the_content_of_the_files(toy):
     floor = {"token": 2.0, "sentence": 2.1}
-    toy.add_point("gate", [3.2], floor=floor, score="bound", leaks="time_std")
+    toy.add_point("gate", [3.2], floor=floor, score="bound", leaks="time_std", flops=99)
     folder = load_study(toy.path)
     runs = folder.runs.collect()
     row = runs.filter(run="gate-confirm-1").row(0, named=True)
     assert row == {
         "run": "gate-confirm-1", "point": "gate", "stage": "confirm", "seed": 1, "score": "bound",
         "corpus": '{"name": "ptb", "lines": 100}', "fingerprint": "f00d", "vocab": 30,
-        "length": 20, "parameters": 12345, "leaks": "time_std", "floor_token": 2.0,
-        "floor_sentence": 2.1, "setting": '{"lr": 0.003}', "model": '{"name": "m"}',
+        "length": 20, "parameters": 12345, "state_size": None, "flops": 99, "leaks": "time_std",
+        "floor_token": 2.0, "floor_sentence": 2.1, "setting": '{"lr": 0.003}',
+        "model": '{"name": "m"}',
     }  # fmt: skip
     assert len(runs) == 3
     for run in runs["run"]:

@@ -18,7 +18,16 @@ from lmzoo.data.open import open_corpus
 from tests.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("rank", "compare", "curves", "epistasis", "importance", "published", "report")
+COMMANDS = (
+    "rank",
+    "compare",
+    "curves",
+    "epistasis",
+    "importance",
+    "published",
+    "report",
+    "scaling",
+)
 
 
 @pytest.fixture
