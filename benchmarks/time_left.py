@@ -4,18 +4,20 @@
 
 Each study runs on the simulated cluster (`simulated_cluster.py`). An epoch of a pack of n runs
 takes f (a + b n) exp(0.1 z): `pack` has a = 3, b = 1, close to two CPU cores; `gpu` has b = 0 and
-`full` a = 0. f is between 1/2 and 2 and differs between the shapes of runs; z is normal. The
-estimate is asked when a part of the run-epochs is done:
+`full` a = 0. f is between 1/2 and 2 and differs between the shapes of runs; z is normal. The first
+epoch of a worker takes 4 s longer, and the first epoch of a shape up to 12 s, as compilation does.
+The estimate is asked when a part of the run-epochs is done:
 
     error = max(estimate / truth, truth / estimate) − 1      of the interval's middle
     inside                                                   whether the truth is in the interval
 
-`--real` adds `python sweeps/gru_ablation.py` on this machine, with Ray and with the console's own
-estimates, and the time from the command to its first line.
+`--real` adds real sweeps on this machine, with Ray and with the console's own estimates: that of
+`make sweep` without compiled kernels and again with them, and one of several cells. It measures the
+time from the command to its first line, too. Other work on the machine is part of the error: the
+load is printed.
 """
 
 import bisect
-import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -23,15 +25,13 @@ import json
 import math
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from real_sweeps import real_sweeps
 from simulated_cluster import CLOSED_FORM, GPU_MEMORY, Device, MemoryStore, Simulation
 
 from lmzoo.command_line import run_command
@@ -44,6 +44,7 @@ from lmzoo.sweep.packing import Packer
 from lmzoo.sweep.time_left import Interval, time_left
 from lmzoo.sweep.work_left import work_left
 
+ROOT = Path(__file__).parents[1]
 PARTS = (0.1, 0.25, 0.5, 0.75)
 DEVICES = (
     Device("pack", 0, lambda n: (3.0 + n) / 4),
@@ -51,6 +52,8 @@ DEVICES = (
     Device("full", 0, float),
 )
 WORKERS = (2, 16)
+START, COMPILATION = 4.0, 12.0
+"""Seconds that the first epoch of a worker, and at most of a shape, take longer (`--real`)."""
 EVERY = 10
 """Run-epochs between two estimates."""
 
@@ -62,6 +65,8 @@ class TimedSimulation(Simulation):
     estimates: list[tuple[int, float, Interval]] = field(default_factory=list)
     """(run-epochs done, time, time left)."""
     noise: random.Random = field(default_factory=lambda: random.Random(0))
+    compiled: set[str] = field(default_factory=set)
+    """Workers and shapes that have trained an epoch."""
 
     def schedule(self, at: float, kind: str, worker: str) -> None:
         """Add an event; an epoch takes as long as the shape of its runs asks."""
@@ -70,6 +75,9 @@ class TimedSimulation(Simulation):
             draw = int(hashlib.md5(key.encode()).hexdigest(), 16) % 1000 / 1000
             factor = 2 ** (2 * draw - 1) * math.exp(self.noise.gauss(0, 0.1))
             at = self.now + (at - self.now) * factor
+            at += START * (worker not in self.compiled)
+            at += COMPILATION * draw * (key not in self.compiled)
+            self.compiled |= {worker, key}
         super().schedule(at, kind, worker)
 
     def on_epoch(self, worker: str) -> None:
@@ -114,57 +122,14 @@ def errors(estimates: list[tuple[int, float, Interval]], end: float) -> dict[str
     return row
 
 
-def real_sweep() -> tuple[list[tuple[int, float, Interval]], float]:
-    """Return the estimates of the console in a real sweep, and when the last run had ended."""
-    from lmzoo.sweep import console
-    from lmzoo.sweep.command import run_study
-
-    estimates: list[tuple[int, float, Interval]] = []
-    console.PROGRESS_SECONDS = 1.0
-
-    class Recording(console.Console):
-        def _look(self) -> None:
-            super()._look()
-            if self.left:
-                estimates.append((int(self._done), time.monotonic(), self.left))
-
-        def end(self, run: Any, test: Any) -> None:
-            super().end(run, test)
-            ends.append(time.monotonic())
-
-    ends: list[float] = []
-    study = importlib.import_module("sweeps.gru_ablation").STUDY
-    with tempfile.TemporaryDirectory() as folder:
-        console.Console = Recording  # type: ignore[misc]
-        sys.argv = ["gru_ablation.py", "--storage", folder]
-        with contextlib.suppress(SystemExit):
-            run_study(study)
-    return estimates, ends[-1]
-
-
-def first_line_seconds() -> float:
-    """Return the time from the command to its first line."""
-    command = [sys.executable, "sweeps/gru_ablation.py", "--storage"]
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.monotonic()
-        process = subprocess.Popen([*command, folder], stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        process.stderr.readline()
-        seconds = time.monotonic() - start
-        process.kill()
-        process.communicate()
-    return seconds
-
-
 def main(
     studies: Annotated[str, typer.Option(help="NAME,NAME; default: all in sweeps/.")] = "",
-    real: Annotated[bool, typer.Option("--real", help="Add a real sweep.")] = False,  # noqa: FBT002
+    real: Annotated[bool, typer.Option("--real", help="Add real sweeps.")] = False,  # noqa: FBT002
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/time_left.json"),
 ) -> None:
     """Simulate the studies and print how far the estimates were from the truth."""
-    root = Path(__file__).parents[1]
-    sys.path.insert(0, str(root))  # for `sweeps`
-    files = sorted(p for p in root.glob("sweeps/*.py") if "STUDY = Study(" in p.read_text())
+    sys.path.insert(0, str(ROOT))  # for `sweeps`
+    files = sorted(p for p in ROOT.glob("sweeps/*.py") if "STUDY = Study(" in p.read_text())
     names = studies.split(",") if studies else [p.stem for p in files]
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -179,10 +144,10 @@ def main(
                 rows.append({**row, **errors(done.estimates, done.now)})
                 typer.echo(line(rows[-1]))
     if real:
-        seconds = first_line_seconds()
-        row = {"study": "gru_ablation", "device": "this machine", "workers": 0}
-        rows.append({**row, **errors(*real_sweep()), "first line": seconds})
-        typer.echo(line(rows[-1]))
+        for title, estimates, end, facts in real_sweeps():
+            rows.append({"study": title, "device": "", "workers": 0, **errors(estimates, end)})
+            rows[-1] |= facts
+            typer.echo(line(rows[-1]))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(rows, indent=1) + "\n")
     text = table(rows)
@@ -201,7 +166,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     real = [row for row in rows if not row["workers"]]
     lines = [
         "| work done | sweeps | median error | 90 % of sweeps | within 30 % | truth in the interval"
-        " | interval, high / low | real sweep |",
+        " | interval, high / low | real sweeps |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for part in (f"{p:.0%}" for p in PARTS):
@@ -215,8 +180,9 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {part} | {len(own)} | {statistics.median(own):.0%} | {most:.0%} | {within:.0%} "
             f"| {inside:.0%} | {width:.2f} | {shown} |"
         )
-    for row in real:
-        lines += ["", f"The first line of the real sweep came after {row['first line']:.1f} s."]
+    if real:
+        lines += ["", f"Real sweeps: {'; '.join(row['study'] for row in real)}."]
+        lines += [f"The first line came after {real[0]['first line']:.1f} s."]
     return "\n".join(lines) + "\n"
 
 

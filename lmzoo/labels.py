@@ -51,14 +51,23 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
     return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
 
 
+def run_name(config: Mapping[str, Any]) -> str:
+    """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes.
+
+    Args:
+        config: the run's config.
+    """
+    label = display_label(config["point"]["label"], config["model"].get("cell"))
+    return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
+
+
 def curves_name(config: Mapping[str, Any]) -> str:
     """Return the name of a run in TensorBoard: `POINT · seed SEED · STAGE · RUN`.
 
     Args:
         config: the run's config.
     """
-    label = display_label(config["point"]["label"], config["model"].get("cell"))
-    return f"{file_name(label)} · seed {config['seed']} · {config['stage']} · {config['run']}"
+    return f"{run_name(config)} · {config['run']}"
 
 
 def file_name(label: str, longest: int = 80) -> str:

@@ -75,8 +75,7 @@ class Fleet:
         self.idle.discard(name)
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
-            if reports:  # without any, the worker has not ended an epoch
-                self.pace.add(worker.key, len(worker.training), worker.epoch_seconds)
+            self._add_pace(worker, reports)
         for run_id, record in reports:
             self._report(worker, run_id, record)
         self._collect()  # a report may let other runs start
@@ -168,6 +167,15 @@ class Fleet:
             worker.pruned.add(run_id)
         elif not trained and answer is Answer.WAIT:
             self._release(worker, run_id)
+
+    def _add_pace(self, worker: WorkerState, reports: Sequence[tuple[str, Record]]) -> None:
+        """Add the epoch of a pack, without members that reported an earlier epoch again."""
+        runs = worker.training
+        trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
+        if trained:
+            first = worker.key not in worker.trained
+            self.pace.add(worker.key, trained, worker.epoch_seconds, first=first)
+            worker.trained.add(worker.key)
 
     def _give_away(self, worker: WorkerState) -> None:
         """Release runs of which another worker has more use."""

@@ -35,6 +35,8 @@ class WorkerState:
     released: set[str] = field(default_factory=set)
     key: str = ""
     """Pack key of the runs in training."""
+    trained: set[str] = field(default_factory=set)
+    """Pack keys of which it has trained an epoch."""
     next_key: str = ""
     """Pack key to train after all runs are released."""
     replied_at: float = 0.0

@@ -19,6 +19,7 @@ from typing import Any
 
 import lmzoo.cluster.connection  # noqa: F401  before Ray, because it sets Ray's environment variables
 from lmzoo.errors import UserError
+from lmzoo.labels import run_name
 from lmzoo.study.planned_run import PlannedRun
 
 from ray.tune import Callback  # isort: skip
@@ -28,6 +29,8 @@ LOG = logging.getLogger("lmzoo.sweep")
 TRAINING_ITERATION = "training_iteration"
 """The metric of Ray Tune that counts results."""
 
+UNSAFE = r'[/()<>:"\\|?*]'
+"""Characters that Ray Tune replaces in the names of its folders."""
 HYPERPARAMETERS = ("study", "stage", "seed", "run", "corpus", "model", "recipe")
 """Parts of a run's config that are the config of its trial, nested as in `config.json`."""
 NOT_METRICS = ("event", "epoch", "host")
@@ -36,10 +39,11 @@ NOT_METRICS = ("event", "epoch", "host")
 
 def run_trial(run: PlannedRun, experiment: str, folder: Path) -> Trial:
     """Return a run as a trial of Ray Tune, whose files belong below `folder`."""
-    # Ray Tune replaces these characters in the names of its folders.
-    name = re.sub(r'[/()<>:"\\|?*]', "_", f"{run.label}, {run.stage} {run.index}")
+    name = run_name(run.config)
+    if run.stage == "tune":  # the settings of a point have the same seed
+        name += f" {run.index}"
     root = folder.absolute()
-    own = f"{name[:50]} {run.id}"
+    own = f"{re.sub(UNSAFE, '_', name)[:50]} {run.id}"
     storage: Any = SimpleNamespace(  # what callbacks read of Ray Tune's `StorageContext`
         experiment_dir_name=experiment,
         experiment_fs_path=str(root),
@@ -51,7 +55,7 @@ def run_trial(run: PlannedRun, experiment: str, folder: Path) -> Trial:
     config = {key: run.config[key] for key in HYPERPARAMETERS if key in run.config}
     trial = Trial(
         "lmzoo",
-        config={"point": run.label, **config},
+        config={"point": run.display_label, **config},
         trial_id=run.id,
         storage=storage,
         evaluated_params=dict(run.config["setting"]),

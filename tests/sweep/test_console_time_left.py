@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from lmzoo.sweep.console import Console
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.time_left import Interval, Pace, Work, describe, time_left
+from lmzoo.sweep.time_left import (
+    COMPILATION,
+    UNCERTAIN,
+    UNSEEN,
+    Interval,
+    Pace,
+    Work,
+    describe,
+    time_left,
+)
 from lmzoo.sweep.work_left import epochs_done, work_left
 
 from .fake_fleet import drive
@@ -92,6 +101,37 @@ def test_a_shape_without_an_epoch_widens_the_interval():
     known, unknown = (time_left([Work(0, shape, 9, 9)], pace, 1) for shape in ("b", "new"))
     assert unknown.low < known.low
     assert unknown.high > known.high
+
+
+@given(st.floats(2, 60), st.floats(0, COMPILATION), st.integers(1, 16))
+def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilation, members):
+    pace = Pace()
+    pace.add("a", members, seconds + compilation, first=True)
+    early = pace.seconds("a", members)
+    assert early.low <= seconds * 1.001
+    assert early.high >= seconds * 0.999
+    pace.add("a", members, seconds)
+    pace.add("b", members, seconds + compilation, first=True)
+    for shape, spread in (("a", UNCERTAIN), ("b", UNSEEN)):
+        low, high = pace.seconds(shape, members)
+        assert low * (1 + spread) == pytest.approx(seconds) == high / (1 + spread)
+
+
+def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(planner):
+    added = []
+    fleet = Fleet(planner, Packer(planner._corpus, None))
+    fleet.pace.add = lambda *facts, first: added.append((*facts, first))
+    fleet.exchange("w", [], [], live=1, now=0.0)
+    worker = fleet.workers["w"]
+    runs, worker.epoch_seconds = [*worker.training.values()], 10.0
+    for epochs in ([1] * len(runs), [1] * len(runs), [1, *[2] * (len(runs) - 1)]):
+        numbers = dict(zip(runs, epochs, strict=True))
+        fleet._add_pace(worker, [(run.id, {"epoch": n}) for run, n in numbers.items()])
+        for run, number in numbers.items():
+            run.add_epoch(number, 3.0)
+    key, count = worker.key, len(runs)
+    assert count > 2
+    assert added == [(key, count, 10.0, True), (key, count - 1, 10.0, False)]
 
 
 @pytest.mark.parametrize(

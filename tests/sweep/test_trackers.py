@@ -31,11 +31,15 @@ from .tracked_runs import (
     train,
 )
 
+POINT = "cut state_to_candidate (4)"
+NAME = f"{POINT} · seed 7 · tune"
+FOLDER = f"{NAME} 0".replace("(", "_").replace(")", "_")[:50]
+
 
 def test_the_file_loggers_of_ray_tune_write_every_epoch(track, tmp_path):
     callbacks = [JsonLoggerCallback(), CSVLoggerCallback(), TBXLoggerCallback()]
     track(callbacks, lambda tracker: train(tracker, make_run()))
-    folder = tmp_path / "files" / f"cut 4, tune 0 {0:012x}"
+    folder = tmp_path / "files" / f"{FOLDER} {0:012x}"
     lines = read_lines(folder / "result.json")
     assert [line["valid_token"] for line in lines] == [3.0, 1.5, 1.0, 1.0]
     assert lines[-1]["test_token"] == 1.25
@@ -77,14 +81,14 @@ def test_mlflow_has_the_params_and_metrics_of_every_run(track, tmp_path, monkeyp
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     statuses = {name: run.info.status for name, run in runs.items()}
     assert statuses == {
-        "cut 4, tune 0": "FINISHED",
-        "cut 4, tune 1": "FINISHED",
-        "cut 4, tune 2": "FAILED",
+        f"{NAME} 0": "FINISHED",
+        f"{NAME} 1": "FINISHED",
+        f"{NAME} 2": "FAILED",
     }
-    run = runs["cut 4, tune 0"]
+    run = runs[f"{NAME} 0"]
     assert run.data.params["recipe/lr"] == "0.02"
     assert run.data.params["model/cell/cuts"] == "[4]"
-    assert run.data.params["point"] == "cut 4"
+    assert run.data.params["point"] == POINT
     assert run.data.params["seed"] == "7"
     for key in LOSSES:
         history = client.get_metric_history(run.info.run_id, key)
@@ -92,7 +96,7 @@ def test_mlflow_has_the_params_and_metrics_of_every_run(track, tmp_path, monkeyp
         expected = [(epoch, make_record(epoch)[key]) for epoch in (1, 2, 3, 3)]
         assert found == expected
     assert run.data.metrics["test_token"] == 1.25
-    assert runs["cut 4, tune 1"].data.metrics["pruned"] == 1
+    assert runs[f"{NAME} 1"].data.metrics["pruned"] == 1
 
 
 def track_in_wandb(folder):
@@ -121,15 +125,15 @@ def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path):
     code = f"from {__name__} import track_in_wandb; track_in_wandb({str(tmp_path)!r})"
     environment = {**os.environ, "WANDB_MODE": "offline"}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment)
-    folder = tmp_path / f"cut 4, tune 0 {0:012x}"
+    folder = tmp_path / f"{FOLDER} {0:012x}"
     paths = folder.glob("wandb/offline-run-*/*.wandb")
     (first, first_rows), (second, second_rows) = map(read, sorted(paths, key=modified))
     assert first == second
     assert first["id"] == f"{0:012x}"
-    assert first["name"] == "cut 4, tune 0"
+    assert first["name"] == f"{NAME} 0"
     assert (first["project"], first["group"]) == ("toy-captions", "toy-captions")
     assert first["config"]["recipe"] == RECIPE
-    assert first["config"]["point"] == "cut 4"
+    assert first["config"]["point"] == POINT
     rows = [*first_rows, *second_rows]
     assert [row["_step"] for row in rows] == [1, 2, 3]
     for row in rows:

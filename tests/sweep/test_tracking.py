@@ -31,12 +31,12 @@ from .tracked_runs import (
 def test_a_run_is_a_trial_with_its_name_config_and_every_epoch(track):
     seen = Recorder()
     track([seen], lambda tracker: train(tracker, make_run(1003, stage="confirm")))
-    name = "cut 4, confirm 1003"
+    name = "cut state_to_candidate (4) · seed 7 · confirm"
     hooks = ["start", "result", "result", "result", "result", "complete"]
     assert seen.calls == [*((hook, name) for hook in hooks), ("end", "")]
     trial = seen.trials[name]
     assert trial.trial_id == f"{1003:012x}"
-    assert trial.config["point"] == "cut 4"
+    assert trial.config["point"] == "cut state_to_candidate (4)"
     assert trial.config["stage"] == "confirm"
     assert trial.config["seed"] == 7
     assert trial.config["model"] == MODEL
@@ -64,7 +64,7 @@ def test_a_run_that_ends_early_has_its_status(track, status, hook):
     assert seen.results[-1]["status"] == status
     assert seen.results[-1][status] == 1
     assert "test_token" not in seen.results[-1]
-    assert seen.calls[-2:] == [(hook, "cut 4, tune 0"), ("end", "")]
+    assert seen.calls[-2:] == [(hook, "cut state_to_candidate (4) · seed 7 · tune 0"), ("end", "")]
 
 
 def test_a_run_that_fails_at_once_has_no_result(track):
