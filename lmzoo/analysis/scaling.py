@@ -65,11 +65,13 @@ def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Sc
         [np.array(curve["tuning"].to_list(), float) for curve in curves.values()],
     )
     laws = dict(zip(curves, fits, strict=True))
-    low = max(law.sizes.min() for law in laws.values())
-    high = min(law.sizes.max() for law in laws.values())
+    low = max(float(law.sizes.min()) for law in laws.values())
+    high = min(float(law.sizes.max()) for law in laws.values())
     if low > high:
         raise UserError(f"the curves share no size: all were measured at different {by}")
-    shared = dict(zip(WHERE, (low, float(np.sqrt(low * high)), high), strict=True))
+    shared: dict[str, float] = dict(
+        zip(WHERE, (low, float(np.sqrt(low * high)), high), strict=True)
+    )
     # The first curve, if the reference of the study is in no curve.
     home = next(
         (name for name, curve in curves.items() if curve["reference"].any()), next(iter(curves))

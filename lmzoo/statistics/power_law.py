@@ -97,7 +97,7 @@ def _fit(x: Array, logs: list[Array], tuning: Array, variance: float, quantile: 
     weights = np.where(np.isfinite(errors) & (errors > 0), errors, 1.0)
     number = 3 if len(x) >= ENOUGH else 2
     rows = _terms(np.log(x) - np.log(x).mean(), number) / weights[:, None]
-    inverse = np.linalg.pinv(rows.T @ rows)
+    inverse: Array = np.asarray(np.linalg.pinv(rows.T @ rows), np.float64)
     coefficients = inverse @ rows.T @ (means / weights)
     residuals = means / weights - rows @ coefficients
     dof = len(x) - number
