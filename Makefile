@@ -29,9 +29,10 @@ check: $(ALL)
 docs: $(ALL)
 	$(BIN)/mkdocs build --strict
 
-# The tables and figures of docs/results, from the records in docs/results/records.
+# The tables and figures of docs/results and the gallery, from the records in docs/results/records.
 results: $(ALL)
 	$(BIN)/python tools/results.py
+	$(BIN)/python tools/gallery.py
 
 # The reference study, in sittings: make reference DATA=DIR HOURS=8 (tools/reference.py).
 reference: $(ALL)

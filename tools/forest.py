@@ -18,7 +18,7 @@ circle{fill:#5b6b7a} .worse{stroke:#b3541e} circle.worse{fill:#b3541e} .better{s
 @media (prefers-color-scheme: dark){text{fill:#e8edf2} .s{fill:#b4c0cb} line{stroke:#a9b6c2} circle{fill:#a9b6c2}
 .worse{stroke:#f0a06a} circle.worse{fill:#f0a06a} .better{stroke:#7fb8ee} circle.better{fill:#7fb8ee}}
 </style>"""
-LEFT, WIDTH, ROW = 290, 760, 30
+LEFT, WIDTH, ROW = 270, 620, 30
 LINE = 36
 """Characters of a line of a label that needs several, in the small font."""
 
@@ -86,7 +86,7 @@ def draw(points: list[Point]) -> str:
             )
     middle = (LEFT + WIDTH - 20) / 2
     out.append(
-        f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right of the dashed line is worse</text></svg>'
+        f'<text class="s" x="{middle}" y="{height - 4}" text-anchor="middle">difference in nats per token; right is worse</text></svg>'
     )
     return "\n".join(out) + "\n"
 

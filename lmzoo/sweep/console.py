@@ -111,7 +111,13 @@ class Console:
         table = point_table(
             planner.points, self._known, self._running, [*self._recent], max(3, room), width
         )
-        bar = ProgressBar(total=self._done + self._left, completed=self._done, width=24)
+        bar = ProgressBar(
+            total=self._done + self._left,
+            completed=self._done,
+            width=24,
+            complete_style="cyan",
+            finished_style="cyan",
+        )
         progress = Table.grid(padding=(0, 2, 0, 0))
         progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
         workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
@@ -154,7 +160,7 @@ class Console:
         states = [*self.fleet.workers.values()]
         training = [len(state.training) for state in states if state.training]
         room = max(len(states), self.workers())
-        packs = f", {sum(training)} runs in training" if training else ""
+        packs = f" {sum(training)} run{'s' if sum(training) > 1 else ''}" if training else ""
         devices = f" ({self.devices})" if self.devices else ""
         busy = f"{100 * self._busy:.0f} % busy"
         return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"
