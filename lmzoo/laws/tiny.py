@@ -21,6 +21,7 @@ SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
 TINY_SIZES: Mapping[str, float] = {
     "width": 4,
     "components": 3,
+    "code": 2,
     "states": 3,
     "nonterminals": 2,
     "preterminals": 2,

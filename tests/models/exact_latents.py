@@ -27,7 +27,12 @@ def quadrature(nodes: int = NODES) -> tuple[Tensor, Tensor]:
 def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = NODES) -> Tensor:
     """Return log P(s) by quadrature over the prior of two channels."""
     eps, log_weights = quadrature(nodes)
-    z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
+    if hasattr(model.z, "factor"):  # z = μ_0 + L ε with the covariance L Lᵀ
+        factor = model.z.factor()
+        spread = torch.linalg.cholesky(torch.linalg.inv(factor.T @ factor))
+        z = model.z.prior_mean + eps @ spread.T
+    else:
+        z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
     return torch.logsumexp(
         log_weights[:, None] + log_prob_given_z(model, tokens, lengths, z), dim=0
     )
@@ -42,14 +47,15 @@ def gaussian_elbo(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
     return (log_weights.exp()[:, None] * scores).sum(0) - model.kl(h)
 
 
-def all_ternary_vectors(width: int) -> Tensor:
-    """Return all 3^E ternary vectors."""
-    return torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0])] * width).reshape(-1, width)
+def all_vectors(model: VAE) -> Tensor:
+    """Return all K^E values of a discrete latent, (K^E, E)."""
+    width = model.config.width
+    return torch.cartesian_prod(*[torch.tensor(model.values)] * width).reshape(-1, width)
 
 
-def ternary_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (3^E, B)."""
-    z, h = all_ternary_vectors(model.config.width), model.encode_sentence(tokens, lengths)
+def discrete_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (K^E, B)."""
+    z, h = all_vectors(model), model.encode_sentence(tokens, lengths)
     per_z = z[:, None].expand(-1, len(tokens), -1)
     log_q = model.log_prob_of(model.log_q(h), per_z)
     return log_q, log_prob_given_z(model, tokens, lengths, z) + model.log_ratio(per_z, h)

@@ -5,13 +5,14 @@ import torch
 from torch import Tensor
 
 from lmzoo.laws import density
+from lmzoo.models.latent.gru_vae import GaussianVAE
 from lmzoo.models.latent.vae import VAE
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import small
-from tests.models.exact_latents import gaussian_elbo, gaussian_log_p, ternary_parts
+from tests.models.equivalence import set_weights, small
+from tests.models.exact_latents import discrete_parts, gaussian_elbo, gaussian_log_p
 from tests.tiny import CLOSE, batch, every_sequence
 
-NAMES = ["gru_vae", "rnn_vae", "gru_ternary_vae"]
+NAMES = ["gru_vae", "rnn_vae", "gru_covariance_vae", "gru_ternary_vae", "gru_bernoulli_vae"]
 TWO = {"width": 2, "norm": "none"}
 """Two channels and no normaliser: the quadrature needs smooth functions."""
 
@@ -19,11 +20,21 @@ COPIES = 3000
 """Copies of one sequence in a batch; each has an independent draw."""
 
 
+def vae(name: str, **fields: object) -> VAE:
+    """Return a small VAE whose prior has correlated channels, or bits that are often on."""
+    model = small(name, **fields)
+    if name == "gru_covariance_vae":
+        set_weights(model, {"z.prior_upper": 0.8})
+    if name == "gru_bernoulli_vae":
+        set_weights(model, {"z.prior_logits": 2.0})
+    return model
+
+
 def exact(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ELBO and log P."""
-    if model.name == "gru_vae":
+    if isinstance(model, GaussianVAE):
         return gaussian_elbo(model, tokens, lengths), gaussian_log_p(model, tokens, lengths)
-    log_q, log_w = ternary_parts(model, tokens, lengths)
+    log_q, log_w = discrete_parts(model, tokens, lengths)
     return (log_q.exp() * log_w).sum(0), torch.logsumexp(log_q + log_w, dim=0)
 
 
@@ -40,7 +51,7 @@ def mean_and_error(draws: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name: str) -> None:
-    model = small(name, **TWO)
+    model = vae(name, **TWO)
     elbo, log_p = exact(model, *every_sequence(model.task))
     assert_close(log_p.exp().sum(), torch.ones(()), CLOSE, "total probability")
     assert (elbo < log_p).all()
@@ -57,7 +68,7 @@ def test_quadrature_has_converged() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_importance_weighted_bounds_increase_with_samples(name: str) -> None:
-    model = small(name, **TWO)
+    model = vae(name, **TWO)
     tokens, lengths = copies(model)
     elbo, log_p = (bound[0] for bound in exact(model, tokens[:1], lengths[:1]))
     torch.manual_seed(0)
@@ -74,7 +85,7 @@ def test_importance_weighted_bounds_increase_with_samples(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_total_score_is_the_elbo_in_training_and_evaluation(name: str) -> None:
-    model = small(name, samples=4096, **TWO)
+    model = vae(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
     elbo = exact(model, tokens[:1], lengths[:1])[0][0]
     actual, error = mean_and_error(log_prob(model, tokens, lengths, training=True).sum(1))
@@ -88,7 +99,7 @@ def test_two_sample_bound_equals_enumeration() -> None:
     """Compare `iw_bound` with the exact expectation of log (w + w') / 2 over pairs."""
     model = small("gru_ternary_vae", **TWO)
     tokens, lengths = copies(model)
-    log_q, log_w = (part[:, 0] for part in ternary_parts(model, tokens[:1], lengths[:1]))
+    log_q, log_w = (part[:, 0] for part in discrete_parts(model, tokens[:1], lengths[:1]))
     pairs = (log_q[:, None] + log_q).exp()
     bound_2 = (pairs * (torch.logaddexp(log_w[:, None], log_w) - torch.tensor(2.0).log())).sum()
     assert (log_q.exp() * log_w).sum() < bound_2 < torch.logsumexp(log_q + log_w, dim=0)
@@ -100,8 +111,8 @@ def test_two_sample_bound_equals_enumeration() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_next_token_distribution_is_a_mixture_over_the_prior(name: str) -> None:
     """The product over a sequence is the mean over prior draws of P(s | z)."""
-    model = small(name, samples=4096, **TWO)
-    density.law_next_is_a_distribution(small(name, **TWO))
+    model = vae(name, samples=4096, **TWO)
+    density.law_next_is_a_distribution(vae(name, **TWO))
     tokens, lengths = every_sequence(model.task)
     tokens, lengths = tokens[::9], lengths[::9]
     total = sum(

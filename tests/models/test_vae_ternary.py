@@ -8,7 +8,7 @@ from lmzoo.laws import COMMON
 from lmzoo.models.latent.vae import VAE
 from tests.laws.support import assert_close
 from tests.models.equivalence import small
-from tests.models.exact_latents import all_ternary_vectors, ternary_parts
+from tests.models.exact_latents import all_vectors, discrete_parts
 from tests.tiny import CLOSE, batch, tiny
 
 CHUNKS, COPIES = 25, 400
@@ -27,7 +27,7 @@ def one_sentence(model: VAE) -> tuple[Tensor, Tensor]:
 
 
 def exact_gradient(model: VAE) -> Tensor:
-    log_q, log_w = ternary_parts(model, *one_sentence(model))
+    log_q, log_w = discrete_parts(model, *one_sentence(model))
     return gradients(model, (log_q.exp() * log_w).sum())
 
 
@@ -85,7 +85,7 @@ def test_kl_equals_enumeration_over_all_latents() -> None:
     model = small("gru_ternary_vae", width=3)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
-    z = all_ternary_vectors(3)[:, None].expand(-1, len(h), -1)
+    z = all_vectors(model)[:, None].expand(-1, len(h), -1)
     log_q = model.log_prob_of(model.log_q(h), z)
     assert_close(log_q.exp().sum(0), torch.ones(len(h)), CLOSE, "q over all latents")
     expected = -(log_q.exp() * model.log_ratio(z, h)).sum(0)

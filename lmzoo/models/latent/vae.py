@@ -67,7 +67,7 @@ class VAE(SentenceEncoderDecoder):
     @abstractmethod
     def sample_posterior(
         self, h: Float[Tensor, "B E"], u: Float[Tensor, "S ..."]
-    ) -> Float[Tensor, "S B E"]:
+    ) -> Float[Tensor, "S B Z"]:
         """Return draws z ~ q(· | h_enc), computed from uniform noise u."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class VAE(SentenceEncoderDecoder):
         """Return KL(q(· | h_enc) ‖ p) in closed form, in nats."""
 
     @abstractmethod
-    def log_ratio(self, z: Float[Tensor, "S B E"], h: Float[Tensor, "B E"]) -> Float[Tensor, "S B"]:
+    def log_ratio(self, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]) -> Float[Tensor, "S B"]:
         """Return log p(z) − log q(z | h_enc), whose mean under q is −KL."""
 
     def encode_sentence(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
@@ -90,10 +90,14 @@ class VAE(SentenceEncoderDecoder):
         h = self.encode_sentence(tokens, lengths)
         z = self.sample_posterior(h, self._noise(h))
         scores = self.reconstruction(tokens, lengths, z, h)
-        return scores.mean(0) - share_over_tokens(self.kl(h), lengths)
+        return scores.mean(0) - share_over_tokens(self.divergence(z, h), lengths)
+
+    def divergence(self, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
+        """Return KL(q ‖ p) in nats: in closed form, or estimated from the draws z of q."""
+        return self.kl(h)
 
     def reconstruction(
-        self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B E"], h: Float[Tensor, "B E"]
+        self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
     ) -> Float[Tensor, "S B T-1"]:
         """Return log P(s_t | s_<t, z). A subclass may add a zero term with a gradient."""
         return self.decode(tokens, z)

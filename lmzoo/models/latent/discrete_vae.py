@@ -1,0 +1,130 @@
+r"""Base class of VAEs whose latent vector has discrete values.
+
+    z ∈ {v_1, .., v_K}^E                         consecutive integers: −1, 0, 1 or 0, 1
+    q(z_e | s) = softmax_K( (h_enc M)_e )        p(z_e) = softmax_K( π_e )
+
+z and h_enc are (E), M is (E, K·E), π is (E, K). With one logit less, v_1 has the logit 0. A
+discrete draw has no derivative, so the gradient of the reconstruction
+R(z) = Σ_t log P(s_t | s_<t, z) with respect to q is estimated:
+
+    score     ½ Σ_k (R(z_k) − R(z_other)) ∇ log q(z_k | s)     two draws, unbiased
+    gumbel    z = hard + (soft − soft.detach()), soft = softmax((logits + Gumbel) / τ)
+
+Kool, van Hoof & Welling 2019 (the other draw as baseline); Jang, Gu & Poole 2017 (arXiv:1611.01144,
+straight-through).
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.config import config
+from lmzoo.contract import Task, scored_mask
+from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
+from lmzoo.functional.noise import gumbel
+from lmzoo.functional.variational import categorical_kl
+from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
+
+
+class Estimator(StrEnum):
+    """Gradient estimator of the discrete draw."""
+
+    SCORE = "score"
+    GUMBEL = "gumbel"
+
+
+class DiscreteLatent(nn.Module):
+    """The parameters M and π: the logits of q and of p."""
+
+    def __init__(self, width: int, logits: int, values: int) -> None:
+        super().__init__()
+        self._values = values
+        self.to_logits = nn.Parameter(torch.empty(width, logits * width))
+        self.prior_logits = nn.Parameter(torch.empty(width, logits))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw M from U(E) and π from U(K)."""
+        with torch.no_grad():
+            self.to_logits.copy_(uniform(tuple(self.to_logits.shape), len(self.to_logits)))
+            self.prior_logits.copy_(uniform(tuple(self.prior_logits.shape), self._values))
+
+    def redraw(self, name: str, draw: Draw) -> None:
+        """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
+        draw_matrices(self.to_logits.mT if name == "to_logits" else self.prior_logits, draw)
+
+
+@config
+class DiscreteVAEConfig(VAEConfig):
+    """VAE fields and the gradient estimator."""
+
+    estimator: Estimator = Estimator.GUMBEL
+    temperature: float = Field(1.0, gt=0)
+    """Temperature τ of the gumbel estimator."""
+
+
+class DiscreteVAE(VAE):
+    """Base class: a subclass sets the values of a channel and the number of their logits."""
+
+    values: ClassVar[tuple[float, ...]]
+    logits: ClassVar[int]
+
+    def __init__(self, config: DiscreteVAEConfig, task: Task) -> None:
+        super().__init__(config, task)
+        self.z = DiscreteLatent(config.width, self.logits, len(self.values))
+        self.noise_shape = (config.width, len(self.values))
+        self.training_samples = 2 if config.estimator is Estimator.SCORE else 1
+
+    def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
+        noisy = self.log_q(h) + gumbel(u)
+        hard = nn.functional.one_hot(noisy.argmax(-1), len(self.values)).to(h)
+        if self.training and self.config.estimator is Estimator.GUMBEL:
+            soft = torch.softmax(noisy / self.config.temperature, dim=-1)
+            # With these parentheses the value stays exactly one of the K values.
+            hard = hard + (soft - soft.detach())
+        return hard @ h.new_tensor(self.values)
+
+    def sample_prior(self, u: Tensor) -> Tensor:
+        values = self.z.prior_logits.new_tensor(self.values)
+        return values[(self.log_p() + gumbel(u)).argmax(-1)]
+
+    def kl(self, h: Tensor) -> Tensor:
+        return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
+
+    def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
+        return self.log_prob_of(self.log_p(), z) - self.log_prob_of(self.log_q(h), z)
+
+    def reconstruction(self, tokens: Tensor, lengths: Tensor, z: Tensor, h: Tensor) -> Tensor:
+        scores = self.decode(tokens, z)
+        if not self.training or self.config.estimator is Estimator.GUMBEL:
+            return scores
+        total = torch.where(scored_mask(tokens, lengths)[:, 1:], scores, 0).sum(-1).detach()
+        log_q = self.log_prob_of(self.log_q(h), z)
+        # The added term is 0 and has the estimated gradient.
+        return scores + share_over_tokens(
+            (total - total.flip(0)) * (log_q - log_q.detach()), lengths
+        )
+
+    def log_q(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E K"]:
+        """Return log q(z_e | s) of the K values."""
+        return self._normalise((h @ self.z.to_logits).unflatten(-1, (-1, self.logits)))
+
+    def log_p(self) -> Float[Tensor, "E K"]:
+        """Return log p(z_e) of the K values."""
+        return self._normalise(self.z.prior_logits)
+
+    def log_prob_of(
+        self, logs: Float[Tensor, "*B E K"], z: Float[Tensor, "S B E"]
+    ) -> Float[Tensor, "S B"]:
+        """Return the log-probability of each z under `logs`, summed over channels."""
+        index = (z.detach() - self.values[0]).long()
+        one_hot = nn.functional.one_hot(index, len(self.values)).to(logs)
+        return (logs * one_hot).sum((-2, -1))
+
+    def _normalise(self, logits: Float[Tensor, "*B E L"]) -> Float[Tensor, "*B E K"]:
+        missing = len(self.values) - self.logits
+        return torch.log_softmax(nn.functional.pad(logits, (missing, 0)), dim=-1)
