@@ -31,6 +31,11 @@ COMMANDS = {
     ),
     "gates": ("lmzoo.cli.gates:show_gates", "Show statistics of gates, states and attention."),
     "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
+    "logit-rank": ("lmzoo.cli.logit_rank:show_logit_rank", "Show the rank of the logits."),
+    "embeddings": (
+        "lmzoo.cli.embeddings:show_embeddings",
+        "Show norms, neighbours and analogies of token embeddings.",
+    ),
     "audit": ("lmzoo.cli.audit:audit_rows", "Test whether rows are normalised and causal."),
     "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
     "budget": (

@@ -28,6 +28,18 @@ DIAGNOSTICS = (
         "How much of the gradient of a loss reaches earlier states (horizon).",
     ),
     (
+        "logit_rank", "S1", "Yang et al. 2018 (arXiv:1711.03953); S1",
+        "Rank of the matrix of logits beside the width (logit-rank).",
+    ),
+    (
+        "embedding_norms", "S0", "Schakel & Wilson 2015 (arXiv:1508.02297); S0",
+        "Whether the norm of an embedding stores the frequency of its token (embeddings).",
+    ),
+    (
+        "word_analogies", "S3", "Mikolov, Yih & Zweig 2013; S3",
+        "Nearest words, and the word that is to C as B is to A (embeddings).",
+    ),
+    (
         "gate_and_attention_report", "S1", "derived from S1",
         "Statistics of gates, states and attention, also by epoch (gates).",
     ),

@@ -1,0 +1,80 @@
+"""`lmzoo embeddings`: norms, neighbours and analogies of the token embeddings of a run."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lmzoo import zoo
+from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
+from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.vocabulary import Vocabulary
+from lmzoo.errors import UserError
+from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
+from lmzoo.train.trained import open_run
+
+
+def show_embeddings(
+    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")],
+    near: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Show the nearest words; repeatable.")] = None,
+    analogies: Annotated[list[str] | None, typer.Option("--analogy", metavar="A:B:C", help="Show which words are to C as B is to A; repeatable.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of words of each answer.")] = 5,
+    corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
+    data_dir: DataDir = None,
+    fields: ModelSettings = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Show the norms of the token embeddings by frequency, and nearest words and analogies."""
+    found = None if fields else find_trained(name, runs)
+    if found is not None:
+        run = open_run(found, data_dir)
+        model, data = run.model, run.corpus
+    else:
+        data: Corpus = open_corpus(parse_spec(corpus), data_dir)
+        settings = nest_settings(parse_settings(fields or []), "model")
+        model = zoo.build(zoo.config(name, **settings), data.task, seed)
+    vectors, words = token_vectors(model), data.vocabulary
+    bands, correlation = norm_bands(vectors, counts_of(data))
+    answers: dict[str, list[tuple[str, float]]] = {}
+    for word in near or []:
+        (one,) = _ids(words, [word])
+        answers[word] = _words(words, neighbours(vectors, one, count))
+    for text in analogies or []:
+        parts = text.split(":")
+        if len(parts) != 3:
+            raise UserError(f"--analogy {text!r} is not of the form A:B:C, such as man:men:dog")
+        answers[text] = _words(words, analogy(vectors, *_ids(words, parts), count=count))
+    warn_untrained([] if found else [name])
+    if as_json:
+        norms = {"bands": [asdict(band) for band in bands], "correlation": correlation}
+        typer.echo(json.dumps({"norms": norms, "answers": answers}))
+        return
+    console = Console()
+    table = new_table("count of the token", right=("tokens", "mean norm", "spread"))
+    for band in bands:
+        seen = f"{band.most:,}" if band.most == band.least else f"{band.most:,} to {band.least:,}"
+        table.add_row(seen, str(band.tokens), f"{band.mean:.3f}", f"{band.spread:.3f}")
+    console.print(table)
+    console.print(f"correlation of the norm with log count: {correlation:.3f}")
+    for question, answer in answers.items():
+        listed = ", ".join(f"{word} {cosine:.2f}" for word, cosine in answer)
+        console.print(f"{question}: {listed}", markup=False, highlight=False)
+
+
+def _ids(vocabulary: Vocabulary, words: list[str]) -> list[int]:
+    """Return the ids of words; raise a UserError for the first unknown one."""
+    for word in words:
+        if word not in vocabulary.ids:
+            raise UserError(f"{word!r} is not in the vocabulary; choose a word of the corpus")
+    return [vocabulary.ids[word] for word in words]
+
+
+def _words(vocabulary: Vocabulary, found: list[tuple[int, float]]) -> list[tuple[str, float]]:
+    return [(vocabulary.tokens[i], cosine) for i, cosine in found]
