@@ -66,7 +66,8 @@ def _catalogue() -> Iterator[tuple[str, str]]:
         "# Catalogue",
         f"{len(zoo.names())} rows in {len(families)} families. Parameters are counted at a "
         f"vocabulary of {TASK.vocab} and a length of {TASK.length}. A row is a name that "
-        "`lmzoo train`, `lmzoo describe` and a study accept.",
+        "`lmzoo train`, `lmzoo describe` and a study accept. "
+        "[Which systems have no row, and why](../sources.md#not-in-the-zoo).",
         "| score | meaning |\n| --- | --- |",
     ]
     index[-1] += "".join(f"\n| {score} | {meaning} |" for score, meaning in MEANINGS.items())
