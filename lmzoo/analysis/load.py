@@ -32,6 +32,7 @@ from lmzoo.store.records import (
     SCHEMA,
     STUDY,
     TEST_LOSSES,
+    TRACKING,
     USER_CODE,
     parse_json,
     read_json,
@@ -97,7 +98,7 @@ def load_study(path: Path) -> StudyFolder:
     texts: list[tuple[str, bytes]] = []
     ignored = 0
     names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
-    names = [name for name in names if name not in (USER_CODE, BOARD)]
+    names = [name for name in names if name not in (USER_CODE, BOARD, TRACKING)]
     for folder in (f"{path}/{name}" for name in names):  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG))
         if not isinstance(config, dict):

@@ -33,6 +33,8 @@ from lmzoo.analysis.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 
 TEXT_COLUMNS = frozenset({"point", "verdict", "marks", "setting chosen"})
+OPTIONAL = ("ppl", "better", "above floor", "p", "tuned", "pruned")
+"""Columns that a narrow terminal leaves out, the first one first; CSV and JSON have them."""
 MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "diverged": "number of diverged confirm runs; the mean is over the others, and the point ranks "
@@ -127,7 +129,7 @@ def _non_empty(title: str, columns: Mapping[str, list[str]], empty: set[str]) ->
     """Return a table of the columns that have any cell other than the `empty` ones."""
     kept = {name: cells for name, cells in columns.items() if not set(cells) <= empty}
     rows = list(zip(*kept.values(), strict=True))
-    return TextTable(title, tuple(kept), rows, TEXT_COLUMNS)
+    return TextTable(title, tuple(kept), rows, TEXT_COLUMNS, OPTIONAL)
 
 
 def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 from rich import box
@@ -34,6 +34,14 @@ class TextTable:
     rows: Sequence[Sequence[str]]
     text_columns: frozenset[str] = frozenset()
     """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
+    optional: tuple[str, ...] = ()
+    """Columns that a narrow terminal leaves out, the first one first."""
+
+    def without(self, name: str) -> "TextTable":
+        """Return the table without a column."""
+        i = self.header.index(name)
+        rows = [(*row[:i], *row[i + 1 :]) for row in self.rows]
+        return replace(self, header=(*self.header[:i], *self.header[i + 1 :]), rows=rows)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,9 @@ class Report:
     """Columns of the frame whose strings are JSON."""
 
 
-def render(report: Report, format: str, *, width: int = 100, colour: bool = False) -> str:
+def render(
+    report: Report, format: str, *, width: int = 100, colour: bool = False, complete: bool = True
+) -> str:
     """Return the report as text.
 
     Args:
@@ -56,13 +66,14 @@ def render(report: Report, format: str, *, width: int = 100, colour: bool = Fals
         format: table, md, csv, json or latex.
         width: number of terminal columns, for `table`.
         colour: use terminal colours, for `table`.
+        complete: False leaves out optional columns that do not fit the width, for `table`.
 
     Raises:
         UserError: The format is unknown.
     """
     check_format(format)
     if format == "table":
-        return _terminal(report, width=width, colour=colour)
+        return _terminal(report, width=width, colour=colour, complete=complete)
     return FORMATS[format](report)
 
 
@@ -76,7 +87,7 @@ def check_format(format: str) -> None:
         raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
 
 
-def _terminal(report: Report, *, width: int, colour: bool) -> str:
+def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> str:
     console = Console(
         file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False
     )
@@ -84,17 +95,27 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
         for line in report.heading:
             console.print(Text(line))
         console.print()
+        left_out: dict[str, None] = {}
         for table in report.tables:
             console.print(Text(table.title, style="bold"))
-            shown = _rich_table(table)
-            # A narrow terminal wraps lines: a table must not lose a column or break a name.
-            smallest = sum((column.min_width or 0) + 3 for column in shown.columns)
-            console.width = max(width, smallest)
-            console.print(shown)
+            for name in (name for name in table.optional if name in table.header):
+                if not complete and _least_width(table) > width:
+                    table, left_out[name] = table.without(name), None
+            # A narrow terminal wraps lines: a table must not lose a cell or break a name.
+            console.width = max(width, _least_width(table))
+            console.print(_rich_table(table))
             console.width = width
+        if left_out:
+            names = ", ".join(left_out)
+            console.print(Text(f"left out, because the terminal is narrow: {names}"))
         for line in report.legend:
             console.print(Text(line))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+def _least_width(table: TextTable) -> int:
+    """Return the least width at which no cell is cut."""
+    return sum((column.min_width or 0) + 3 for column in _rich_table(table).columns)
 
 
 LONGEST_WORD = 20

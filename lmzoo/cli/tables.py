@@ -214,7 +214,8 @@ def _show(
     check_format(format)
     width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)
     report = read()
-    typer.echo(render(report, format, width=width, colour=sys.stdout.isatty()))
+    terminal = sys.stdout.isatty()
+    typer.echo(render(report, format, width=width, colour=terminal, complete=not terminal))
     return report
 
 

@@ -66,6 +66,8 @@ IDENTITY_FIELDS = (
 """Keys of the config that decide the result of a run."""
 BOARD = "tensorboard"
 """Folder of the curves in the folder of a study."""
+TRACKING = "tracking"
+"""Folder of the files of trackers such as W&B in the folder of a study."""
 VERDICT_METRICS = {
     "loss": "verdict/loss",
     "difference": "verdict/difference",

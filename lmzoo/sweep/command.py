@@ -20,7 +20,7 @@ from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import gc_disabled, parse_settings, run_app
 from lmzoo.plugins import import_plugins
 from lmzoo.search_space import changed_search
-from lmzoo.store.records import TRACEBACK
+from lmzoo.store.records import TRACEBACK, TRACKING
 from lmzoo.study.study import Study
 from lmzoo.sweep.trackers import check_trackers
 from lmzoo.user_code import save as save_code
@@ -237,7 +237,7 @@ class Sweep:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
         experiment = planner.store.path.name
         callbacks = [*self.study.callbacks, *tracking_callbacks(self.track, experiment)]
-        tracker = Tracker(callbacks, experiment, planner.store.path / "tracking")
+        tracker = Tracker(callbacks, experiment, planner.store.path / TRACKING)
         fleet = Fleet(planner, packer, [console, tracker])
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted())

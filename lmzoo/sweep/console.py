@@ -65,7 +65,8 @@ class Console:
     def __enter__(self) -> "Console":
         if self.quiet:
             return self
-        if self.stderr.is_terminal:
+        # JSON lines on the same terminal would break the table.
+        if self.stderr.is_terminal and not (self.as_json and self._stdout.isatty()):
             self._live = Live(get_renderable=self.panel, console=self.stderr, refresh_per_second=2)
             self._live.start()
         else:
@@ -77,6 +78,7 @@ class Console:
         if self._live is not None:
             self._looked = -LOOK_SECONDS
             self._live.stop()
+            self.stderr.print()
 
     def start(self, run: PlannedRun) -> None:
         """Count a run among the running ones."""
@@ -162,6 +164,8 @@ class Console:
         room = max(len(states), self.workers())
         packs = f" {sum(training)} run{'s' if sum(training) > 1 else ''}" if training else ""
         devices = f" ({self.devices})" if self.devices else ""
+        if not self._left:
+            return f"{room} worker{'s' if room > 1 else ''}{devices}"
         busy = f"{100 * self._busy:.0f} % busy"
         return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"
 
@@ -194,4 +198,5 @@ def _run_json(run: PlannedRun) -> dict[str, Any]:
         "status": run.status,
         "epochs": run.last_epoch,
         "valid_token": run.best_loss,
+        "test_token": run.test_loss,
     }

@@ -33,13 +33,16 @@ def point_table(
         room: lines, at least 3.
         width: columns of the terminal.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", expand=True)
-    table.add_column("point", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column("so far", no_wrap=True, min_width=10)
-    if width >= WIDE:
-        table.add_column(f"difference in {UNIT}", no_wrap=True, min_width=25)
-    table.add_column(f"best {UNIT}" if width >= WIDE else UNIT, justify="right", no_wrap=True)
-    for name in NUMBERS:
+    wide = width >= WIDE
+    others = [("so far", 10), *([(f"difference in {UNIT}", 25)] if wide else [])]
+    numbers = (f"best {UNIT}" if wide else UNIT, *NUMBERS)
+    taken = sum(max(len(name), least) + 1 for name, least in [*others, *((n, 0) for n in numbers)])
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    longest = max(10, width - taken)
+    table.add_column("point", no_wrap=True, overflow="ellipsis", max_width=longest)
+    for name, least in others:
+        table.add_column(name, no_wrap=True, min_width=least)
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     shown = choose(points, recent, room - 1)
     for point in shown:
@@ -49,9 +52,9 @@ def point_table(
         sums = Counter[str]()
         for point in rest:
             sums.update(counts(point, running))
-        blank = [""] * (3 if width >= WIDE else 2)
-        numbers = [str(sums[name]) for name in NUMBERS]
-        table.add_row(f"... {len(rest)} more", *blank, *numbers, style="dim")
+        blank = [""] * (3 if wide else 2)
+        shown_sums = [str(sums[name]) for name in NUMBERS]
+        table.add_row(f"... {len(rest)} more", *blank, *shown_sums, style="dim")
     return table
 
 

@@ -43,7 +43,7 @@ def run_trial(run: PlannedRun, experiment: str, folder: Path) -> Trial:
     if run.stage == "tune":  # the settings of a point have the same seed
         name += f" {run.index}"
     root = folder.absolute()
-    own = f"{re.sub(UNSAFE, '_', name)[:50]} {run.id}"
+    own = f"{re.sub(UNSAFE, '_', name)[:60]} {run.id}"
     storage: Any = SimpleNamespace(  # what callbacks read of Ray Tune's `StorageContext`
         experiment_dir_name=experiment,
         experiment_fs_path=str(root),

@@ -83,4 +83,18 @@ def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(objects) == 3 * (4 + 2)
     assert {item["status"] for item in objects} == {"finished", "pruned"}
+    assert all(item["test_token"] for item in objects if item["stage"] == "confirm")
     assert console.stderr.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("same_terminal", [True, False])
+def test_json_on_the_terminal_of_the_table_gets_plain_lines(planner, monkeypatch, same_terminal):
+    """A table that is drawn again and again would be mixed with the JSON lines."""
+    stdout = io.StringIO()
+    monkeypatch.setattr(stdout, "isatty", lambda: same_terminal)
+    monkeypatch.setattr("sys.stdout", stdout)
+    console = _console(planner, terminal=True, as_json=True)
+    with console:
+        drive(console.fleet)
+    assert all(json.loads(line) for line in stdout.getvalue().splitlines())
+    assert ("cut state_to_candidate" in console.stderr.file.getvalue()) != same_terminal

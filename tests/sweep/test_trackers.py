@@ -33,7 +33,7 @@ from .tracked_runs import (
 
 POINT = "cut state_to_candidate (4)"
 NAME = f"{POINT} · seed 7 · tune"
-FOLDER = f"{NAME} 0".replace("(", "_").replace(")", "_")[:50]
+FOLDER = f"{NAME} 0".replace("(", "_").replace(")", "_")
 
 
 def test_the_file_loggers_of_ray_tune_write_every_epoch(track, tmp_path):
