@@ -3,9 +3,14 @@
     python benchmarks/launches.py
 
 The step runs on the CPU without the CPU's kernels, so it takes the path of a GPU. Each torch
-operation that computes something counts as one launch; views do not count. The numbers are those of
-DLM46 at V=200, E=32, K=32, B=100. An operation on many tensors may be several launches.
+operation that computes something counts as one launch, and so does each Triton kernel, which is
+not executed; views and allocations do not count. The numbers are those of DLM46 at V=200, E=32,
+K=32, B=100. An operation on many tensors may be several launches.
 """
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
 
 from collections import Counter
 from pathlib import Path
@@ -17,6 +22,7 @@ from fuse import Shape, pack_members, random_corpus
 from measure import Ratio, save
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import GridExecutor
 
 from lmzoo.command_line import run_command
 from lmzoo.kernels.dispatch import without_kernels
@@ -39,7 +45,7 @@ def row(shape: Shape) -> Ratio:
     """Return the launches of a shape over the goal."""
     counts = count_launches(shape)
     total = counts.total()
-    most = ", ".join(f"{count} {name}" for name, count in counts.most_common(3))
+    most = ", ".join(f"{count} {name}" for name, count in counts.most_common(8))
     return Ratio(
         what="launches of a training step", at=str(shape), rival=f"goal of {GOAL}",
         unit="launches, ours / goal", median=total / GOAL, low=total / GOAL, high=total / GOAL,
@@ -52,13 +58,21 @@ def count_launches(shape: Shape) -> Counter[str]:
     trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
     data = random_corpus(shape, steps=1).train
     columns = (column.expand(shape.P, *column.shape) for column in (data.tokens, data.lengths))
-    with without_kernels(), LaunchCounter() as counter:
-        trainer.step(torch.full((shape.P,), 0.01), None, *columns)
+    counter = LaunchCounter()
+    execute, GridExecutor.__call__ = GridExecutor.__call__, counter.count_kernel
+    try:
+        with without_kernels("cpu"), counter:
+            trainer.step(torch.full((shape.P,), 0.01), None, *columns)
+    finally:
+        GridExecutor.__call__ = execute
     return counter.counts
 
 
+ALLOCATIONS = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+
+
 class LaunchCounter(TorchDispatchMode):
-    """Counts the torch operations that compute something."""
+    """Counts the torch operations that compute something, and Triton kernels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,9 +81,14 @@ class LaunchCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if not returns_views(func):
-            self.counts[func.name().removeprefix("aten::").partition(".")[0]] += 1
+        name = func.name().removeprefix("aten::").partition(".")[0]
+        if not returns_views(func) and name not in ALLOCATIONS:
+            self.counts[name] += 1
         return func(*args, **(kwargs or {}))
+
+    def count_kernel(self, *args: Any, **kwargs: Any) -> None:
+        """Count a launch of a Triton kernel instead of executing it."""
+        self.counts["triton kernel"] += 1
 
 
 if __name__ == "__main__":

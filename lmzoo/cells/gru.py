@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -86,7 +86,11 @@ class GRU(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if self.config.reset is Reset.INPUT or not has_product_kernels(start):
+        if self.config.reset is Reset.INPUT:
+            return None
+        if has_gpu_scan(start, self.width, weights=3):
+            return self._gpu_scan(x, start)
+        if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.gru import GRUScan
 
@@ -102,3 +106,15 @@ class GRU(Cell):
             w.weight_ih.mT, bias, hidden[:, :gates], hidden[:, gates:], None if before else inner
         )  # fmt: skip
         return scan_batch_first(recurrence, x, start, weights)
+
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        from lmzoo.kernels.gpu.gru import GRUGpuScan
+        from lmzoo.kernels.gpu.scan import gpu_scan
+
+        w, gates = self.w, 2 * self.width
+        before = self.config.reset is Reset.BEFORE
+        # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
+        added = w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
+        recurrence = GRUGpuScan(before, self.config.update is Update.Z_KEEPS)
+        weights = [w.weight_hh.mT, w.bias_hh[None, gates:]]
+        return gpu_scan(recurrence, self.project_inputs(x) + added, start, weights)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import OptionalName, config
 from lmzoo.errors import UserError
-from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -96,6 +96,12 @@ class LSTM(Cell):
         return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if has_gpu_scan(start, self.width, weights=4):
+            from lmzoo.kernels.gpu.lstm import LSTMGpuScan
+            from lmzoo.kernels.gpu.scan import gpu_scan
+
+            recurrence = LSTMGpuScan(self.config.forget.value)
+            return gpu_scan(recurrence, self.project_inputs(x), start, [self.w.weight_hh.mT])
         if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.lstm import LSTMScan

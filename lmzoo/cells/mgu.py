@@ -29,7 +29,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -141,12 +141,26 @@ class MGU(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if has_gpu_scan(start, self.width, weights=2):
+            return self._gpu_scan(x, start)
         if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.mgu import MGUScan
 
         w, recurrence = self.w, MGUScan(carry=Cut.CARRY not in self.cuts)
         return scan_batch_first(recurrence, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
+
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        from lmzoo.kernels.gpu.mgu import MGUGpuScan
+        from lmzoo.kernels.gpu.scan import gpu_scan
+
+        w, cuts = self.w, self.cuts
+        weights = [weight for weight in (w.hf, w.hh) if weight is not None]
+        recurrence = MGUGpuScan(
+            gate=w.hf is not None, candidate=w.hh is not None,
+            carry=Cut.CARRY not in cuts, write=Cut.WRITE not in cuts,
+        )  # fmt: skip
+        return gpu_scan(recurrence, self.project_inputs(x), start, weights)
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -66,6 +66,12 @@ class RNN(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        if has_gpu_scan(start, self.width, weights=1):
+            from lmzoo.kernels.gpu.rnn import RNNGpuScan
+            from lmzoo.kernels.gpu.scan import gpu_scan
+
+            recurrence = RNNGpuScan(self.config.activation.value)
+            return gpu_scan(recurrence, self.project_inputs(x), start, [self.w.weight_hh.mT])
         if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.rnn import RNNScan

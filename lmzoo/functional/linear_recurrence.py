@@ -8,9 +8,9 @@ The parallel form is a scan of the pairs (a_t, b_t) under the associative operat
 
     (a, b) ∘ (a', b') = (a a', a' b + b'),
 
-by doubling: log T rounds of operations on all positions (Hillis & Steele 1986; Blelloch 1990). On a
-CPU a compiled loop over T is faster (`kernels/cpu/linear_recurrence.py`). Both only multiply and
-add, so they do not overflow where |a_t| <= 1.
+by doubling: log T rounds of operations on all positions (Hillis & Steele 1986; Blelloch 1990). The
+kernels of `kernels/cpu` and `kernels/gpu` are loops over T. Both forms only multiply and add, so
+they do not overflow where |a_t| <= 1.
 
 Martin & Cundy 2018 (arXiv:1709.04057). The gradients are derived here.
 """
@@ -22,7 +22,7 @@ from jaxtyping import Num
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import run_kernel
+from lmzoo.kernels.dispatch import has_gpu_kernels, run_kernel
 
 KERNEL_DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
@@ -31,7 +31,7 @@ def linear_recurrence(
     a: Num[Tensor, "*N T H"], b: Num[Tensor, "*N T H"], start: Num[Tensor, "*N H"]
 ) -> Num[Tensor, "*N T H"]:
     """Return h_1 .. h_T from h_0 = start; all have one dtype."""
-    if b.device.type == "cpu" and b.dtype in KERNEL_DTYPES:
+    if has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES):
         return _Recurrence.apply(a, b, start)
     return doubling_recurrence(a, b, start)
 
@@ -56,6 +56,11 @@ class _Recurrence(CustomFunction):
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+        if has_gpu_kernels(b):
+            from lmzoo.kernels.gpu import linear_recurrence as gpu
+
+            h = gpu.forward(*_tensor_rows(a, b), *_tensor_rows(start, axes=1))
+            return h.view(b.shape)
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
         h = b.new_empty(b.shape)
@@ -81,6 +86,11 @@ class _RecurrenceBackward(Backward):
 
     @staticmethod
     def forward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if has_gpu_kernels(h):
+            from lmzoo.kernels.gpu import linear_recurrence as gpu
+
+            da, db, dstart = gpu.backward(*_tensor_rows(g, a, h), *_tensor_rows(start, axes=1))
+            return da.view(h.shape), db.view(h.shape), dstart.view(start.shape)
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
         da, db, dstart = h.new_empty(h.shape), h.new_empty(h.shape), h.new_empty(start.shape)
@@ -97,11 +107,14 @@ class _RecurrenceBackward(Backward):
 
 def _rows(*tensors: Tensor, axes: int = 2) -> list[Any]:
     """Return arrays whose leading axes are one; those of contiguous tensors share their memory."""
+    return [tensor.numpy() for tensor in _tensor_rows(*tensors, axes=axes)]
+
+
+def _tensor_rows(*tensors: Tensor, axes: int = 2) -> list[Tensor]:
+    """Return contiguous tensors whose leading axes are one."""
     return [
-        tensor.detach().resolve_conj().contiguous().flatten(0, -axes - 1).numpy()
-        if tensor.dim() > axes
-        else tensor.detach().resolve_conj().contiguous()[None].numpy()
-        for tensor in tensors
+        tensor.flatten(0, -axes - 1) if tensor.dim() > axes else tensor[None]
+        for tensor in (tensor.detach().resolve_conj().contiguous() for tensor in tensors)
     ]
 
 

@@ -1,6 +1,9 @@
-"""Decide whether CPU kernels accept a tensor, pass tensors to them, and report their calls."""
+"""Decide whether kernels accept a tensor, pass tensors to them, and report their calls."""
 
 import contextlib
+import functools
+import importlib.util
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,13 +15,24 @@ DTYPES = {torch.float32, torch.float64}
 """The floating point types that kernels are compiled for."""
 
 
+PRECISION = "tf32x3"
+"""How GPU kernels multiply float32 numbers: three products of TF32 numbers, which equal a float32
+product up to 1e-6."""
+WIDEST = {"tf32x3": 64, "tf32": 128}
+"""Largest width at which the kernels of recurrences run, by the precision of their products: up to
+it they need no more registers than a GPU has (`gpu/resources.py`)."""
+SHARED_BYTES = {"tf32x3": 12.0, "tf32": 6.5}
+"""Shared memory that these kernels need for one number of the recurrent weights, by precision."""
+SHARED_BASE = 8192
+
+
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
     """Return whether kernels accept this tensor and it has at least `min_size` elements.
 
     They accept none in `without_kernels`, and none under autocast, which makes other arguments of
     a kernel bfloat16.
     """
-    if _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
+    if "cpu" in _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
         return False
     return tensor.device.type == "cpu" and tensor.dtype in DTYPES and tensor.numel() >= min_size
 
@@ -35,6 +49,40 @@ def has_product_kernels(tensor: Tensor) -> bool:
     return blas.HAS_PRODUCTS
 
 
+def has_gpu_kernels(tensor: Tensor) -> bool:
+    """Return whether the kernels of `kernels/gpu` accept this tensor: float32 or complex64.
+
+    The environment variable TRITON_INTERPRET=1, set before Triton is imported, runs them on CPU
+    tensors.
+    """
+    if "gpu" in _CURRENT.disabled or tensor.dtype not in (torch.float32, torch.complex64):
+        return False
+    on_gpu = tensor.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return on_gpu and not torch.is_autocast_enabled(tensor.device.type) and _has_triton()
+
+
+def has_gpu_scan(start: Tensor, width: int, weights: int) -> bool:
+    """Return whether the kernel of a recurrence accepts this initial state.
+
+    All of its recurrent weights, so many (width, width) matrices, must fit into the shared memory
+    of one processor of the GPU.
+    """
+    if not has_gpu_kernels(start) or width > WIDEST[PRECISION]:
+        return False
+    needed = SHARED_BYTES[PRECISION] * weights * width**2 + SHARED_BASE
+    return start.device.type == "cpu" or needed <= _shared_memory(start.device)
+
+
+@functools.cache
+def _shared_memory(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
 def as_arrays(*tensors: Tensor) -> list[Any]:
     """Return the tensors as NumPy arrays in C order.
 
@@ -49,7 +97,7 @@ Listener = Callable[[Kernel, tuple[Any, ...]], None]
 
 class _Current(threading.local):
     listener: Listener | None = None
-    disabled = False
+    disabled: frozenset[str] = frozenset()
 
 
 _CURRENT = _Current()
@@ -76,9 +124,9 @@ def record_kernels(listener: Listener) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_kernels() -> Iterator[None]:
-    """Let this thread use torch operations only, as on a device without kernels."""
-    before, _CURRENT.disabled = _CURRENT.disabled, True
+def without_kernels(*kinds: str) -> Iterator[None]:
+    """Let this thread use torch operations instead of the kernels, all or those of cpu or gpu."""
+    before, _CURRENT.disabled = _CURRENT.disabled, frozenset(kinds or ("cpu", "gpu"))
     try:
         yield
     finally:

@@ -1,0 +1,52 @@
+"""Registers, spills and shared memory of every GPU kernel, as a Markdown table. It needs no GPU.
+
+    python benchmarks/gpu_resources.py
+
+It lists the kernels that the library launches: those whose weights fit on the chip.
+"""
+
+import typer
+
+from lmzoo.kernels.dispatch import SHARED_BASE, SHARED_BYTES, WIDEST
+from lmzoo.kernels.gpu.resources import (
+    SHARED_LIMIT,
+    WEIGHTS,
+    WIDTHS,
+    Resources,
+    compile_kernel,
+    elementwise,
+    kernels,
+)
+
+NAMES = {80: "A100", 90: "H100", 100: "B200"}
+"""Compute capability -> a GPU that has it."""
+
+
+def main() -> None:
+    """Compile every kernel for every architecture and print what it needs."""
+    typer.echo(f"| kernel | products | width | {' | '.join(NAMES[c] for c in SHARED_LIMIT)} |")
+    typer.echo("|---|---|---:|" + "---|" * len(SHARED_LIMIT))
+    for name, kernel, constants in elementwise():
+        cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
+        typer.echo(f"| {name} | | any | {' | '.join(cells)} |")
+    for precision, widest in WIDEST.items():
+        for width in WIDTHS:
+            for name, kernel, constants in kernels(width, precision) if width <= widest else ():
+                weights = WEIGHTS[name.split()[0]]
+                needed = SHARED_BYTES[precision] * weights * width**2 + SHARED_BASE
+                cells = [
+                    text(compile_kernel(kernel, constants, c))
+                    if needed <= limit
+                    else "does not fit"
+                    for c, limit in SHARED_LIMIT.items()
+                ]
+                typer.echo(f"| {name} | {precision} | {width} | {' | '.join(cells)} |")
+
+
+def text(found: Resources) -> str:
+    """Return the resources of a kernel on one architecture."""
+    return f"{found.registers} registers, {found.spilled} B spilled, {found.shared / 1024:.0f} kB"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""Triton kernels of recurrences: one launch for all steps, sequences and pack members.
+
+    scan.py                the autograd function of a recurrence with a matrix product in each step
+    mgu.py, rnn.py, ...    the kernels of one recurrence
+    linear_recurrence.py   elementwise recurrences, h_t = a_t ⊙ h_{t-1} + b_t
+
+Each kernel equals the loop over the `step` of its cell. Without a GPU the kernels run in Triton's
+interpreter (TRITON_INTERPRET=1), and they compile for a named architecture (`compile.py`).
+
+Triton: Tillet, Kung and Cox 2019 (doi:10.1145/3315508.3329973).
+"""

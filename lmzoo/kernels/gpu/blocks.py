@@ -1,0 +1,30 @@
+"""Functions that kernels of recurrences call: weights on the chip, and tanh."""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def load_weight(weight, p, H, G, first, COLUMNS: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Return columns first .. first + H of a weight (P, H, G) of member p, zero outside.
+
+    The transpose is loaded as such, so that both sides of a product are in the order it needs.
+    """
+    i = tl.arange(0, COLUMNS)[:, None]
+    j = tl.arange(0, COLUMNS)[None, :]
+    at = p * H * G + first
+    if TRANSPOSED:
+        at += j * G + i
+    else:
+        at += i * G + j
+    return tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
+
+
+@triton.jit
+@no_type_check
+def tanh(x):
+    """Return tanh x from the logistic function, which Triton has."""
+    return 2 * tl.sigmoid(2 * x) - 1

@@ -1,0 +1,95 @@
+"""What the kernels need on a GPU, found by compiling them; no GPU is needed.
+
+Registers and spilled bytes are those of one thread, as `ptxas` reports them; shared memory is that
+of one program. A kernel runs on a GPU if its shared memory is at most `SHARED_LIMIT`. Spills do not
+change results; they cost time. `benchmarks/gpu_resources.py` prints a table.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from lmzoo.kernels.gpu import gru, linear_recurrence, lstm, mgu, rnn
+from lmzoo.kernels.gpu.scan import ROWS, padded, warps
+
+SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+"""Compute capability (A100, H100, B200) -> shared memory that one program may use, in bytes."""
+WEIGHTS = {"mgu": 2, "rnn": 1, "gru": 3, "lstm": 4}
+"""Recurrent weights (H, H) of each recurrence."""
+WIDTHS = (32, 64, 128)
+PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a compiled kernel."""
+
+    registers: int
+    spilled: int
+    """Bytes of a thread that are stored to memory for lack of registers."""
+    shared: int
+
+
+def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
+    flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
+    yield "mgu", mgu, flags
+    yield "rnn", rnn, {"ACTIVATION": "tanh"}
+    yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
+    yield "lstm", lstm, {"FORGET": "gate"}
+
+
+def kernels(width: int, precision: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of the forward and backward kernels at this width."""
+    sizes = {"COLUMNS": padded(width), "ROWS": ROWS, "PRECISION": precision}
+    for name, module, flags in recurrences():
+        for direction in ("forward", "backward"):
+            yield f"{name} {direction}", getattr(module, f"_{direction}"), {**flags, **sizes}
+
+
+def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of the elementwise recurrences."""
+    for is_complex in (False, True):
+        constants = {"COMPLEX": is_complex, "BLOCK": linear_recurrence.BLOCK}
+        for direction in ("forward", "backward"):
+            name = f"{'complex' if is_complex else 'real'} linear {direction}"
+            yield name, getattr(linear_recurrence, f"_{direction}"), constants
+
+
+def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:
+    """Compile a kernel for a compute capability; pointers are to float32, sizes are int32."""
+    names = kernel.arg_names
+    signature = {
+        name: "constexpr" if name in constants else "i32" if name in ("B", "T", "H") else "*fp32"
+        for name in names
+    }
+    positions = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
+    options = {"num_warps": warps(constants["COLUMNS"])} if "COLUMNS" in constants else {}
+    compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
+    registers, spilled = _ptxas(compiled.asm["ptx"], capability)
+    return Resources(registers, spilled, compiled.metadata.shared)
+
+
+def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
+    """Return the registers and the spilled bytes of a thread."""
+    target = re.search(r"\.target (sm_\w+)", ptx)
+    assert target is not None
+    tool = PTXAS / ("ptxas-blackwell" if capability >= 100 else "ptxas")
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        command = [str(tool), "-v", f"-arch={target[1]}", file.name, "-o", "/dev/null"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.search(r"Used (\d+) registers", text)
+    spilled = re.search(r"(\d+) bytes spill stores", text)
+    assert registers is not None, text
+    return int(registers[1]), int(spilled[1]) if spilled else 0

@@ -1,0 +1,132 @@
+"""A recurrence on a GPU as a custom autograd function: one launch forward and one backward.
+
+    T steps, B sequences, H units, G columns of the projected inputs, P pack members
+    projected (*P, B, T, G),  start (*P, B, S),  weights (*P, H, H)
+
+The inputs are projected outside, by one product over all positions, and so are the gradients of the
+recurrent weights after the backward kernel. Under `torch.func.vmap` the mapped axis becomes P.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
+
+ROWS = 16
+"""Sequences of one program; the least number of rows of a product on tensor cores."""
+
+
+class GpuRecurrence(ABC):
+    """A recurrence: how its kernels are launched. Subclasses are frozen dataclasses.
+
+    All tensors have a member axis and are contiguous.
+    """
+
+    @abstractmethod
+    def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        """Return the outputs (P, B, T, H), and what else the backward kernel reads."""
+
+    @abstractmethod
+    def backward(
+        self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Return the gradients of the projected inputs, of start, and of each weight."""
+
+
+def gpu_scan(
+    recurrence: GpuRecurrence,
+    projected: Float[Tensor, "*P B T G"],
+    start: Float[Tensor, "*P B S"],
+    weights: Sequence[Float[Tensor, "*P _ _"]],
+) -> Float[Tensor, "*P B T H"]:
+    """Return the outputs of all steps. `weights` has those weights only that are not cut."""
+    return _GpuScan.apply(recurrence, projected, start, *weights)[0]
+
+
+def grid_of(projected: Tensor) -> tuple[int, int]:
+    """Return the numbers of programs: blocks of sequences, and members."""
+    members, rows = projected.shape[:2]
+    return -(-rows // ROWS), members
+
+
+def padded(width: int) -> int:
+    """Return the columns of a program: a power of two, at least 16."""
+    return max(16, 2 ** math.ceil(math.log2(width)))
+
+
+def warps(width: int) -> int:
+    """Return the warps of a program, so many that its registers are enough (`resources.py`)."""
+    return max(4, padded(width) // 8)
+
+
+def states_before(start: Float[Tensor, "P B H"], states: Float[Tensor, "P B T H"]) -> Tensor:
+    """Return h_{t-1} of every step."""
+    return torch.cat([start[:, :, None], states[:, :, :-1]], dim=2)
+
+
+def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B T G"]) -> Tensor:
+    """Return the gradient (P, H, G) of a weight: a product over all steps and sequences."""
+    return inputs.flatten(1, 2).mT @ deltas.flatten(1, 2)
+
+
+class _GpuScan(CustomFunction):
+    """(recurrence, projected, start, *weights) -> (outputs, *saved)."""
+
+    @staticmethod
+    def forward(recurrence: GpuRecurrence, *tensors: Tensor) -> tuple[Tensor, ...]:
+        def compute(projected: Tensor, start: Tensor, *weights: Tensor) -> list[Tensor]:
+            return recurrence.forward(projected, start, weights)
+
+        return call_with_members(compute, [t.contiguous() for t in tensors], axes=3)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.recurrence, _, *tensors = inputs
+        ctx.weights = len(tensors) - 1
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        if upstream[0] is None:
+            return (None,) * (3 + ctx.weights)
+        tensors = ctx.saved_tensors
+        return None, *_GpuScanBackward.apply(ctx.recurrence, ctx.weights, upstream[0], *tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        recurrence, *tensors = args
+        members = _members(info.batch_size, tensors[0], in_dims[1])
+        merged = members.merge(tensors, in_dims[1:], [0] * len(tensors))
+        outputs = _GpuScan.apply(recurrence, *merged)
+        return members.split(outputs, [0] * len(outputs))
+
+
+class _GpuScanBackward(Backward):
+    """(recurrence, count, upstream, start, *weights, *saved) -> gradients of all inputs."""
+
+    @staticmethod
+    def forward(recurrence: GpuRecurrence, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        def compute(upstream: Tensor, start: Tensor, *rest: Tensor) -> list[Tensor]:
+            return recurrence.backward(upstream, start, rest[:count], rest[count:])
+
+        return call_with_members(compute, [t.contiguous() for t in tensors], axes=3)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        recurrence, count, *tensors = args
+        members = _members(info.batch_size, tensors[0], in_dims[2])
+        merged = members.merge(tensors, in_dims[2:], [0] * len(tensors))
+        gradients = _GpuScanBackward.apply(recurrence, count, *merged)
+        return members.split(gradients, [0] * len(gradients))
+
+
+def _members(size: int, first: Tensor, dim: int | None) -> MemberAxis:
+    return MemberAxis(size, nested=first.dim() - (dim is not None) > 3)

@@ -1,0 +1,187 @@
+"""GPU kernels in Triton's interpreter against the loop over `step` in float64.
+
+`test_interpreted.py` runs this file in a process with TRITON_INTERPRET=1.
+"""
+
+import contextlib
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+import torch
+from torch.func import vmap
+
+from lmzoo import zoo
+from lmzoo.cells.base import CELLS
+from lmzoo.data.open import open_corpus
+from lmzoo.errors import UserError
+from lmzoo.functional.linear_recurrence import linear_recurrence
+from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.gpu import gru, lstm, mgu, rnn, scan
+from lmzoo.kernels.gpu import linear_recurrence as elementwise
+from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training
+
+VARIANTS = [
+    *({"name": "rnn", "activation": name} for name in ("tanh", "sigmoid", "relu", "identity")),
+    *({"name": "lstm", "forget": name} for name in ("gate", "none", "coupled")),
+    *(
+        {"name": "gru", "reset": reset, "update": update}
+        for reset in ("after", "before")
+        for update in ("z_keeps", "z_writes")
+    ),
+    *(
+        {"name": "mgu", "cuts": cuts}
+        for cuts in ([], [0], [1], [4], [6], [7], [1, 4], [2, 3, 4, 5])
+    ),
+]
+SIZES = [(3, 5, 8), (17, 1, 30), (97, 2, 16)]
+"""Sequences, steps and units: neither a multiple of a program's rows nor a power of two."""
+TOLERANCE = 2e-6
+
+
+def distinct_mutants():
+    """Return the cuts of the minimal gated unit that differ as functions."""
+    found = set()
+    for cuts in chain.from_iterable(combinations(range(8), n) for n in range(9)):
+        with contextlib.suppress(UserError):  # these cuts leave h = 0
+            found.add(tuple(sorted(CELLS.parse({"name": "mgu", "cuts": cuts}).cuts)))
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch):
+    """Outputs are NaN until a kernel writes them."""
+    for module in (torch, torch.Tensor):
+        for name in ("empty_like", "new_empty"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, _filled(getattr(module, name)))
+
+
+def _filled(function):
+    def call(*args, **kwargs):
+        tensor = function(*args, **kwargs)
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+
+    return call
+
+
+def assert_equal_to_step(config, rows, steps, width):
+    """Compare outputs and all gradients with those of the loop over `step` in float64."""
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.parse(config), width, steps)
+    x = torch.randn(rows, steps, width, requires_grad=True)
+    start = torch.randn(rows, width * cell.num_state_vectors, requires_grad=True)
+    upstream = torch.randn(rows, steps, width)
+
+    def run(x, start, upstream):
+        out = cell.scan(x, start)
+        inputs = [x, start, *cell.parameters()]
+        gradients = torch.autograd.grad(
+            out, inputs, upstream, allow_unused=True, materialize_grads=True
+        )
+        return out, *gradients
+
+    results = run(x, start, upstream)
+    assert "GpuScan" in str(results[0].grad_fn)
+    cell.double()
+    with without_kernels():
+        expected = run(x.double(), start.double(), upstream.double())
+    for result, reference in zip(results, expected, strict=True):
+        scale = 1 + reference.abs().max()
+        assert (result - reference).abs().max() / scale < TOLERANCE
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_a_kernel_equals_the_loop_over_step(config, sizes):
+    assert_equal_to_step(config, *sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cuts", distinct_mutants(), ids=str)
+def test_the_kernel_of_every_mutant_equals_the_loop_over_step(cuts):
+    assert_equal_to_step({"name": "mgu", "cuts": list(cuts)}, 5, 4, 30)
+
+
+@pytest.mark.parametrize("name", ["mgu", "rnn", "gru", "lstm"])
+def test_members_are_computed_as_if_alone(name):
+    torch.manual_seed(0)
+    cells = [CELLS.build(CELLS.parse(name), 8, 5) for _ in range(3)]
+    weights = {n: torch.stack([dict(c.named_parameters())[n].detach() for c in cells])
+               for n, _ in cells[0].named_parameters()}  # fmt: skip
+    for weight in weights.values():
+        weight.requires_grad_()
+    x, upstream = torch.randn(2, 3, 4, 5, 8)
+    start = torch.randn(3, 4, 8 * cells[0].num_state_vectors)
+
+    def run(weights, x, start):
+        return torch.func.functional_call(cells[0], weights, (x, start), strict=True)
+
+    type(cells[0]).forward = lambda self, x, start: self.scan(x, start)
+    packed = vmap(run)(weights, x, start)
+    gradients = torch.autograd.grad((packed * upstream).sum(), list(weights.values()))
+    for p, cell in enumerate(cells):
+        alone = cell.scan(x[p], start[p])
+        assert torch.allclose(packed[p], alone, atol=1e-6)
+        own = torch.autograd.grad((alone * upstream[p]).sum(), list(cell.parameters()))
+        for all_members, one in zip(gradients, own, strict=True):
+            assert torch.allclose(all_members[p], one, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 6, 5), (2, 3, 1, 70)], ids=str)
+def test_elementwise_recurrences_equal_a_loop(dtype, shape):
+    torch.manual_seed(0)
+    a, b, g = torch.randn(3, *shape, dtype=dtype).unbind()
+    a = 0.9 * a / a.abs().clamp(min=1)
+    start = torch.randn(*shape[:-2], shape[-1], dtype=dtype)
+    inputs = [tensor.requires_grad_() for tensor in (a, b, start)]
+    out = linear_recurrence(*inputs)
+    double = torch.promote_types(dtype, torch.float64)
+    wide = [tensor.detach().to(double).requires_grad_() for tensor in inputs]
+    h, states = wide[2], []
+    for t in range(shape[-2]):
+        h = wide[0][..., t, :] * h + wide[1][..., t, :]
+        states.append(h)
+    reference = torch.stack(states, dim=-2)
+    assert (out - reference).abs().max() < TOLERANCE
+    gradients = torch.autograd.grad(out, inputs, g)
+    for result, expected in zip(gradients, torch.autograd.grad(reference, wide, g), strict=True):
+        assert (result - expected).abs().max() / (1 + expected.abs().max()) < TOLERANCE
+
+
+@pytest.mark.parametrize("row", ["DLM46", "min_gru"])
+def test_a_pack_trains_as_without_kernels(row):
+    corpus = open_corpus({"name": "captions", "train": 8, "valid": 2, "test": 2})
+    task = corpus.task
+
+    def pack():
+        config = zoo.config(row, width=8)
+        return [Training(zoo.build(config, task, seed), Recipe(batch=4), seed) for seed in range(3)]
+
+    records = train_packed_epoch(pack(), corpus)
+    with without_kernels():
+        expected = train_packed_epoch(pack(), corpus)
+    for record, other in zip(records, expected, strict=True):
+        assert record["valid_token"] == pytest.approx(other["valid_token"], abs=1e-5)
+
+
+def test_a_wrong_variant_is_noticed(monkeypatch):
+    """The comparison fails if the kernel drops the carried state."""
+    build = mgu.MGUGpuScan.__init__
+
+    def without_carry(self, **flags):
+        build(self, **{**flags, "carry": False})
+
+    monkeypatch.setattr(mgu.MGUGpuScan, "__init__", without_carry)
+    with pytest.raises(AssertionError):
+        assert_equal_to_step({"name": "mgu"}, 3, 5, 8)
+
+
+def test_every_kernel_module_is_tested():
+    """A new file of kernels needs a row above."""
+    names = {module.__name__.rpartition(".")[2] for module in (gru, lstm, mgu, rnn, elementwise)}
+    files = {path.stem for path in Path(scan.__file__).parent.glob("*.py")}
+    assert files - {"__init__", "scan", "blocks", "resources"} == names

@@ -1,0 +1,29 @@
+"""GPU kernels in Triton's interpreter, in a process of their own: it is chosen at import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
+FILE = Path(__file__).with_name("interpreted.py")
+
+
+def run(marker: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
+    command += ["-m", marker, str(FILE)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "[100%]" in done.stdout
+
+
+def test_kernels_equal_their_cells() -> None:
+    run("not slow")
+
+
+@pytest.mark.slow
+def test_the_kernels_of_all_mutants_equal_their_cells() -> None:
+    run("slow")
