@@ -49,14 +49,13 @@ def test_neighbours_are_sorted_by_cosine_and_leave_out_the_word() -> None:
 
 
 def test_planted_parallelograms_are_solved() -> None:
-    """Unit vectors cos t and sin t at the angles 0, 30, 90 and 120 degrees, and distractors."""
-    angles = torch.tensor([0.0, 30, 90, 120, 200, 260]).deg2rad()
-    table = (
-        torch.stack([angles.cos(), angles.sin()], dim=1)
-        * torch.tensor([1, 5, 0.2, 9, 1, 1])[:, None]
-    )
+    """Unit vectors at 0, 30, 90, 120, 60 and 260 degrees, whose lengths must not count."""
+    angles = torch.tensor([0.0, 30, 90, 120, 60, 260]).deg2rad()
+    lengths = torch.tensor([1, 5, 0.2, 9, 1, 1])
+    table = torch.stack([angles.cos(), angles.sin()], dim=1) * lengths[:, None]
     best = analogy(table, 0, 1, 2, count=1)[0]  # 30 degrees are to 0 as 120 are to 90
     assert best[0] == 3
+    assert analogy(table, 1, 0, 2, count=1)[0][0] == 4  # and 0 to 30 as 60 to 90
     assert not {0, 1, 2} & set(dict(analogy(table, 0, 1, 2, count=9)))
 
 
