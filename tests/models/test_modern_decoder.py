@@ -1,0 +1,139 @@
+"""The modern decoder: its equations position by position in float64, and what its cuts remove."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.blocks.rotary import rotate
+from lmzoo.errors import UserError
+from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder
+from tests.laws.support import assert_close
+from tests.models.equivalence import (
+    assert_same_model,
+    copy_weights,
+    lag_dependence,
+    permute_tokens,
+    small,
+)
+from tests.tiny import CLOSE, FINE, every_sequence, tiny
+
+SIZES = {"width": 8, "heads": 4, "groups": 2, "window": 2, "layers": 2}
+VARIANTS = [[], *([cut.value] for cut in Cut), [cut.value for cut in Cut]]
+
+
+def by_hand(model: ModernDecoder, tokens: Tensor) -> Tensor:
+    """Return the logits after each token of one sequence, from the equations."""
+    x = model.embedding.weight[tokens]
+    for layer in model.blocks:
+        x = torch.stack([position(layer, x, t) for t in range(len(tokens))])
+    return normed(model.norm, x) @ model.embedding.weight.T
+
+
+def position(layer, x: Tensor, t: int) -> Tensor:
+    """Return y_t of a layer."""
+    cuts, size = layer.cuts, layer.size
+    n = normed(layer.norm, x)
+    u = n
+    if Cut.CONVOLUTION not in cuts:
+        u = torch.zeros_like(n)
+        for s in range(len(n)):
+            for back in range(min(4, s + 1)):
+                u[s] += layer.conv[:, 3 - back] * n[s - back]
+    first = 0 if Cut.WINDOW in cuts else max(0, t - layer.window + 1)
+    heads = []
+    for head in range(layer.heads):
+        group = head // (layer.heads // layer.groups)
+        rows, shared = (
+            slice(head * size, (head + 1) * size),
+            slice(group * size, (group + 1) * size),
+        )
+        q = turned(layer.query.weight[rows] @ u[t], t, cuts)
+        keys = [turned(layer.key.weight[shared] @ u[s], s, cuts) for s in range(first, t + 1)]
+        weights = torch.softmax(torch.stack([q @ k for k in keys]) / size**0.5, dim=0)
+        values = [layer.value.weight[shared] @ u[s] for s in range(first, t + 1)]
+        heads.append(sum(w * v for w, v in zip(weights, values, strict=True)))
+    h = x[t] + layer.output.weight @ torch.cat(heads)
+    if Cut.FEED_FORWARD in cuts:
+        return h
+    n = normed(layer.forward_norm, h)
+    y = layer.gate.weight @ n
+    y = y * torch.sigmoid(y)
+    return h + layer.down.weight @ (y if Cut.GATE in cuts else y * (layer.up.weight @ n))
+
+
+def turned(z: Tensor, t: int, cuts: frozenset) -> Tensor:
+    """Rotate pairs of numbers as complex numbers."""
+    if Cut.ROTATION in cuts:
+        return z
+    pairs = torch.view_as_complex(z.view(-1, 2).contiguous())
+    angles = torch.tensor([t * 10000 ** (-2 * i / len(z)) for i in range(len(pairs))])
+    return torch.view_as_real(
+        pairs * torch.polar(torch.ones(len(pairs)).double(), angles.double())
+    ).flatten()
+
+
+def normed(norm, x: Tensor) -> Tensor:
+    if not hasattr(norm, "weight"):
+        return x
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
+
+
+@pytest.mark.parametrize("cuts", VARIANTS, ids=str)
+def test_scores_are_those_of_the_equations(cuts: list[str]) -> None:
+    model = tiny("modern_decoder", vocab=6, length=7, cuts=cuts, **SIZES).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.5)
+        tokens = torch.tensor([1, 4, 5, 4, 5, 5, 4])
+        logits = by_hand(model, tokens[:-1])
+        expected = torch.log_softmax(logits, dim=-1).gather(1, tokens[1:, None])[:, 0]
+        scores = model.log_prob(tokens[None], torch.tensor([7]))[0, 1:]
+    assert_close(scores, expected, FINE, "scores")
+
+
+@pytest.mark.parametrize(
+    ("cut", "fields"),
+    [("window", {"window": 50}), ("groups", {"groups": 4}), ("convolution", {})],
+)
+def test_a_part_that_does_nothing_equals_its_cut(cut: str, fields: dict) -> None:
+    whole = small("modern_decoder", **{**SIZES, **fields})
+    without = small("modern_decoder", **{**SIZES, **fields}, cuts=[cut])
+    copy_weights(whole, without, *dict(without.named_parameters()))
+    if cut == "convolution":
+        with torch.no_grad():
+            for layer in whole.blocks:
+                layer.conv.zero_()
+                layer.conv[:, -1] = 1
+    assert_same_model(whole, without)
+
+
+def test_a_window_limits_what_is_read() -> None:
+    fields = {**SIZES, "layers": 1, "cuts": ["convolution"]}
+    assert lag_dependence(small("modern_decoder", **fields)) == [True, True, False]
+
+
+def test_without_rotation_and_convolution_the_order_is_not_known() -> None:
+    known = small("modern_decoder", **{**SIZES, "layers": 1, "cuts": ["convolution", "window"]})
+    blind = small(
+        "modern_decoder",
+        **{**SIZES, "layers": 1, "cuts": ["convolution", "window", "rotation"]},
+    )
+    for model, same in ((known, False), (blind, True)):
+        prefix = every_sequence(model.task)[0][:, :-1]
+        moved = permute_tokens(prefix, torch.tensor([1, 0]), at=1)
+        change = (model.next_log_prob(moved) - model.next_log_prob(prefix)).abs().max()
+        assert (change < CLOSE) == same
+
+
+def test_a_product_of_rotated_vectors_depends_on_the_distance_only() -> None:
+    q, k = torch.randn(2, 1, 6).double().unbind()
+    products = [(rotate(q, s) * rotate(k, s - 3)).sum() for s in (3, 10, 400)]
+    assert max(products) - min(products) < FINE
+    assert not math.isclose(products[0], (rotate(q, 3) * rotate(k, 1)).sum(), abs_tol=1e-6)
+
+
+def test_groups_that_do_not_divide_the_heads_are_an_error() -> None:
+    with pytest.raises(UserError, match="groups=3 must divide heads=4"):
+        small("modern_decoder", **{**SIZES, "groups": 3})
