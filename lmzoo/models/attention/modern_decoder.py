@@ -21,7 +21,7 @@ So et al. 2021 (arXiv:2109.08668), for the convolution.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -124,9 +124,9 @@ class ModernDecoder(FeatureModel):
         c = self.config
         if Cut.WINDOW in c.cuts:
             return None
-        [first, *_] = self.blocks
+        layer = cast("ModernLayer", self.blocks[0])
         past = 0 if Cut.CONVOLUTION in c.cuts else (WINDOW - 1) * c.width
-        return c.layers * (2 * first.groups * first.size * (c.window - 1) + past)
+        return c.layers * (2 * layer.groups * layer.size * (c.window - 1) + past)
 
 
 class ModernLayer(nn.Module):
@@ -171,13 +171,13 @@ class ModernLayer(nn.Module):
             k, v = torch.cat([cache[0], k], dim=-2), torch.cat([cache[1], v], dim=-2)
         h = x + self.dropout(self.output(self._attend(q, k, v)))
         last = k.shape[-2] if not self.window else min(k.shape[-2], self.window - 1)
-        kept = tuple(part[..., part.shape[-2] - last :, :] for part in (k, v))
+        k, v = (part[..., part.shape[-2] - last :, :] for part in (k, v))
         if Cut.FEED_FORWARD in self.cuts:
-            return h, (*kept, past)
+            return h, (k, v, past)
         n = self.forward_norm(h)
         y = nn.functional.silu(self.gate(n))
         y = y if self.up is None else y * self.up(n)
-        return h + self.dropout(self.down(y)), (*kept, past)
+        return h + self.dropout(self.down(y)), (k, v, past)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "B t I"]:
         """Return the values that the last positions, those of q, attend to."""
