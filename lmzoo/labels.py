@@ -1,27 +1,18 @@
 """Labels of points as people read them: "cut 4" is shown as "cut state_to_candidate (4)".
 
-Studies write points with the numbers of switches, and files keep these labels. The module imports
-neither torch nor a cell, so that tables of stored records can use it.
+Studies write points with the numbers of switches, and files keep these labels. The names are those
+of the table in the cell's docstring. The module imports neither torch nor a cell, so that tables of
+stored records can use it.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from lmzoo.equations import cut_names, equations_left
 from lmzoo.errors import UserError
 
-SWITCHES: Mapping[str, tuple[str, ...]] = {
-    "mgu": (
-        *("input_to_gate", "state_to_gate", "gate_bias", "input_to_candidate"),
-        *("state_to_candidate", "candidate_bias", "carry", "write"),
-    ),
-    "mgru": (
-        *("state_to_gate", "input_to_candidate", "carry", "write", "squash=sigmoid", "keep"),
-        *("gate=output=centred", "gate=raw", "output=raw", "gate=logit"),
-        *("carry=prior", "carry=bilinear"),
-    ),
-}
-"""Cell -> names of its switches, by number."""
 NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
 """A label such as "cut 2,7", "mgru 4,6" or "4,6"."""
 BRACES = re.compile(r"(?P<before>\S+ )\{(?P<numbers>\d+(?:;\d+)*)\}")
@@ -41,7 +32,7 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
             cell is enough for labels that start with "cut"; None for a model without a cell.
     """
     config = {"name": cell} if isinstance(cell, str) else cell or {}
-    names = SWITCHES.get(config.get("name", ""), ())
+    names = cut_names(config.get("name", ""))
     found = NUMBERS.fullmatch(label) or BRACES.fullmatch(label)
     if found is None or not names:
         return label
@@ -77,17 +68,22 @@ def file_name(label: str, longest: int = 80) -> str:
 
 
 def named_points(
-    study: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]
+    study: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+    folders: Collection[Path] = (),
 ) -> dict[str, Any]:
-    """Return the content of `study.json` with labels and aliases for people.
+    """Return the content of `study.json` with labels, aliases and equations for people.
 
-    Each point keeps its label and aliases of the file as `stored_labels`.
+    Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` are those
+    that differ from the reference's.
 
     Args:
         study: the content of `study.json`.
         models: point id -> config of its model, for points that have a run.
+        folders: folders with the source files of cells outside the package.
     """
     points = []
+    reference = models.get(study.get("reference", ""), {}).get("cell")
     for point in study["points"]:
         model = models.get(point["id"])
         cell = point.get("cell") if model is None else model.get("cell")
@@ -97,6 +93,7 @@ def named_points(
             "label": display_label(point["label"], cell),
             "aliases": [display_label(alias, cell) for alias in aliases],
             "stored_labels": [point["label"], *aliases],
+            "equations": equations_left((model or {}).get("cell"), reference, folders),
         }
         points.append({**point, **shown})
     return {**study, "points": points}

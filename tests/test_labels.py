@@ -6,12 +6,13 @@ import sys
 import pytest
 
 from lmzoo import zoo
-from lmzoo.cells.base import CELLS
 from lmzoo.cells.mgru_switches import NUMBERS, from_numbers
 from lmzoo.cells.mgu import MGU
 from lmzoo.config import to_dict
+from lmzoo.equations import cut_names
 from lmzoo.errors import UserError
-from lmzoo.labels import SWITCHES, display_label, find_point, named_points, short_names
+from lmzoo.labels import display_label, find_point, named_points, short_names
+from tests.test_equations import all_cuts
 
 CELL = {"name": "mgu", "cuts": ["state_to_candidate"]}
 MGRU = {"name": "mgru", "cuts": [], "squash": "sigmoid", "gate": "centred", "output": "centred"}
@@ -23,22 +24,21 @@ NEEDS = {7: [6], 8: [6], 9: [6]}
 
 @pytest.mark.parametrize("number", range(8))
 def test_a_cut_of_the_mgu_has_the_name_of_its_number(number):
-    assert MGU.Config(mutations=[number]) == MGU.Config(cuts=[SWITCHES["mgu"][number]])
+    assert MGU.Config(mutations=[number]) == MGU.Config(cuts=[cut_names("mgu")[number]])
 
 
 @pytest.mark.parametrize("number", range(NUMBERS))
 def test_a_switch_of_the_mgru_has_the_name_of_its_number(number):
-    *fields, value = SWITCHES["mgru"][number].split("=")
+    *fields, value = cut_names("mgru")[number].split("=")
     on = from_numbers([*NEEDS.get(number, []), number])
     assert all(on[field] == value for field in fields)
     assert fields or value in on["cuts"] or on.get(value) is True
 
 
-def test_the_names_are_those_of_the_cells_that_take_numbers():
-    numbered = {
-        name for name in CELLS if "mutations" in (CELLS[name].Config.__doc__ or "")
-    }  # the docstring states the option
-    assert numbered == set(SWITCHES)
+def test_the_name_of_every_cut_is_shown():
+    for name, cuts in all_cuts():
+        for number, cut in enumerate(cuts):
+            assert display_label(f"cut {number}", name) == f"cut {cut} ({number})"
 
 
 @pytest.mark.parametrize(

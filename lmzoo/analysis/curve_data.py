@@ -2,7 +2,7 @@
 
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
     tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
-    point_costs       one row per point of a ranking: loss, parameters, seconds of training of a run
+    point_costs       one row per point of a ranking: its loss, and what it costs
     survival          number of a point's tuned settings that trained each epoch
 
 A pruned setting counts with its last loss. A diverged setting has no loss, but `tuned_settings`
@@ -19,12 +19,19 @@ from lmzoo.analysis.ranking import with_status
 from lmzoo.analysis.search_ranges import is_number, search_ranges
 from lmzoo.statistics.intervals import mean_interval
 
+COSTS = {
+    "parameters": "parameters",
+    "state_size": "state: numbers carried from token to token",
+    "flops": "compute: floating point operations of the matrix products, forward, per token",
+    "seconds": "seconds of training, one run",
+}
+"""Column of a ranking -> the cost that it is."""
 LABELS = {"point": pl.String, "label": pl.String}
 
 
 def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
     """Return label, epoch, loss, low, high, runs; low and high are null for a single run."""
-    losses = _epochs(folder, "confirm").filter(pl.col(f"valid_{metric}").is_not_null())
+    losses = epochs_of(folder, "confirm").filter(pl.col(f"valid_{metric}").is_not_null())
     rows = []
     for (label, epoch), part in losses.group_by("label", "epoch", maintain_order=True):
         interval = mean_interval(part[f"valid_{metric}"].to_numpy())
@@ -46,7 +53,7 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
         if point in points
     }
     last = (
-        _epochs(folder, "tune")
+        epochs_of(folder, "tune")
         .sort("epoch")
         .group_by("run", "label", "setting", "status", maintain_order=True)
         .agg(pl.col(f"valid_{metric}").last().alias("loss"), pl.col("epoch").last())
@@ -63,25 +70,15 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
     return pl.DataFrame(rows, schema, strict=False).sort("label", "value")
 
 
-def point_costs(folder: StudyFolder, ranked: pl.DataFrame) -> pl.DataFrame:
-    """Return label, loss, low, high, parameters, seconds, leaks of the points with a loss."""
-    seconds = (
-        _epochs(folder, "confirm")
-        .group_by("point", "run")
-        .agg(pl.col("seconds").sum())
-        .group_by("point")
-        .agg(pl.col("seconds").mean())
-    )
-    return (
-        ranked.filter(pl.col("loss").is_not_null())
-        .join(seconds, on="point", how="left", maintain_order="left")
-        .select("label", "loss", "low", "high", "parameters", "seconds", "leaks")
-    )
+def point_costs(ranked: pl.DataFrame) -> pl.DataFrame:
+    """Return the loss and the costs of the points with a loss."""
+    names = ["label", "loss", "low", "high", *COSTS, "leaks"]
+    return ranked.filter(pl.col("loss").is_not_null()).select(names)
 
 
 def survival(folder: StudyFolder) -> pl.DataFrame:
     """Return label, epoch, trained, tuned: how many of a point's settings trained that epoch."""
-    runs = _epochs(folder, "tune")
+    runs = epochs_of(folder, "tune")
     tuned = runs.group_by("label").agg(pl.col("run").n_unique().alias("tuned"))
     return (
         runs.group_by("label", "epoch")
@@ -98,7 +95,7 @@ def numeric_fields(folder: StudyFolder) -> dict[str, bool]:
     return {name: bool(where.get("log")) for name, where in ranges.items() if "low" in where}
 
 
-def _epochs(folder: StudyFolder, stage: str) -> pl.DataFrame:
+def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     """Return the epoch events of a stage's runs, with point, label, setting and status of the run.
 
     A run that confirms several points (they are the same function) belongs to the point for which

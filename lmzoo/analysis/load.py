@@ -110,7 +110,8 @@ def load_study(path: Path) -> StudyFolder:
     events, damaged = read_events(texts)
     runs = pl.LazyFrame(configs, RUN_SCHEMA)
     models = {row["point"]: row["model"] for row in configs}
-    study = named_points(study, {point: json.loads(text) for point, text in models.items()})
+    parsed = {point: json.loads(text) for point, text in models.items()}
+    study = named_points(study, parsed, [path / USER_CODE])
     return StudyFolder(study, runs, events.lazy(), ignored, damaged, path)
 
 

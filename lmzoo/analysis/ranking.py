@@ -83,6 +83,7 @@ def rank_points(
         .sort("seed", "point", "run")
         .pivot("seed", index="point", values="loss", aggregate_function="mean")
     )
+    table = table.join(_training_seconds(confirm, events), on="point", how="left")
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = [add_statistics(part, wide, study) for part in parts]
     compared = pl.concat(map(add_baseline_columns, compared))
@@ -112,7 +113,7 @@ def _point_facts(
 ) -> pl.DataFrame:
     """Return config facts and run counts of each point that has any run."""
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
-    facts += ["floor_token", "floor_sentence"]
+    facts += ["floor_token", "floor_sentence", "state_size", "flops"]
     own = runs.collect()
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     status = pl.col("status")
@@ -137,6 +138,13 @@ def _point_facts(
     )
 
 
+def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
+    """Return point and seconds: the time that a confirm run trained, mean over the runs."""
+    epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
+    runs = confirm.lazy().select("point", "run").join(epochs, on="run")
+    return runs.group_by("point").agg(pl.col("seconds").mean()).collect()
+
+
 def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
     """Return the points of `study.json` with their chosen settings."""
     chosen = study["chosen"]
@@ -147,13 +155,14 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
             "aliases": point.get("aliases", []),
             "setting": json.dumps(own["setting"]) if own else None,
             "edge": own.get("edge", []),
+            "equations": point.get("equations", []),
         }
         for point in study["points"]
         for own in [chosen.get(point["id"], {})]
     ]
     texts = pl.List(pl.String)
     schema = {"point": pl.String, "label": pl.String, "aliases": texts}
-    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts})
+    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
 
 
 def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
@@ -199,5 +208,6 @@ COLUMNS = (
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
     *BASELINE_COLUMNS,
     *("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
+    *("state_size", "flops", "seconds", "equations"),
 )
 """The columns of a ranking, in order; intervals are null for a single seed."""

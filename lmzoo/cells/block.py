@@ -1,15 +1,17 @@
 r"""A residual block around any cell, as modern recurrent models have it.
 
-    u_t = SiLU(conv(N(x)))_t                 depthwise, causal, 4 tokens
+    u_t = SiLU(conv(N(x_t)))                 depthwise, causal, 4 tokens
     h_t = cell(u_t, h_{t-1})                 any cell of the zoo
     r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )
     y_t = r_t + W_d ( swish(W_a N(r_t)) ⊙ W_b N(r_t) )
 
 N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. Cuts:
 
-    0  convolution   u = N(x)          3  feed_forward   y = r
-    1  output_gate   W_y h             4  residual       no x in r and no r in y
-    2  norm          N = 1
+    0  convolution   SiLU(conv(N(x_t))) → N(x_t)
+    1  output_gate   swish(W_g u_t) → 1
+    2  norm          N(u) → u
+    3  feed_forward  y_t = r_t
+    4  residual      x_t + W_y → W_y; r_t + W_d → W_d
 
 Some cells have a convolution, an output gate and a norm of their own; cut one of the two.
 

@@ -1,17 +1,18 @@
 r"""DeltaNet: a step replaces the value that the memory holds under the key.
 
-    q_t, k_t, v_t = SiLU(conv(W_q x)), SiLU(conv(W_k x)), SiLU(conv(W_v x))
-    q_t, k_t are scaled to length 1
-    β_t = σ(W_β x_t)
+    q_t = unit(SiLU(conv(W_q x_t)))      k_t = unit(SiLU(conv(W_k x_t)))     unit(u) = u / |u|
+    v_t = SiLU(conv(W_v x_t))            β_t = σ(W_β x_t)
     S_t = (I − β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ
     y_t = W_y N(S_tᵀ q_t)
 
 S is (K, V) for each head; β is one number per head; conv is causal, depthwise and 4 tokens long.
 The step is one step of gradient descent on ½‖Sᵀk − v‖² with the rate β. Cuts:
 
-    0  beta          β = 1                              3  unit   q, k keep their length
-    1  delta         S = S + β k vᵀ: linear attention   4  norm   N = 1
-    2  convolution   q, k, v read one token
+    0  beta          β_t → 1
+    1  delta         (I − β_t k_t k_tᵀ) S_{t-1} → S_{t-1}: linear attention
+    2  convolution   conv(u) → u: q, k, v read one token
+    3  unit          unit(u) → u
+    4  norm          N(u) → u
 
 Schlag et al. 2021 (arXiv:2102.11174); Yang et al. 2024 (arXiv:2406.06484); N is RMSNorm per head.
 """

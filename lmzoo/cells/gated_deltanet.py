@@ -1,6 +1,7 @@
 r"""Gated DeltaNet: the delta rule with a decay that reads the token, and an output gate.
 
-    q_t, k_t, v_t, β_t     as in `deltanet`
+    q_t = unit(SiLU(conv(W_q x_t)))      k_t = unit(SiLU(conv(W_k x_t)))     unit(u) = u / |u|
+    v_t = SiLU(conv(W_v x_t))            β_t = σ(W_β x_t)
     α_t = exp( −exp(A) softplus(W_α x_t + b_α) )
     S_t = α_t (I − β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ
     y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
@@ -8,10 +9,10 @@ r"""Gated DeltaNet: the delta rule with a decay that reads the token, and an out
 S is (K, V) for each head; α and β are one number per head. A starts at log U(1, 16), softplus(b_α)
 log-uniform in [0.001, 0.1]. Cuts 0 to 4 are those of `deltanet`:
 
-    0  beta          β = 1                        3  unit    q, k keep their length
-    1  delta         S = α S + β k vᵀ             4  norm    N = 1
-    2  convolution   q, k, v read one token       5  alpha   α = 1
-                                                  6  gate    no output gate
+    0  beta          β_t → 1                                   3  unit    unit(u) → u
+    1  delta         (I − β_t k_t k_tᵀ) S_{t-1} → S_{t-1}      4  norm    N(u) → u
+    2  convolution   conv(u) → u: q, k, v read one token       5  alpha   α_t → 1
+    6  gate          swish(W_g x_t) → 1
 
 Without alpha (5) and gate (6) it is `deltanet`.
 

@@ -1,16 +1,17 @@
 r"""Gated linear attention (GLA): the decay of every key channel reads the token.
 
-    q_t, k_t, v_t = W_q x_t / √K,  W_k x_t,  W_v x_t
+    q_t = W_q x_t / √K        k_t = W_k x_t        v_t = W_v x_t
     α_t = σ( W_α2 W_α1 x_t + b_α )^(1/16)             rank 16, one value per key channel
     S_t = diag(α_t) S_{t-1} + k_t v_tᵀ
     y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
 
 S is (K, V) for each head. The first three cuts are the rows of the published ablation:
 
-    0  vector   one α per head                          3  gate   no output gate
-    1  data     α = 1 − 2^(−5−h): `retention` without    4  norm   N = 1
-                rotation
-    2  decay    α = 1: linear attention
+    0  vector   diag(α_t) → α_t: one α per head
+    1  data     α_t = 1 − 2^(−5−h); diag(α_t) → α_t: `retention` without rotation, in head h
+    2  decay    diag(α_t) S_{t-1} → S_{t-1}: linear attention
+    3  gate     swish(W_g x_t) → 1
+    4  norm     N(u) → u
 
 Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head.
 """

@@ -1,6 +1,7 @@
 r"""The hierarchically gated recurrent network with state expansion (HGRN2), and its six cuts.
 
-    f_t = γ + (1 − γ) ⊙ σ( x_t W_f )                  forget gate; γ = σ(Γ) is its lower bound
+    f_t = γ + (1 − γ) ⊙ σ( x_t W_f )                  forget gate
+    γ = σ( Γ )                                        its lower bound
     q_t = silu( x_t W_q )                             query
     S_t = diag(f_t) S_{t-1} + (1 − f_t)ᵀ (x_t W_v)    state, (d, d) in each head
     h_t = q_t S_t
@@ -8,9 +9,9 @@ r"""The hierarchically gated recurrent network with state expansion (HGRN2), and
 d = H / heads; heads=H is an elementwise recurrence, as in HGRN. S_0 is the outer product of two
 vectors of each head. A cut replaces a term:
 
-    0  lower_bound      γ → 0                         3  query     q_t → 1
-    1  input_to_forget  σ( x_t W_f ) → 0: f = γ       4  squash    silu(u) → u
-    2  tied_write       (1 − f_t) → 1                 5  carry     diag(f_t) S_{t-1} → 0
+    0  lower_bound      γ → 0                                  3  query     q_t → 1ᵀ
+    1  input_to_forget  (1 − γ) ⊙ σ( x_t W_f ) → 0: f = γ      4  squash    silu(u) → u
+    2  tied_write       (1 − f_t)ᵀ → 1ᵀ                        5  carry     diag(f_t) S_{t-1}
 
 The published network derives γ from the depth of a layer, 0 in the first one; here it is learned
 and starts at ½. It also normalises h and multiplies it by a matrix; a cell has neither.

@@ -1,6 +1,6 @@
 r"""The linear recurrent unit (LRU): a diagonal complex linear recurrence, and its five cuts.
 
-    s_t = λ ⊙ s_{t-1} + γ ⊙ (x_t B)        λ = exp( −exp(ν) + i exp(θ) )
+    s_t = λ ⊙ s_{t-1} + γ ⊙ (x_t B)        λ = exp( −exp(ν) ) exp( i exp(θ) )
     y_t = Re( s_t C ) + D ⊙ x_t
 
 s, λ, B and C are complex, (H), (H), (H, H), (H, H); γ and D are real. |λ| < 1 for all ν, so s is
@@ -8,9 +8,9 @@ stable. λ starts uniform by area in the ring r_min <= |λ| <= r_max, with phase
 and γ as √(1 − |λ|²), which gives s the scale of its inputs. B ~ N(0, 1/2H) and C ~ N(0, 1/H), real
 and imaginary part each; D ~ N(0, 1). A cut removes a term:
 
-    0  phase          exp(θ) → 0: λ is real              3  skip     D ⊙ x_t
-    1  normaliser     γ → 1                              4  carry    λ ⊙ s_{t-1}
-    2  exponential    λ = ν exp(iθ): |λ| is not bounded
+    0  phase          exp( i exp(θ) ) → 1: λ is real                        3  skip    D ⊙ x_t
+    1  normaliser     γ → 1                                                 4  carry   λ ⊙ s_{t-1}
+    2  exponential    exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
 
 The initial state is (Re s_0, Im s_0). The published network puts a gated linear unit after it.
 

@@ -1,7 +1,7 @@
 r"""Mamba: a selective state space whose every channel and state has its own decay.
 
-    x_t = SiLU(conv(W_x u))
-    B_t, C_t = W_B x_t, W_C x_t                      Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
+    x_t = SiLU(conv(W_x u_t))
+    B_t = W_B x_t         C_t = W_C x_t              Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
     S_t = exp(−exp(A) ⊙ Δ_t) ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ
     y_t = W_y ( (S_tᵀ C_t + D ⊙ x_t) ⊙ swish(W_z u_t) )
 
@@ -9,9 +9,9 @@ u_t is the input (E); x_t and Δ_t have D = `expand` · E channels, B_t and C_t 
 columns; S and A are (N, D); A is stored as a vector. A starts at log 1 .. log N, D at 1,
 softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts 0 to 2 are the rows of the published ablation:
 
-    0  delta   Δ = softplus(b_Δ)                 3  skip          D = 0
-    1  b       B learned, the same for all       4  convolution   x reads one token
-    2  c       C likewise                        5  gate          no output gate
+    0  delta   W_Δ2 W_Δ1 x_t                     3  skip          D ⊙ x_t
+    1  b       B_t → B: the same for all         4  convolution   conv(u) → u
+    2  c       C_t → C: likewise                 5  gate          swish(W_z u_t) → 1
 
 Gu & Dao 2023 (arXiv:2312.00752).
 """

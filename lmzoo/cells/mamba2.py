@@ -1,6 +1,6 @@
 r"""Mamba-2: a selective state space with one decay per head.
 
-    x_t, B_t, C_t = SiLU(conv(W_x u)), SiLU(conv(W_B u)), SiLU(conv(W_C u))
+    x_t = SiLU(conv(W_x u_t))     B_t = SiLU(conv(W_B u_t))     C_t = SiLU(conv(W_C u_t))
     Δ_t = softplus( W_Δ u_t + b_Δ )                    a_t = exp( −exp(A) Δ_t )
     S_t = a_t S_{t-1} + Δ_t B_t x_tᵀ
     y_t = W_y N( (S_tᵀ C_t + D x_t) ⊙ swish(W_z u_t) )
@@ -9,11 +9,10 @@ u_t is the input (E). x_t has `expand` · E columns in n heads; B_t and C_t have
 and are shared by the heads. S is (N, P) for each head; Δ, A and D are one number per head. A starts
 at log U(1, 16), D at 1, softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts:
 
-    0  delta   Δ = softplus(b_Δ)           4  skip          D = 0
-    1  b       B learned, the same for     5  convolution   x, B, C read one token
-               all tokens                  6  gate          no output gate
-    2  c       C likewise                  7  norm          N = 1
-    3  decay   a = 1: linear attention
+    0  delta   W_Δ u_t                          4  skip          D x_t
+    1  b       B_t → B: the same for all        5  convolution   conv(u) → u
+    2  c       C_t → C: likewise                6  gate          swish(W_z u_t) → 1
+    3  decay   a_t → 1: linear attention        7  norm          N(u) → u
 
 Without delta, b and c (0, 1, 2) the cell is a linear time-invariant system.
 

@@ -1,14 +1,28 @@
 r"""The minimal gated recurrent unit (MGRU) and its twelve switches.
 
-Wild type:  f_t = σ(h_{t-1} W_hf)    g_t = tanh(x_t W_xh)
-            h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ g_t              output o_t = h_t
+    q_t = h_{t-1}                                                   gate=raw
+        | h_{t-1} − ½                                               gate=centred
+        | atanh(clip(2 h_{t-1} − 1))                                gate=logit
+    f_t = σ( q_t W_hf )
+    g_t = tanh( x_t W_xh )                                          squash=tanh
+        | σ( x_t W_xh )                                             squash=sigmoid
+    j_t = h_{t-1}                                                   carry=state
+        | attention over o_0 .. o_{t-1} with a learned prior        carry=prior
+        | bilinear attention over o_0 .. o_{t-1}                    carry=bilinear
+    h_t = (1 − f_t) ⊙ j_t + f_t ⊙ g_t                               keep=False
+        | (1 − f_t) ⊙ j_t + f_t ⊙ g_t + f_t ⊙ j_t                   keep=True
+    o_t = h_t                                                       output=raw
+        | h_t − ½                                                   output=centred
 
-In general, with j the carried vector (h_{t-1}, or attention over o_0..o_{t-1}):
+The first form of each is the wild type. The switches 0 to 3 cut a term, the others set an option
+(`mgru_switches.py` says what those do together):
 
-    q   = h_{t-1}  |  h_{t-1} − ½  |  atanh(clip(2 h_{t-1} − 1))    gate: raw|centred|logit
-    f_t = σ(q W_hf)            g_t = act(x_t W_xh)                  squash: tanh|sigmoid
-    h_t = (1 − f_t) ⊙ j + f_t ⊙ g_t + [keep] f_t ⊙ j
-    o_t = h_t  |  h_t − ½                                           output: raw|centred
+    0  state_to_gate         q_t W_hf                   6  gate=output=centred
+    1  input_to_candidate    x_t W_xh                   7  gate=raw
+    2  carry                 (1 − f_t) ⊙ j_t            8  output=raw
+    3  write                 f_t ⊙ g_t                  9  gate=logit
+    4  squash=sigmoid                                  10  carry=prior
+    5  keep                                            11  carry=bilinear
 
 The wild type equals the MGU with the cuts input_to_gate (0), gate_bias (2), state_to_candidate (4)
 and candidate_bias (5). With `squash=sigmoid` and h_0 in [0, 1], every h_t is a vector of Bernoulli

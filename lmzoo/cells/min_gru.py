@@ -1,6 +1,7 @@
 r"""The minimal GRU, whose gate and candidate do not read the state, and its six cuts.
 
-    z_t = σ( x_t W_xz + b_z )                              gate
+    z_t = σ( x_t W_xz + b_z )                              state_to_gate=False: gate
+        | σ( x_t W_xz + h_{t-1} W_hz + b_z )               state_to_gate=True
     c_t = g( x_t W_xh + b_h )                              candidate
     h_t = (1 − z_t) ⊙ h_{t-1} + z_t ⊙ c_t                  blend
     g(u) = u + ½ if u >= 0, else σ(u)                      candidate=positive, as published
@@ -11,7 +12,7 @@ A cut replaces a term by zero, or a gate by one:
 
     0  input_to_gate           x_t W_xz            3  candidate_bias       b_h
     1  gate_bias               b_z                 4  carry                (1 − z_t) ⊙ h_{t-1}
-    2  input_to_candidate      x_t W_xh            5  write_gate           z_t of z_t ⊙ c_t
+    2  input_to_candidate      x_t W_xh            5  write_gate           z_t ⊙ c_t → c_t
 
 Without input_to_gate (0) the state is an exponential moving average of the candidates. The authors
 remove a path of the GRU, h_{t-1} W_hz of the gate; `state_to_gate` puts it back. With it and

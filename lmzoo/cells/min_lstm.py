@@ -10,8 +10,8 @@ g is that of the minimal GRU (`min_gru.py`). A cut replaces a term by zero:
     0  input_to_forget         x_t W_xf            4  input_to_candidate   x_t W_xh
     1  forget_bias             b_f                 5  candidate_bias       b_h
     2  input_to_write          x_t W_xi            6  carry                f'_t ⊙ h_{t-1}
-    3  write_bias              b_i                 7  normaliser           f' = f, i' = i
-                                                   8  write_gate           i = 1 − f
+    3  write_bias              b_i                 7  normaliser           f'_t → f_t; i'_t → i_t
+    8  write_gate              i_t = 1 − f_t
 
 The authors' normaliser makes f' + i' = 1, so that the scale of h does not depend on the length.
 Without a write gate of its own (8) the normaliser has no effect, and the cell is the minimal GRU

@@ -1,7 +1,7 @@
 r"""The mLSTM of xLSTM: an LSTM with exponential gates and a matrix as memory.
 
-    q_t, k_t = SiLU(conv(W_q x)),  SiLU(conv(W_k x)) / √K           v_t = W_v x_t
-    i_t = exp(w_i x_t + b_i),  f_t = σ(w_f x_t + b_f),  o_t = σ(W_o x_t)
+    q_t = SiLU(conv(W_q x_t))     k_t = SiLU(conv(W_k x_t)) / √K      v_t = W_v x_t
+    i_t = exp(w_i x_t + b_i)      f_t = σ(w_f x_t + b_f)              o_t = σ(W_o x_t)
     C_t = f_t C_{t-1} + i_t k_t v_tᵀ            memory, (K, V) for each head
     n_t = f_t n_{t-1} + i_t k_t                 normaliser, (K)
     y_t = W_y ( N( C_tᵀ q_t / max(|n_t · q_t|, 1) ) ⊙ o_t )
@@ -10,11 +10,12 @@ i and f are one number per head. The code multiplies C, n and 1 by e^{−m} with
 m_t = max(m_{t-1} + log f_t, log i_t), so that nothing overflows. y does not depend on m, so m needs
 no gradient. b_f starts at 3 .. 6 over the heads, b_i at N(0, 0.1²). Cuts:
 
-    0  input_gate     i = 1                          4  output_gate   o = 1
-    1  forget_gate    f = 1                          5  norm          N = 1
-    2  exponential    i = σ(..)                      6  convolution   q, k read one token
-    3  normaliser     C_tᵀ q_t; i = σ(..) then, because exponential gates are unbounded
+    0  input_gate     i_t → 1                                       4  output_gate   o_t → 1
+    1  forget_gate    f_t → 1                                       5  norm          N(u) → u
+    2  exponential    exp(w_i x_t + b_i) → σ(w_i x_t + b_i)         6  convolution   conv(u) → u
+    3  normaliser     / max(|n_t · q_t|, 1) → 1; exp(w_i x_t + b_i) → σ(w_i x_t + b_i)
 
+Exponential gates without a normaliser are unbounded, so normaliser (3) also cuts exponential (2).
 Without input_gate and forget_gate (0, 1) it is linear attention with a normaliser.
 
 Beck et al. 2024 (arXiv:2405.04517); N is RMSNorm per head.

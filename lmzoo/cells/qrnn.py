@@ -1,16 +1,17 @@
 r"""The quasi-recurrent network (QRNN): a causal convolution, then gated pooling; seven cuts.
 
-    z_t = tanh( Σ_j x_{t-j} Z_j + b_z )       f_t, o_t, i_t = σ( Σ_j x_{t-j} W_j + b )
-    c_t = f_t ⊙ c_{t-1} + (1 − f_t) ⊙ z_t     j = 0 .. k − 1, k = window
-    h_t = o_t ⊙ c_t                           fo-pooling
+    z_t = tanh( Σ_j x_{t-j} Z_j + b_z )       f_t = σ( Σ_j x_{t-j} F_j + b_f )
+    o_t = σ( Σ_j x_{t-j} O_j + b_o )          i_t = σ( Σ_j x_{t-j} I_j + b_i )
+    c_t = f_t ⊙ c_{t-1} + (1 − f_t) ⊙ z_t     write_gate=False
+        | f_t ⊙ c_{t-1} + i_t ⊙ z_t           write_gate=True
+    h_t = o_t ⊙ c_t                           fo-pooling; j from 0 to window − 1
 
-Inputs before the first are zero. With `write_gate` c_t = f_t ⊙ c_{t-1} + i_t ⊙ z_t (ifo-pooling). A
-cut replaces a term:
+Inputs before the first are zero. With `write_gate` it is ifo-pooling. A cut replaces a term:
 
-    0  past_inputs     x_{t-j} → 0, j > 0: window 1     4  squash         z = Σ_j x_{t-j} Z_j + b_z
-    1  input_to_forget  f = σ(b_f)                      5  output_gate    h = c (f-pooling)
-    2  input_to_output  o = σ(b_o)                      6  biases         b_z, b_f, b_o, b_i → 0
-    3  carry            f_t ⊙ c_{t-1} → 0
+    0  past_inputs      Σ_j x_{t-j} → x_t; Z_j → Z_0; F_j → F_0; O_j → O_0; I_j → I_0: window 1
+    1  input_to_forget  Σ_j x_{t-j} F_j               4  squash        tanh(u) → u
+    2  input_to_output  Σ_j x_{t-j} O_j               5  output_gate   o_t → 1: f-pooling
+    3  carry            f_t ⊙ c_{t-1}                 6  biases        b_z; b_f; b_o; b_i
 
 The published networks have windows of 2 (language models) to 6.
 

@@ -1,14 +1,14 @@
 r"""Retention, the cell of RetNet: linear attention whose memory fades at a fixed rate per head.
 
-    q_t, k_t = R^t W_q x_t / √K,  R^t W_k x_t         v_t = W_v x_t
-    S_t = γ S_{t-1} + k_t v_tᵀ                        γ_h = 1 − 2^(−5−h)
+    q_t = R^t W_q x_t / √K        k_t = R^t W_k x_t       v_t = W_v x_t
+    S_t = γ S_{t-1} + k_t v_tᵀ    γ = 1 − 2^(−5−h)        in head h
     y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
 
 R^t rotates pairs of channels by t 10000^(−2i/K). S is (K, V) for each head. Cuts:
 
-    0  rotation   R = 1                      3  gate   no output gate
-    1  decay      γ = 1: linear attention    4  norm   N = 1
-    2  scales     γ = 127/128 for all heads
+    0  rotation   R^t → 1                        3  gate   swish(W_g x_t) → 1
+    1  decay      γ → 1: linear attention        4  norm   N(u) → u
+    2  scales     γ = 127/128: for all heads
 
 Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head.
 """

@@ -2,7 +2,7 @@ r"""The real-gated linear recurrent unit (RG-LRU) of Griffin, and its eight cuts
 
     r_t = σ( x_t W_a + b_a )              recurrence gate
     i_t = σ( x_t W_x + b_x )              input gate
-    a_t = exp( −c softplus(Λ) r_t )       decay, c = 8
+    a_t = exp( −c softplus(Λ) r_t )       decay; c is 8
     h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t
 
 A cut replaces a term:

@@ -1,22 +1,27 @@
 r"""RWKV-7: a generalised delta rule with a decay and a rate per channel.
 
-    x^□_t = x_t + μ_□ ⊙ (x_{t-1} − x_t)                    □ = r, w, k, v, a, g; token shift
+    x^□_t = x_t + μ_□ ⊙ (x_{t-1} − x_t)                    □ is r, w, k, v, a or g
     r_t, k_t, v_t = W_r x^r_t,  W_k x^k_t,  W_v x^v_t
     w_t = exp( −e^(−½) σ(b_w + W_w2 tanh(W_w1 x^w_t)) )    decay, in (0.545, 1)
     a_t = σ(b_a + W_a2 W_a1 x^a_t)                         in-context learning rate
     g_t = W_g2 σ(W_g1 x^g_t)                               output gate
-    κ_t = k_t ⊙ ξ scaled to length 1 per head,             k̃_t = k_t ⊙ (1 + (a_t − 1) ⊙ α)
+    κ_t = unit(k_t ⊙ ξ)      unit(u) = u / |u| per head      k̃_t = k_t ⊙ (1 + (a_t − 1) ⊙ α)
     S_t = (diag(w_t) − (a_t ⊙ κ_t) κ_tᵀ) S_{t-1} + k̃_t v_tᵀ
     y_t = W_y ( ( N(S_tᵀ r_t) + (r_t · (ρ ⊙ k̃_t)) v_t ) ⊙ g_t )
 
 S is (K, V) for each head, the transpose of the paper's. The small maps have rank max(2, ⌈E/4⌉).
 Cuts:
 
-    0  token_shift   μ = 0               5  removal       S = diag(w) S + k̃ vᵀ
-    1  decay         w = 1               6  removal_key   ξ = 1: removes what k writes
-    2  vector_decay  one w per head      7  bonus         ρ = 0
-    3  rate          a = 1               8  gate          g = 1
-    4  vector_rate   one a per head      9  norm          N = 1
+    0  token_shift   μ_□ ⊙ (x_{t-1} − x_t)
+    1  decay         diag(w_t) → I
+    2  vector_decay  diag(w_t) → w_t: one w per head
+    3  rate          a_t ⊙ κ_t → κ_t; k_t ⊙ (1 + (a_t − 1) ⊙ α) → k_t
+    4  vector_rate   a_t ⊙ κ_t → a_t κ_t; (a_t − 1) ⊙ α → (a_t − 1) α: one a per head
+    5  removal       (diag(w_t) − (a_t ⊙ κ_t) κ_tᵀ) → diag(w_t)
+    6  removal_key   k_t ⊙ ξ → k_t: removes what k writes
+    7  bonus         (r_t · (ρ ⊙ k̃_t)) v_t
+    8  gate          g_t → 1
+    9  norm          N(u) → u
 
 The value residual reads another layer and is left out. With removal cut (5) it is a gated linear
 attention (`gla`) with another decay.

@@ -1,8 +1,10 @@
 r"""The sLSTM of xLSTM: exponential gates, a normaliser state, and eleven cuts.
 
-    z̃, ĩ, f̃, õ = x_t W + h_{t-1} R + b                        W: (H, 4H), R: (H, 4H)
-    c_t = f ⊙ c_{t-1} + i ⊙ tanh(z̃)      i = exp(ĩ), f = σ(f̃)     memory
-    n_t = f ⊙ n_{t-1} + i                                          normaliser
+    z̃ = x_t W_z + h_{t-1} R_z + b_z            ĩ = x_t W_i + h_{t-1} R_i
+    f̃ = x_t W_f + h_{t-1} R_f + b_f            õ = x_t W_o + h_{t-1} R_o + b_o
+    i = exp(ĩ)                                 f = σ(f̃)
+    c_t = f ⊙ c_{t-1} + i ⊙ tanh(z̃)            memory
+    n_t = f ⊙ n_{t-1} + i                      normaliser
     h_t = σ(õ) ⊙ c_t / n_t
 
 The code stores c and n divided by exp(m_t), with m_t = max(log f + m_{t-1}, ĩ), so that no
@@ -10,12 +12,12 @@ exponential exceeds 1; h_t is the same for every m. The bias of ĩ would cancel 
 cells with cut 8 or 9 have it. c_0 and n_0 are 0 and m_1 = ĩ, so n_1 = 1. The initial state is h_0.
 A cut replaces a term:
 
-    0  input_to_write     x_t W_i → 0         6  state_to_output      h_{t-1} R_o → 0
-    1  input_to_forget    x_t W_f → 0         7  state_to_candidate   h_{t-1} R_z → 0
-    2  input_to_output    x_t W_o → 0         8  exponential          i = σ(ĩ)
-    3  forget_gate        f → 1               9  normaliser           h = σ(õ) ⊙ tanh(c)
-    4  state_to_write     h_{t-1} R_i → 0    10  output_gate          σ(õ) → 1
-    5  state_to_forget    h_{t-1} R_f → 0
+    0  input_to_write     x_t W_i         6  state_to_output      h_{t-1} R_o
+    1  input_to_forget    x_t W_f         7  state_to_candidate   h_{t-1} R_z
+    2  input_to_output    x_t W_o         8  exponential          exp(ĩ) → σ(ĩ + b_i)
+    3  forget_gate        f → 1           9  normaliser           c_t / n_t → tanh(c_t)
+    4  state_to_write     h_{t-1} R_i    10  output_gate          σ(õ) → 1
+    5  state_to_forget    h_{t-1} R_f
 
 Cuts 4 to 7 are the authors' memory mixing; without it the scan is parallel. Without exponential (8)
 and normaliser (9) the cell is the LSTM. W starts with variance 2/(5H), R within ±1/√H, the bias of

@@ -7,11 +7,11 @@ r"""The simple recurrent unit (SRU) and its ten cuts.
 
 α = √(1 + 2 exp(b_r)) is constant, from the initial b_r. A cut replaces a term:
 
-    0  input_to_forget     x_t W_f → 0                5  reset_bias       b_r → 0
-    1  state_to_forget     v_f ⊙ c_{t-1} → 0          6  carry            f_t ⊙ c_{t-1} → 0
-    2  forget_bias         b_f → 0                    7  skip             (1 − r_t) ⊙ α x_t → 0
-    3  input_to_reset      x_t W_r → 0                8  reset_gate       h = c_t + α x_t
-    4  state_to_reset      v_r ⊙ c_{t-1} → 0          9  scale            α → 1
+    0  input_to_forget   x_t W_f               5  reset_bias   b_r
+    1  state_to_forget   v_f ⊙ c_{t-1}         6  carry        f_t ⊙ c_{t-1}
+    2  forget_bias       b_f                   7  skip         (1 − r_t) ⊙ α x_t
+    3  input_to_reset    x_t W_r               8  reset_gate   r_t ⊙ c_t → c_t; (1 − r_t) ⊙ → 1 ⊙
+    4  state_to_reset    v_r ⊙ c_{t-1}         9  scale        α → 1
 
 skip and reset_gate together leave h = c_t. Without both paths from the state (1, 4), the scan is
 parallel. W starts with variance 1 / H, W_f, W_r and v with half of it and ½, biases at 0 and b_r,

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,14 +13,17 @@ from rich.console import Console
 import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
 from lmzoo.catalogue import Row
-from lmzoo.cli.common import AsJson, new_table
+from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
+from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import to_dict
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA
+from lmzoo.equations import cell_equations
 from lmzoo.search_space import ranges
 from lmzoo.train.packed.compatibility import reason_not_packable
 
+MODEL = "model"
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 """The sizes for which parameters are counted."""
 
@@ -53,11 +57,13 @@ def _cell(value: str | list[str]) -> str:
 
 def describe(
     name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, or a corpus.")],
+    fields: ModelSettings = None,
 ) -> None:
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
-    For a corpus: its origin, its fields, and how its tokens are made.
+    With --set model.cell.cuts=[4], the equations of the cell without what is cut come first. For a corpus: its origin, its fields, and how its tokens are made.
     """
+    settings = parse_settings(fields or [])
     if name in CORPORA:
         _describe_corpus(name)
         return
@@ -68,7 +74,9 @@ def describe(
     console.print(f"family {row.family}, score {row.score or '—'}, source {row.source}")
     if row.model is None:
         return
-    config = zoo.config(row.name)
+    config = zoo.config(row.name, **_model_fields(settings))
+    if settings:
+        _print_cell(console, config, zoo.config(row.name))
     count, unused = facts["parameters"], facts["unused_parameters"]
     size = f"{count:,} parameters for V={TASK.vocab}, T={TASK.length}"
     console.print(size + (f"; no score depends on {unused:,} of them" if unused else ""))
@@ -81,6 +89,25 @@ def describe(
         console.print(f"search {field}: {search_range}")
     for text in equations(config):
         console.print(f"\n{text}", markup=False, soft_wrap=True)
+
+
+def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return nested fields of the model; the paths may leave out "model."."""
+    prefixes = {path: "" if path.startswith(f"{MODEL}.") else f"{MODEL}." for path in settings}
+    return nest_settings({prefixes[path] + path: value for path, value in settings.items()}, MODEL)
+
+
+def _print_cell(console: Console, config: Any, default: Any) -> None:
+    """Print the equations of a model's cell; an arrow marks those that the default does not have."""
+    cell = getattr(config, "cell", None)
+    if not dataclasses.is_dataclass(cell):
+        return
+    folders = [Path(str(sys.modules[type(cell).__module__].__file__)).parent]
+    before, after = (cell_equations(to_dict(c)["cell"], folders) for c in (default, config))
+    if cuts := describe_cuts(config):
+        console.print(f"[bold]{cuts}[/]")
+    for line in after:
+        console.print(f"{'  ' if line in before else '→ '}{line}", markup=False, soft_wrap=True)
 
 
 def describe_state(model: LanguageModel) -> str:

@@ -75,7 +75,7 @@ def test_survival_counts_settings_by_epoch(folder):
 
 
 def test_costs_are_of_one_confirm_run(folder):
-    frame = point_costs(folder, ranked(folder))
+    frame = point_costs(ranked(folder))
     assert frame["label"].to_list() == ["cut full", "cut part"]
     assert frame["parameters"].to_list() == [100, 50]
     assert frame["seconds"].to_list() == [1.5, 1.5]

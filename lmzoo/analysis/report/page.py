@@ -37,7 +37,7 @@ from lmzoo.errors import UserError
 CHARTS = {
     "Learning curves": ("learning",),
     "The search": ("setting-", "survival"),
-    "What it costs": ("parameters", "time"),
+    "What it costs": ("parameters", "state", "compute", "time"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
 
@@ -100,7 +100,7 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts
 
 
 def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
-    charts = curve_charts(folder, ranked, metric, reference_colour="var(--fg)")
+    charts = curve_charts(folder, ranked, metric, page=True)
     sections = []
     for title, starts in CHARTS.items():
         own = [chart for name, chart in charts.items() if name.startswith(starts)]

@@ -1,0 +1,124 @@
+"""How charts tell the points of a study apart: by their own colours, or by their verdicts."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import altair as alt
+import polars as pl
+
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+
+REFERENCE, BASELINE = "reference", "baseline"
+GROUPS = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
+"""Verdicts, and the points that have none, in the order of plots and legends."""
+PALETTE = (
+    *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
+    *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
+)
+PRINTED = ("#0068b3", "#16202a", "#00785c", "#6b7783", "#b8430a", "#9a5a97")
+"""Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
+MANY = 12
+"""Points that a legend can still list."""
+
+
+class Look(NamedTuple):
+    """The colours of a study's points."""
+
+    field: str
+    """`label`, or `group` where there are many points."""
+    colours: Mapping[str, str]
+    """Value of the field -> colour, in the order of the legend."""
+    groups: Mapping[str, str]
+    """Label -> verdict, `reference` or `baseline`, in the order of the ranking."""
+
+    def chart(self, frame: pl.DataFrame) -> alt.Chart:
+        """Return a chart of a frame with the column `label`; the column `group` is added."""
+        group = pl.col("label").replace_strict(self.groups, default=BASELINE)
+        return alt.Chart(alt.InlineData(values=frame.with_columns(group=group).to_dicts()))
+
+    def colour(self) -> alt.Color:
+        """Return the encoding of the colour."""
+        legend = alt.Legend(symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle")
+        values = list(self.colours)
+        title = "point" if self.field == "label" else "verdict"
+        return (
+            alt.Color(f"{self.field}:N", title=title)
+            .scale(domain=values, range=list(self.colours.values()))
+            .legend(legend)
+        )
+
+    def tooltips(self) -> list[Any]:
+        """Return the tooltips that name a point."""
+        return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
+
+    def opacity(self, picked: "Picked", most: float = 1.0, least: float = 0.06) -> Any:
+        """Return the opacity of a mark: most for the picked points, least for the others.
+
+        Of many points, the reference stands out until a point is picked.
+        """
+        rest = most if self.field == "label" else 0.35 * most
+        chosen = alt.when(~picked.legend).then(alt.value(least))
+        chosen = chosen.when(picked.under | picked.named).then(alt.value(most))
+        chosen = chosen.when(f"isValid({picked.named.name}.label)").then(alt.value(least))
+        chosen = chosen.when(alt.datum.group == REFERENCE).then(alt.value(most))
+        return chosen.otherwise(alt.value(rest))
+
+
+class Picked(NamedTuple):
+    """The points that a reader has picked in one chart."""
+
+    legend: Any
+    """By a click on the legend; all if none is."""
+    named: Any
+    """From the list of points, or by a click on a mark; none at first."""
+    under: Any
+    """Under the pointer."""
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """The parameters to add to the marks of the chart."""
+        return tuple(self)
+
+
+def picked(look: Look) -> Picked:
+    """Return the parameters of one chart. Many points have a list from which one is picked."""
+    many = look.field == "group"
+    options = alt.binding_select(
+        options=[None, *look.groups], labels=["all", *look.groups], name="point "
+    )
+    named = alt.selection_point(
+        fields=["label"], empty=False, on="click", **({"bind": options} if many else {})
+    )
+    return Picked(
+        alt.selection_point(fields=[look.field], bind="legend"),
+        named,
+        alt.selection_point(fields=["label"], empty=False, on="pointerover", nearest=True),
+    )
+
+
+def group_of(row: Mapping[str, Any]) -> str:
+    """Return the group of a row of a ranking."""
+    return REFERENCE if row["reference"] else row["verdict"] or BASELINE
+
+
+def look_of(ranked: pl.DataFrame, *, page: bool) -> Look:
+    """Return the look of a study's charts.
+
+    Args:
+        ranked: the ranking.
+        page: take the colours of verdicts from the CSS variables of a page.
+    """
+    rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
+    groups = {row["label"]: group_of(row) for row in rows}
+    printed = dict(zip(GROUPS, PRINTED, strict=True))
+    colours = {g: f"var(--{g})" for g in GROUPS} | {REFERENCE: "var(--fg)"} if page else printed
+    if len(groups) > MANY:
+        own = {group: colours[group] for group in GROUPS if group in groups.values()}
+        return Look("group", own, groups)
+    palette = itertools.cycle(PALETTE)
+    own = {
+        label: colours[REFERENCE] if group == REFERENCE else next(palette)
+        for label, group in groups.items()
+    }
+    return Look("label", own, groups)

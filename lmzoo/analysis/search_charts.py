@@ -1,0 +1,97 @@
+"""Charts of a search: every setting tried with the fitted responses, and how long each trained."""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.analysis.chart_looks import Look, picked
+
+STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
+SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
+
+
+def setting_chart(
+    frame: pl.DataFrame, fitted: pl.DataFrame, look: Look, name: str, *, log: bool
+) -> Any:
+    """Return the last validation loss of each tuned setting; at the top, settings without one.
+
+    Lines are the fitted responses. Where there are none, they join the finished runs.
+    """
+    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), picked(look)
+    measured = rows.filter(pl.col("loss").is_not_null())
+    without_loss = rows.filter(pl.col("loss").is_null())
+    scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
+    x = alt.X("value:Q", title=name, scale=scale).axis(
+        format="~g", labelOverlap="greedy", labelSeparation=6
+    )
+    y = alt.Y("loss:Q", title="last validation loss", scale=alt.Scale(zero=False))
+    shape = alt.Shape("status:N", title="status").scale(domain=list(STATUSES), range=list(SHAPES))
+    shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
+    value = alt.Tooltip("value:Q", title=name, format="~g")
+    loss = alt.Tooltip("loss:Q", format=".4f")
+    facts = [*look.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
+    curves = fitted.rename({"fitted": "loss"})
+    joined = measured.filter(pl.col("status") == "finished") if curves.is_empty() else curves
+    line = (
+        look.chart(joined)
+        .mark_line(interpolate="linear" if curves.is_empty() else "monotone")
+        .encode(
+            x=x, y=y, color=look.colour(), detail="label:N",
+            opacity=look.opacity(by, 0.6, 0.03),
+            tooltip=[*look.tooltips(), value, alt.Tooltip("loss:Q", title="fitted", format=".4f")],
+        )
+    )  # fmt: skip
+    marks = (
+        look.chart(measured)
+        .mark_point(filled=True, size=45)
+        .encode(
+            x=x, y=y, color=look.colour(), shape=shape, opacity=look.opacity(by, 0.9),
+            tooltip=facts,
+        )
+    )  # fmt: skip
+    layers = [line, marks.add_params(*by.parameters)]
+    chosen = measured.filter("chosen")
+    if chosen.height:
+        rings = look.chart(chosen).mark_point(size=170, strokeWidth=2)
+        opacity = look.opacity(by)
+        layers.append(
+            rings.encode(x=x, y=y, color=look.colour(), opacity=opacity, tooltip=facts)
+        )  # fmt: skip
+    if without_loss.height:
+        top = look.chart(without_loss).mark_point(filled=True, size=60)
+        layers.append(
+            top.encode(x=x, y=alt.value(4), color=look.colour(), shape=shape, tooltip=facts)
+        )
+    what = "join finished runs" if curves.is_empty() else "are the fit to all points"
+    notes = [f"lines {what}; pruned runs have their last loss"]
+    notes += ["rings: the settings that the fit chose"] if chosen.height else []
+    notes += [f"at the top: {without_loss.height} without a loss"] if without_loss.height else []
+    heading = alt.TitleParams(f"{name} of every setting", subtitle=notes, anchor="start")
+    return alt.layer(*layers).properties(title=heading)
+
+
+def survival_chart(frame: pl.DataFrame, look: Look) -> Any:
+    """Return how many of a point's tuned settings trained each epoch."""
+    base = (
+        look.chart(frame)
+        .transform_calculate(share="datum.trained / datum.tuned")
+        .encode(
+            x=alt.X("epoch:O", title="epoch").axis(labelAngle=0),
+            y=alt.Y("label:N", sort=list(look.groups), title=None),
+            tooltip=[
+                *look.tooltips(), "epoch:O", "trained:Q", "tuned:Q",
+                alt.Tooltip("share:Q", format=".0%"),
+            ],
+        )
+    )  # fmt: skip
+    colour = alt.Color("share:Q", title="share in training").scale(domain=[0, 1], scheme="blues")
+    cells = base.mark_rect().encode(color=colour.legend(format=".0%"))
+    dark = alt.condition("datum.share > 0.6", alt.value("white"), alt.value("black"))
+    text = base.mark_text(fontSize=10).encode(text="trained:Q", color=dark)
+    note = "of all tuned; early stopping ended the others"
+    return alt.layer(cells, text).properties(
+        width={"step": 30},
+        height={"step": 20},
+        title=alt.TitleParams("settings in training at each epoch", subtitle=note, anchor="start"),
+    )
