@@ -1,7 +1,9 @@
 """How charts tell the points of a study apart: by their own colours, or by their verdicts."""
 
 import itertools
-from collections.abc import Mapping
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -18,15 +20,38 @@ PALETTE = (
 )
 PRINTED = ("#0068b3", "#16202a", "#00785c", "#6b7783", "#b8430a", "#9a5a97")
 """Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
+PAGE_COLOURS = {group: f"var(--{group})" for group in GROUPS} | {REFERENCE: "var(--fg)"}
 MANY = 12
 """Points that a legend can still list."""
+
+
+LABEL_WIDTH = 26
+"""Letters in a line of a label beside a chart."""
+
+
+def label_lines(label: str) -> list[str]:
+    """Return a label in lines: one for each cut, and more for what is wider than `LABEL_WIDTH`."""
+    return [
+        line for part in label.split(" + ") for line in textwrap.wrap(part, LABEL_WIDTH) or [""]
+    ]
+
+
+def row_height(labels: Iterable[str]) -> int:
+    """Return the height of a row in pixels that fits the label with the most lines."""
+    return 8 + 14 * max(len(label_lines(label)) for label in labels)
+
+
+def label_axis(labels: Iterable[str]) -> alt.Axis:
+    """Return the axis of a chart with one row for each label."""
+    lines = json.dumps({label: label_lines(label) for label in labels}, ensure_ascii=False)
+    return alt.Axis(ticks=False, domain=False, labelExpr=f"{lines}[datum.label]")
 
 
 class Look(NamedTuple):
     """The colours of a study's points."""
 
     field: str
-    """`label`, or `group` where there are many points."""
+    """`group` in a page and where there are many points, `label` in other pictures."""
     colours: Mapping[str, str]
     """Value of the field -> colour, in the order of the legend."""
     groups: Mapping[str, str]
@@ -57,7 +82,7 @@ class Look(NamedTuple):
 
         Of many points, the reference stands out until a point is picked.
         """
-        rest = most if self.field == "label" else 0.35 * most
+        rest = most if len(self.groups) <= MANY else 0.35 * most
         chosen = alt.when(~picked.legend).then(alt.value(least))
         chosen = chosen.when(picked.under | picked.named).then(alt.value(most))
         chosen = chosen.when(f"isValid({picked.named.name}.label)").then(alt.value(least))
@@ -82,14 +107,12 @@ class Picked(NamedTuple):
 
 
 def picked(look: Look) -> Picked:
-    """Return the parameters of one chart. Many points have a list from which one is picked."""
-    many = look.field == "group"
+    """Return the parameters of one chart. Where colours are verdicts, a list names the points."""
     options = alt.binding_select(
         options=[None, *look.groups], labels=["all", *look.groups], name="point "
     )
-    named = alt.selection_point(
-        fields=["label"], empty=False, on="click", **({"bind": options} if many else {})
-    )
+    bind = options if look.field == "group" else alt.Undefined
+    named = alt.selection_point(fields=["label"], empty=False, on="click", bind=bind)
     return Picked(
         alt.selection_point(fields=[look.field], bind="legend"),
         named,
@@ -111,9 +134,8 @@ def look_of(ranked: pl.DataFrame, *, page: bool) -> Look:
     """
     rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
-    printed = dict(zip(GROUPS, PRINTED, strict=True))
-    colours = {g: f"var(--{g})" for g in GROUPS} | {REFERENCE: "var(--fg)"} if page else printed
-    if len(groups) > MANY:
+    colours = PAGE_COLOURS if page else dict(zip(GROUPS, PRINTED, strict=True))
+    if page or len(groups) > MANY:
         own = {group: colours[group] for group in GROUPS if group in groups.values()}
         return Look("group", own, groups)
     palette = itertools.cycle(PALETTE)

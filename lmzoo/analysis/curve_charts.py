@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import Look, look_of, picked
+from lmzoo.analysis.chart_looks import MANY, Look, look_of, picked
 from lmzoo.analysis.curve_data import (
     COSTS,
     learning_curves,
@@ -80,7 +80,7 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     title = f"validation loss, nats per token ({metric})"
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
-    few = look.field == "label"
+    few = len(look.groups) <= MANY
     band = base.mark_area().encode(
         y=_loss("low:Q", title), y2="high:Q", opacity=look.opacity(by, 0.15 if few else 0.05, 0)
     )
@@ -89,7 +89,11 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
         y=_loss("loss:Q", title), opacity=look.opacity(by), tooltip=facts
     )
     notes = ["mean over seeds, 95 % interval"]
-    notes += [] if few else ["point at a line, or choose a point in the list, to see it alone"]
+    notes += (
+        []
+        if look.field == "label"
+        else ["point at a line, or choose a point in the list, to see it alone"]
+    )
     heading = alt.TitleParams("learning curves", subtitle=notes, anchor="start")
     return alt.layer(band, line, marks.add_params(*by.parameters)).properties(title=heading)
 
@@ -98,7 +102,8 @@ def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
     """Return the test loss over a cost, with its interval."""
     by = picked(look)
     rows = frame.drop_nulls(cost)
-    apart = rows[cost].max() > 30 * max(rows[cost].min(), 1e-9)  # type: ignore[operator,type-var]
+    sizes = rows[cost].to_list()
+    apart = max(sizes) > 30 * min(sizes) > 0
     scale = alt.Scale(type="log") if apart else alt.Scale(zero=False, nice=True)
     form = "~g" if cost == "seconds" else "~s" if cost == "flops" else ",~r"
     base = look.chart(rows).encode(
@@ -126,6 +131,6 @@ def _loss(field: str, title: str) -> Any:
 
 
 def _sized(chart: Any) -> Any:
-    """Return a chart of the usual size, unless its size is a number of steps."""
-    stepped = chart.width is not alt.Undefined
-    return chart if stepped else chart.properties(width=WIDTH, height=HEIGHT)
+    """Return a chart of the usual size; the height of rows with labels is known already."""
+    known = chart.height is not alt.Undefined
+    return chart.properties(width=WIDTH) if known else chart.properties(width=WIDTH, height=HEIGHT)

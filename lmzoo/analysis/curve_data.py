@@ -21,8 +21,8 @@ from lmzoo.statistics.intervals import mean_interval
 
 COSTS = {
     "parameters": "parameters",
-    "state_size": "state: numbers carried from token to token",
-    "flops": "compute: floating point operations of the matrix products, forward, per token",
+    "state_size": "state: numbers between two tokens",
+    "flops": "compute: forward FLOPs per token",
     "seconds": "seconds of training, one run",
 }
 """Column of a ranking -> the cost that it is."""

@@ -103,6 +103,8 @@ def switched_on(cell: Mapping[str, Any], wild: Mapping[str, Any]) -> frozenset[s
             switches |= {str(element) for element in value if element not in (base or ())}
             removed = [element for element in base or () if element not in value]
             switches |= {f"{name} without {element}" for element in removed}
+        elif isinstance(value, Mapping) and isinstance(base, Mapping):
+            switches |= switched_on(value, base)  # a cell inside a block
         elif value != base:
             switches.add(name if value is True else f"{name}={value}")
     return frozenset(switches)

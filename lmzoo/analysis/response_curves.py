@@ -1,7 +1,7 @@
 """The fitted responses of a study's points: the curves by which their settings were chosen.
 
-`lmzoo/statistics/responses.py` has the model. It is fitted again, to the final losses of all tuned
-settings, as the sweep did.
+`lmzoo/statistics/responses.py` has the model. It is fitted again, to the lowest loss of each
+setting that was not pruned, as the sweep did.
 """
 
 import json
@@ -14,11 +14,11 @@ from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.search_ranges import search_ranges
 from lmzoo.statistics.responses import fit_responses
 
-SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64}
+SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64, "best": pl.Boolean}
 
 
 def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
-    """Return label, value, fitted: the fitted loss of each point at each tuned setting.
+    """Return label, value, fitted, best: the fitted loss of each point at each tuned setting.
 
     The frame is empty unless `name` is the only field that was searched, and unless at least two
     points tried the same settings.
@@ -26,11 +26,10 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
     ranges = search_ranges(folder.study)
     if set(ranges) != {name} or "low" not in ranges[name]:
         return pl.DataFrame(schema=SCHEMA)
-    last = epochs_of(folder, "tune").group_by("label", "setting", "status").agg(
-        pl.col("valid_token").sort_by("epoch").last()
-    )  # fmt: skip
+    lowest = epochs_of(folder, "tune").group_by("label", "setting", "status", maintain_order=True)
+    lowest = lowest.agg(pl.col("valid_token").min())
     losses: dict[str, dict[float, float]] = {}
-    for label, setting, status, loss in last.iter_rows():
+    for label, setting, status, loss in lowest.iter_rows():
         value = json.loads(setting).get(name)
         known = {"pruned": np.nan, "finished": loss}.get(status, np.inf)
         losses.setdefault(label, {})[value] = np.inf if known is None else known
@@ -48,8 +47,8 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
     x = 2 * (places - low) / (high - low) - 1
     fit = fit_responses(list(shared.values()), x[:, None])
     rows = [
-        (label, value, float(fitted))
-        for label, means in zip(shared, fit.mean, strict=True)
-        for value, fitted in zip(every, means, strict=True)
+        (label, value, float(fitted), j == best)
+        for label, means, best in zip(shared, fit.mean, fit.best, strict=True)
+        for j, (value, fitted) in enumerate(zip(every, means, strict=True))
     ]
     return pl.DataFrame(rows, SCHEMA, orient="row").sort("label", "value")

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import Look, picked
+from lmzoo.analysis.chart_looks import Look, label_axis, picked, row_height
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
@@ -73,12 +73,13 @@ def setting_chart(
 
 def survival_chart(frame: pl.DataFrame, look: Look) -> Any:
     """Return how many of a point's tuned settings trained each epoch."""
+    labels = set(frame["label"])
     base = (
         look.chart(frame)
         .transform_calculate(share="datum.trained / datum.tuned")
         .encode(
             x=alt.X("epoch:O", title="epoch").axis(labelAngle=0),
-            y=alt.Y("label:N", sort=list(look.groups), title=None),
+            y=alt.Y("label:N", sort=list(look.groups), title=None).axis(label_axis(labels)),
             tooltip=[
                 *look.tooltips(), "epoch:O", "trained:Q", "tuned:Q",
                 alt.Tooltip("share:Q", format=".0%"),
@@ -91,7 +92,6 @@ def survival_chart(frame: pl.DataFrame, look: Look) -> Any:
     text = base.mark_text(fontSize=10).encode(text="trained:Q", color=dark)
     note = "of all tuned; early stopping ended the others"
     return alt.layer(cells, text).properties(
-        width={"step": 30},
-        height={"step": 20},
+        height=row_height(labels) * len(labels),
         title=alt.TitleParams("settings in training at each epoch", subtitle=note, anchor="start"),
     )

@@ -89,7 +89,7 @@ def test_each_chart_contains_its_data(folder):
     data = [layer["data"] for layer in layers]
     sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]
     assert sizes == [2, 3, 1]  # joined by lines, with a loss, without a loss
-    assert "1 without a loss" in spec["title"]["subtitle"]
+    assert "at the top: 1 without a loss" in spec["title"]["subtitle"]
     assert layers[1]["encoding"]["x"]["scale"]["type"] == "log"
     domain = layers[1]["encoding"]["color"]["scale"]["domain"]
     assert domain == ["cut full", "cut part"]  # the order of the ranking

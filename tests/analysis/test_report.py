@@ -76,7 +76,7 @@ def test_the_marked_settings_of_the_search_are_those_of_the_table():
     """In the recorded study of the gate ablation."""
     text = render_report(RECORDS, use_models=False)
     search = next(spec for spec in specs(text) if "of every setting" in str(spec["title"]))
-    rows = [row for data in search["datasets"].values() for row in data if row["chosen"]]
+    rows = [row for data in search["datasets"].values() for row in data if row.get("chosen")]
     chosen = {row["label"]: {"recipe.lr": row["value"]} for row in rows}
     ranked = study_ranking(RECORDS).frame.to_dicts()
     assert chosen == {row["label"]: json.loads(row["setting"]) for row in ranked}

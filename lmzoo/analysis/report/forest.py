@@ -1,27 +1,23 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import altair as alt
 import polars as pl
 
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from lmzoo.analysis.chart_looks import (
+    BASELINE,
+    GROUPS,
+    PAGE_COLOURS,
+    group_of,
+    label_axis,
+    row_height,
+)
 
-REFERENCE, BASELINE = "reference", "baseline"
-ORDER = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
-COLOURS: dict[str, str] = {name: f"var(--{name})" for name in ORDER} | {REFERENCE: "var(--fg)"}
 MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
-SHAPES: dict[str, str] = dict(zip(ORDER, MARKS, strict=True))
-LINES = "split(datum.label, ' + ')"
-"""A label with several cuts has a line for each."""
+SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
-
-
-def row_height(labels: Iterable[str]) -> int:
-    """Return the height of a row in pixels: a label with several cuts has several lines."""
-    return 15 + 9 * max(label.count(" + ") + 1 for label in labels)
 
 
 def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
@@ -32,7 +28,7 @@ def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
     rows = [
         {
             "label": row["label"],
-            "group": _group(row),
+            "group": group_of(row),
             "difference": 0.0 if row["reference"] else row["difference"],
             "low": row["difference_low"],
             "high": row["difference_high"],
@@ -40,7 +36,7 @@ def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
         for row in part.to_dicts()
         if row["reference"] or row["difference"] is not None
     ]
-    return sorted(rows, key=lambda row: (ORDER.index(row["group"]), row["difference"]))
+    return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"]))
 
 
 def forest_chart(part: pl.DataFrame) -> Any:
@@ -49,10 +45,10 @@ def forest_chart(part: pl.DataFrame) -> Any:
     if len(rows) < 2:
         return None
     rows, beyond = _inside(rows)
-    groups = [group for group in ORDER if any(row["group"] == group for row in rows)]
+    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin = part["margin"].item(0)
     colour = alt.Color("group:N", title=None).scale(
-        domain=groups, range=[COLOURS[group] for group in groups]
+        domain=groups, range=[PAGE_COLOURS[group] for group in groups]
     )
     shape = alt.Shape("group:N", title=None).scale(
         domain=groups, range=[SHAPES[group] for group in groups]
@@ -60,7 +56,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
     title = "nats per token"
     base = alt.Chart(alt.InlineData(values=rows)).encode(
         y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
-            ticks=False, domain=False, labelExpr=LINES
+            label_axis(row["label"] for row in rows)
         ),
         tooltip=[
             alt.Tooltip("label:N"),
@@ -96,12 +92,6 @@ def forest_chart(part: pl.DataFrame) -> Any:
         title=heading,
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
     )
-
-
-def _group(row: Mapping[str, Any]) -> str:
-    if row["reference"]:
-        return REFERENCE
-    return row["verdict"] or BASELINE
 
 
 def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:

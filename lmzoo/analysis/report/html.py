@@ -9,7 +9,10 @@ reader's setting; `page.js` puts their values into the specifications.
 import base64
 import functools
 import json
-from collections.abc import Sequence
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -24,6 +27,8 @@ POLICY = (
     "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
 )
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
+LINE = 52
+"""Letters in a line below the title of a chart: a phone shows as many."""
 VERDICTS = ("worse", "better", "equivalent", "undecided")
 
 
@@ -43,7 +48,7 @@ class Section:
 def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """Return the whole page: title (plain text), lead, links to the sections, sections."""
     links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
-    body = "".join(
+    body = _unique_regions(
         f'<section id="{s.anchor}" aria-labelledby="{s.anchor}-title">'
         f'<h2 id="{s.anchor}-title">{escape(s.title)}</h2>\n{s.body}\n</section>\n'
         for s in sections
@@ -64,6 +69,18 @@ def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     )
 
 
+def _unique_regions(sections: Iterable[str]) -> str:
+    """Join sections; a region with the name of an earlier one gets a number."""
+    seen: Counter[str] = Counter()
+
+    def name(found: re.Match[str]) -> str:
+        seen[found[1]] += 1
+        again = f" ({seen[found[1]]})" if seen[found[1]] > 1 else ""
+        return f'role="region" aria-label="{found[1]}{again}"'
+
+    return re.sub(r'role="region" aria-label="([^"]*)"', name, "".join(sections))
+
+
 def paragraphs(lines: Sequence[str], kind: str = "note") -> str:
     """Return one paragraph for each line, of the CSS class `kind`."""
     return "".join(f'<p class="{kind}">{escape(line)}</p>\n' for line in lines)
@@ -74,10 +91,15 @@ def code_block(text: str) -> str:
     return f'<pre tabindex="0">{escape(text)}</pre>\n'
 
 
-def html_table(table: TextTable, *, kind: str = "") -> str:
+def html_table(
+    table: TextTable, *, kind: str = "", notes: Mapping[str, Sequence[str]] | None = None
+) -> str:
     """Return a table; columns of text are aligned left, numbers right.
 
-    A table of the `kind` "sortable" is sorted by a click on a heading, and filtered by a word.
+    Args:
+        table: the table.
+        kind: a table that is "sortable" is sorted by a click on a heading, and filtered by a word.
+        notes: lines below the text of a point, by this text.
     """
     text = {i for i, name in enumerate(table.header) if name in table.text_columns}
 
@@ -87,7 +109,10 @@ def html_table(table: TextTable, *, kind: str = "") -> str:
             verdict = cell.split(" ")[0] if cell.split(" ")[0] in VERDICTS else ""
             point = "point" if table.header[i] == "point" else ""
             kinds = " ".join(filter(None, ("text" if i in text else "", verdict, point)))
-            out += f"<{tag}{scope}" + f' class="{kinds}"' * bool(kinds) + f">{escape(cell)}</{tag}>"
+            lines = (notes or {}).get(cell, ()) if point and tag == "td" else ()
+            below = "".join(f'<span class="equation">{escape(line)}</span>' for line in lines)
+            opening = f"<{tag}{scope}" + f' class="{kinds}"' * bool(kinds)
+            out += f"{opening}>{escape(cell)}{below}</{tag}>"
         return f"<tr>{out}</tr>\n"
 
     head = cells(table.header, "th", ' scope="col"')
@@ -103,7 +128,12 @@ def html_table(table: TextTable, *, kind: str = "") -> str:
 
 def chart_figure(chart: Any, description: str) -> str:
     """Return an altair chart, drawn by the page's script; `description` is read aloud."""
-    spec = json.dumps({**chart.to_dict(), "description": description}).replace("<", "\\u003c")
+    content = {**chart.to_dict(), "description": description}
+    if isinstance(title := content.get("title"), dict):
+        lines = title.get("subtitle") or []
+        lines = [lines] if isinstance(lines, str) else lines
+        title["subtitle"] = [part for line in lines for part in textwrap.wrap(line, LINE)]
+    spec = json.dumps(content).replace("<", "\\u003c")
     return (
         f'<figure tabindex="0"><div class="chart" role="img" aria-label="{escape(description)}">'
         f'</div><script type="application/json">{spec}</script></figure>\n'

@@ -9,7 +9,7 @@
       font: "system-ui, sans-serif",
       view: { stroke: null },
       axis: { ...text, gridColor: line, domainColor: line, tickColor: line },
-      legend: { ...text },
+      legend: { ...text, symbolBaseFillColor: muted, symbolBaseStrokeColor: muted },
       title: { color: fg, subtitleColor: muted, fontSize: 14 },
     };
   };
@@ -18,7 +18,7 @@
       const text = place.nextElementSibling.textContent;
       const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
       const config = style();
-      config.axisY = { labelLimit: Math.min(320, 0.42 * place.clientWidth) };
+      config.axisY = { labelLimit: Math.min(320, 0.5 * place.clientWidth) };
       if (place.clientWidth < 560) Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
       await vegaEmbed(place, spec, { actions: false, renderer: "svg", config });
       place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it

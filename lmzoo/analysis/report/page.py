@@ -1,5 +1,6 @@
 """The sections of a study's page: answer, ranking, curves, search, costs, audit, samples."""
 
+import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -32,12 +33,21 @@ from lmzoo.analysis.report.html import (
 from lmzoo.analysis.report.spent import spent_table
 from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
+from lmzoo.equations import cell_equations
 from lmzoo.errors import UserError
+from lmzoo.store.records import USER_CODE
 
+COSTLY = "What it costs"
+COMPUTED = (
+    "Compute: 2 operations for each multiplication of a weight with an activation, in the matrix "
+    "products of one forward pass; training takes about three times as much. State: the numbers "
+    "that the model carries from token to token. Seconds: the clock of the runs; runs of a pack "
+    "share their time."
+)
 CHARTS = {
     "Learning curves": ("learning",),
     "The search": ("setting-", "survival"),
-    "What it costs": ("parameters", "state", "compute", "time"),
+    COSTLY: ("parameters", "state", "compute", "time"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
 
@@ -90,13 +100,32 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts
         chart = forest_chart(part)
         if chart is not None:
             charts += chart_figure(chart, "Differences to the reference with 95 % intervals")
+    left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
+    equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = "".join(
-        html_table(table, kind="sortable" if table.header[0] == "rank" else "")
+        html_table(
+            table,
+            kind="sortable" if table.header[0] == "rank" else "",
+            notes=equations if "loss" in table.header else None,
+        )
         for table in report.tables
     )
+    tables = _equations(folder, ranked) + tables
     notes = paragraphs(report.heading[1 + verdicts :]) + paragraphs(report.legend)
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
     return charts + tables + csv + notes
+
+
+def _equations(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+    """Return the equations of the reference's cell, if those of other points differ from them."""
+    reference = ranked.filter("reference", pl.lit(ranked["equations"].list.len().sum() > 0))
+    if reference.is_empty():
+        return ""
+    point, label = reference.select("point", "label").row(0)
+    model = folder.runs.filter(pl.col("point") == point).select("model").first().collect().item()
+    lines = cell_equations(json.loads(model).get("cell"), [folder.path / USER_CODE])
+    note = f"Equations of {label}; below each other point, those that are different:"
+    return paragraphs([note], "text") + code_block("\n".join(lines)) if lines else ""
 
 
 def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
@@ -106,6 +135,7 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
         own = [chart for name, chart in charts.items() if name.startswith(starts)]
         if own:
             body = "".join(chart_figure(_wide(chart), title) for chart in own)
+            body += paragraphs([COMPUTED] if title == COSTLY else [])
             sections.append(Section(title, body))
     return sections
 
