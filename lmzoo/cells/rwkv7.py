@@ -23,8 +23,9 @@ Cuts:
     8  gate          g_t → 1
     9  norm          N(u) → u
 
-The value residual reads another layer and is left out. With removal cut (5) it is a gated linear
-attention (`gla`) with another decay.
+The value residual reads another layer and is left out. The vectors μ, b_w, b_a, ξ, α and ρ start
+as in the first layer of the published code, the matrices as in the other cells. With removal cut
+(5) it is a gated linear attention (`gla`) with another decay.
 
 Peng et al. 2025 (arXiv:2503.14456); N is RMSNorm per head.
 """
@@ -45,6 +46,8 @@ from lmzoo.functional.matrix_state import Update
 from lmzoo.search_space import Choice
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")
+SHIFT_POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+"""Exponents of the initial μ."""
 MAX_RATE = 0.6065306597126334
 """e^(−½): the largest −log w."""
 
@@ -108,8 +111,8 @@ class RWKV7(MatrixCell):
         }  # fmt: skip
         cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
         own = {
-            "mu": _shifts, "bias_w": _decay_bias, "bias_a": torch.zeros, "xi": _constant(0.85),
-            "alpha": ones, "rho": _constant(-0.04), "norm": ones,
+            "mu": _shifts, "bias_w": _decay_bias(n), "bias_a": _rate_bias(n),
+            "xi": _removal_scales, "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
         }  # fmt: skip
         self.w = Weights(shapes, cut, fan_in=width, own=own)
 
@@ -165,14 +168,36 @@ class RWKV7(MatrixCell):
 
 
 def _shifts(shape: tuple[int, ...]) -> Tensor:
-    """Return initial μ: 1 − (c/E)^0.9 for channel c, for every projection."""
-    width = shape[0] // len(SHIFTED)
-    return (1 - (torch.arange(width) / width) ** 0.9).repeat(len(SHIFTED))
+    """Return initial μ: 1 − (c/E)^p for channel c, with the p of each projection."""
+    c = torch.arange(shape[0] // len(SHIFTED)) * len(SHIFTED) / shape[0]
+    return torch.cat([1 - c ** SHIFT_POWERS[name] for name in SHIFTED])
 
 
-def _decay_bias(shape: tuple[int, ...]) -> Tensor:
-    """Return initial b_w: −5.5 .. −0.5 over the channels, slow to fast."""
-    return -5.5 + 5 * torch.linspace(0, 1, shape[0])
+def _decay_bias(heads: int) -> OwnDraw:
+    """Return the draw of b_w: −5.5 .. 0.5 over the channels, plus 2.5 of the zigzag."""
+    return lambda shape: -5.5 + 6 * _ramp(shape) + 2.5 * _zigzag(shape, heads)
+
+
+def _rate_bias(heads: int) -> OwnDraw:
+    """Return the draw of b_a."""
+    return lambda shape: -0.19 + 0.4 * (_ramp(shape) - 0.5) + 0.3 * _zigzag(shape, heads)
+
+
+def _removal_scales(shape: tuple[int, ...]) -> Tensor:
+    """Return initial ξ: 0.76 .. 0.66 over the channels."""
+    return 0.71 - 0.1 * (_ramp(shape) - 0.5)
+
+
+def _ramp(shape: tuple[int, ...]) -> Tensor:
+    """Return 0 .. 1 over the channels."""
+    return torch.linspace(0, 1, shape[0])
+
+
+def _zigzag(shape: tuple[int, ...], heads: int) -> Tensor:
+    """Return z |z| for z = −1 .. 1 over the channels of each head; 0 for a head of one channel."""
+    size = shape[0] // heads
+    z = torch.linspace(-1, 1, size) if size > 1 else torch.zeros(size)
+    return (z * z.abs()).repeat(heads)
 
 
 def _constant(value: float) -> OwnDraw:
