@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import MANY, Look, look_of, picked
+from lmzoo.analysis.chart_looks import MANY, REFERENCE, Look, look_of, picked
 from lmzoo.analysis.curve_data import (
     COSTS,
     learning_curves,
@@ -81,14 +81,24 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(look.groups) <= MANY
-    band = base.mark_area().encode(
-        y=_loss("low:Q", title), y2="high:Q", opacity=look.opacity(by, 0.15 if few else 0.05, 0)
+    own = [label for label, group in look.groups.items() if few or group == REFERENCE]
+    band = (
+        look.chart(frame.filter(pl.col("label").is_in(own)))
+        .mark_area()
+        .encode(
+            x=base.encoding.x,
+            y=_loss("low:Q", title),
+            y2="high:Q",
+            color=look.colour(),
+            detail="label:N",
+            opacity=look.opacity(by, 0.15, 0),
+        )
     )
     line = base.mark_line().encode(y=_loss("loss:Q", title), opacity=look.opacity(by))
     marks = base.mark_point(filled=True, size=30 if few else 12).encode(
         y=_loss("loss:Q", title), opacity=look.opacity(by), tooltip=facts
     )
-    notes = ["mean over seeds, 95 % interval"]
+    notes = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
     notes += (
         []
         if look.field == "label"

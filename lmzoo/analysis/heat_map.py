@@ -66,6 +66,11 @@ def _map(frame: pl.DataFrame, bound: float) -> Any:
     base = alt.Chart(alt.InlineData(values=heat_map_squares(frame))).encode(
         x=alt.X("x:N", sort=order, title=None).axis(labelAngle=-45).scale(domain=order),
         y=alt.Y("y:N", sort=order, title=None).scale(domain=order),
+        tooltip=[
+            alt.Tooltip("x:N", title="switch"),
+            alt.Tooltip("y:N", title="with"),
+            alt.Tooltip("value:Q", title="nats", format="+.4f"),
+        ],
     )
     squares = base.mark_rect(stroke="#eeeeee").encode(
         color=alt.Color("value:Q", title="nats").scale(

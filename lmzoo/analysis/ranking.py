@@ -142,7 +142,8 @@ def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFra
     """Return point and seconds: the time that a confirm run trained, mean over the runs."""
     epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
     runs = confirm.lazy().select("point", "run").join(epochs, on="run")
-    return runs.group_by("point").agg(pl.col("seconds").mean()).collect()
+    # Rounded, because sums of parts have no order.
+    return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
 
 
 def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:

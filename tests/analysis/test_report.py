@@ -1,6 +1,8 @@
 """A study's page: complete, escaped, and self-contained in a browser without a network."""
 
 import base64
+import csv
+import io
 import json
 import re
 import subprocess
@@ -8,6 +10,7 @@ import sys
 from html import escape
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from lmzoo.analysis.ranking_table import study_ranking
@@ -70,6 +73,64 @@ def test_table_chart_and_file_have_the_numbers_of_the_ranking(study):
     assert {row["label"]: row["difference"] for row in rows} == expected
     for row in ranked.tables[0].rows:
         assert all(f">{escape(cell)}</td>" in text for cell in row)
+
+
+def test_report_ranking_json_and_csv_have_the_same_numbers():
+    """All columns of the file, the JSON and the table of the recorded gate ablation."""
+    text, ranked = render_report(RECORDS, use_models=False), study_ranking(RECORDS)
+    names = list(ranked.frame.columns)
+    own = json.loads(render(ranked, "json"))["rows"]
+    data = re.search(r'href="data:text/csv;base64,([^"]*)"', text)
+    assert data is not None
+    stored = list(csv.DictReader(io.StringIO(base64.b64decode(data[1]).decode())))
+    assert [*stored[0]] == names == [*own[0]]
+    for row, line, value in zip(own, stored, ranked.frame.to_dicts(), strict=True):
+        for name in names:
+            assert _plain(row[name]) == _plain(value[name], name) == _plain(line[name], name), name
+    for table in ranked.tables:
+        for cells in table.rows:
+            for name, cell in zip(table.header, cells, strict=True):
+                assert f">{escape(cell)}<" in text, name
+    charted = {row["label"]: row for row in ranked.frame.to_dicts()}
+    compared = 0
+    for spec in specs(text):
+        for row in (row for rows in spec.get("datasets", {}).values() for row in rows):
+            if {"loss", "parameters"} <= set(row):
+                compared += 1
+                same = {key: charted[row["label"]][key] for key in row if key != "group"}
+                assert same == {key: value for key, value in row.items() if key != "group"}
+    assert compared >= len(own)
+
+
+def _plain(value: object, name: str = "setting") -> object:
+    """Return the value of a column as JSON, CSV and the frame all can say it."""
+    if isinstance(value, str) and name in ("setting", "corpus") and value.startswith("{"):
+        value = json.loads(value)
+    if isinstance(value, list):
+        value = "; ".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or value == "":
+        return ""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return value
+
+
+def test_every_chart_has_a_tooltip(study):
+    for path in (RECORDS, study):
+        for spec in specs(render_report(path, use_models=False)):
+            assert '"tooltip"' in json.dumps(spec), spec["title"]
+
+
+def test_the_table_shows_the_equation_that_each_cut_leaves():
+    page = markup(render_report(RECORDS, use_models=False))
+    assert "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t" in page  # of the reference
+    leaves = '<span class="equation">h_t = f_t ⊙ c_t</span></td>'
+    assert f"cut carry (6){leaves}" in page
+    labels = study_ranking(RECORDS).frame.filter(~pl.col("reference"))
+    assert all(lines for lines in labels["equations"].to_list())
 
 
 def test_the_marked_settings_of_the_search_are_those_of_the_table():

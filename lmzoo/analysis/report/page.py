@@ -35,6 +35,7 @@ from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
 from lmzoo.equations import cell_equations
 from lmzoo.errors import UserError
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT
 from lmzoo.store.records import USER_CODE
 
 COSTLY = "What it costs"
@@ -81,7 +82,9 @@ def render_report(
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
     spent = html_table(spent_table(folder)) + code_block(reproduce_commands(path, folder))
     sections.append(Section("Spent and reproduce", spent))
-    return html_page(ranking.heading[0], "".join(map(_answer, answer)), sections)
+    return html_page(
+        ranking.heading[0], "".join(map(_answer, answer)) + _none_free(ranked, answer), sections
+    )
 
 
 def _answer(group: VerdictGroup) -> str:
@@ -91,6 +94,16 @@ def _answer(group: VerdictGroup) -> str:
     return (
         f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'
     )
+
+
+def _none_free(ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> str:
+    """Return a line that says so where no point is as good as the reference."""
+    reference = ranked.filter("reference").to_dicts()
+    if not reference or {group.verdict for group in answer} & {BETTER, EQUIVALENT}:
+        return ""
+    name, margin = reference[0]["label"], ranked["margin"].item(0)
+    line = f"No point is shown to be equivalent to {name!r} within {margin:g} nats, or better."
+    return paragraphs([line], "text")
 
 
 def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts: int) -> str:

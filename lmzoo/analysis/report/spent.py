@@ -29,7 +29,7 @@ def spent_table(folder: StudyFolder) -> TextTable:
     )
     rows = [
         (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
-         f"{row['hours']:.2f}")
+         f"{row['hours']:.3g}")
         for row in stages.to_dicts()
     ]  # fmt: skip
     header = ("stage", "runs", "pruned", "epochs", "hours of training")
