@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 
 def read_points(table: str) -> list[Point]:
-    """Return the points of a Markdown ranking that have a difference."""
+    """Return the points of a Markdown ranking that have a difference, without its baselines."""
     lines = [
         [cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()
     ]
@@ -42,6 +42,8 @@ def read_points(table: str) -> list[Point]:
         label = cells[columns["point"]].replace("\\", "")
         text = cells[columns["difference"]].replace("−", "-")
         numbers = re.findall(r"[-+]?\d+\.\d+", text)
+        if "verdict" in columns and not cells[columns["verdict"]] and text != "reference":
+            continue  # a baseline, which would make the scale too coarse
         if text == "reference" or numbers:
             difference, half = ([float(n) for n in numbers] + [0.0, 0.0])[:2]
             points.append(Point(label, difference, half))

@@ -23,6 +23,7 @@ from typing import Any
 
 import forest
 import ranking_picture
+from published_ablations import ablation_report
 
 from lmzoo.analysis.comparison_table import study_comparison
 from lmzoo.analysis.effect_table import study_effects
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "compare": study_comparison,
     "epistasis": study_effects,
     "importance": study_importance,
+    "ablation": ablation_report,
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
