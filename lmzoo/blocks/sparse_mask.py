@@ -16,11 +16,20 @@ from torch import Tensor
 
 
 def sparse_causal_mask(
-    count: int, window: int = 0, stride: int = 0, device: torch.device | None = None
-) -> Bool[Tensor, "{count} {count}"]:
-    """Return True where position i (row) attends to position j (column)."""
-    i = torch.arange(count, device=device)
-    back = i[:, None] - i
+    count: int,
+    window: int = 0,
+    stride: int = 0,
+    device: torch.device | None = None,
+    *,
+    last: int | None = None,
+) -> Bool[Tensor, "rows {count}"]:
+    """Return True where position i (row) attends to position j (column).
+
+    The rows are those of all `count` positions, or of the `last` ones only.
+    """
+    j = torch.arange(count, device=device)
+    i = j if last is None else j[count - last :]
+    back = i[:, None] - j
     seen = back >= 0
     if not window:
         return seen

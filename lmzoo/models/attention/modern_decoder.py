@@ -77,7 +77,7 @@ class ModernDecoder(FeatureModel):
         """Embedding size E."""
         layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
         """Number D of layers."""
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
+        heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
         groups: int = Field(2, ge=1)
         """Keys and values; divides `heads`."""
         window: int = Field(16, ge=1)
@@ -181,8 +181,7 @@ class ModernLayer(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "B t I"]:
         """Return the values that the last positions, those of q, attend to."""
-        positions, new = k.shape[-2], q.shape[-2]
-        mask = sparse_causal_mask(positions, self.window, 0, q.device)[-new:]
+        mask = sparse_causal_mask(k.shape[-2], self.window, device=q.device, last=q.shape[-2])
         shared = self.heads // self.groups
         k, v = (part.repeat_interleave(shared, dim=-3) for part in (k, v))
         o = nn.functional.scaled_dot_product_attention(q, k, v, mask)

@@ -100,7 +100,7 @@ class TransformerDecoder(AttentionModel):
         window, stride = self.config.window, self.config.stride
         mask, new = None, list[KeysAndValues]()
         if stride:
-            mask = sparse_causal_mask(position + 1, window, stride, x.device)[-1:]
+            mask = sparse_causal_mask(position + 1, window, stride, x.device, last=1)
         for number, block in enumerate(self._blocks):
             x, kept = block.advance(x, None if cache is None else cache[number], mask)
             if window and not stride:  # the next position reads the last window − 1 of these
