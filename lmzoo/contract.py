@@ -140,6 +140,29 @@ class LanguageModel(nn.Module, ABC):
             raise UserError(needs_source_message(self.name))
         return sources if self.conditional else ()
 
+    def most_probable(
+        self, tokens: Tokens, lengths: Lengths, *sources: Tensor
+    ) -> Int[Tensor, "B T-1"]:
+        """Return argmax_v log P(v | s_<t) for t = 1..T-1; values at pads are ignored.
+
+        This default decodes token by token. A model that has all distributions at once overrides
+        it.
+        """
+        state = self.begin(len(tokens), *self.conditioning_inputs(sources))
+        best = []
+        for token in tokens[:, :-1].unbind(1):
+            scores, state = self.advance(state, token)
+            best.append(scores.argmax(-1))
+        return torch.stack(best, dim=1)
+
+    def require_next_token(self) -> None:
+        """Raise a UserError unless the model gives a distribution of the next token."""
+        if not self.causal or self.leaks or self.score not in (Score.EXACT, Score.CONDITIONAL):
+            raise UserError(
+                f"{self.name} gives no distribution of the next token, so a task that scores some "
+                "tokens cannot test it; use a causal model with an exact score"
+            )
+
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         """Return the values per token whose sum training maximises; by default `log_prob`."""
         return self.log_prob(tokens, lengths, *sources)

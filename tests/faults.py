@@ -56,6 +56,11 @@ class ScoresWithoutSoftmax(Bigram):
         return self.chosen(self.logits(tokens, lengths), tokens)
 
 
+class PrefersTheLeastProbable(Bigram):
+    def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        return self.logits(tokens, lengths).argmin(-1)
+
+
 class DecodesWithoutSoftmax(Bigram):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.table(prefix[:, -1])

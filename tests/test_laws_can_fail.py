@@ -36,6 +36,7 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.AdvanceIgnoresToken, decoding.law_advance_equals_next_log_prob),
     (faults.AdvanceChangesItsState, decoding.law_advance_equals_next_log_prob),
     (faults.StateIsNotATensor, decoding.law_advance_equals_next_log_prob),
+    (faults.PrefersTheLeastProbable, decoding.law_most_probable_is_the_argmax),
     (faults.AddsRandomNoise, density.law_scores_are_deterministic),
     (faults.TransposesScores, batching.law_scores_have_shape),
     (faults.ScoresPadding, batching.law_scores_have_shape),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from lmzoo.analysis.accuracy import ACCURACY_COLUMNS
 from lmzoo.analysis.agreement import win_rate
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
@@ -97,7 +98,7 @@ def compare_points(
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
     facts = ["point", "label", *TABLE_KEYS, "corpus", "vocab", "length", "epoch", "metric", "floor"]
-    facts += SIZE_COLUMNS
+    facts += [*SIZE_COLUMNS, *ACCURACY_COLUMNS]
     return part.select(facts).join(compared, on="point", maintain_order="left")
 
 

@@ -1,11 +1,12 @@
 """The comparison of a study's points with one reference as text: heading, table and legend."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from lmzoo.analysis.accuracy import accuracy_lines, format_accuracy
 from lmzoo.analysis.comparison import compare_points
 from lmzoo.analysis.formatting import (
     MISSING,
@@ -49,6 +50,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
             "reference" if row["reference"]
             else format_mean(row["difference"], row["difference_high"], "+.4f") for row in rows
         ],
+        **_accuracies(rows),
         "p": [format_p(row["p"]) for row in rows],
         "better": [format_probability(row["better"]) for row in rows],
         "wins": [MISSING if row["reference"] else _wins(row) for row in rows],
@@ -70,10 +72,18 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
             "the lower loss",
             "from seeds: share of the variance that more seeds would reduce; more test sequences "
             "would reduce the rest",
+            *accuracy_lines(frame),
         ),
         frame=frame,
         json_columns=frozenset({"corpus"}),
     )
+
+
+def _accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the column of accuracies; {} unless the corpus is a task."""
+    if all(row["accuracy"] is None for row in rows):
+        return {}
+    return {"accuracy": [format_accuracy(row) for row in rows]}
 
 
 def _wins(row: Mapping[str, Any]) -> str:

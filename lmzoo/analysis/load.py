@@ -45,7 +45,7 @@ RUN_SCHEMA = pl.Schema(
         **dict.fromkeys(("score", "model", "corpus", "fingerprint"), pl.String),
         **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
         "leaks": pl.String,
-        **dict.fromkeys(("floor_token", "floor_sentence"), pl.Float64),
+        **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
         "setting": pl.String,
     }
 )
@@ -55,6 +55,8 @@ EVENT_SCHEMA = pl.Schema(
     {
         **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
         **dict.fromkeys(("train_token", "valid_token", "valid_sentence"), pl.Float64),
+        **dict.fromkeys(("valid_accuracy", "valid_sequence_accuracy"), pl.Float64),
+        **dict.fromkeys(("accuracy", "sequence_accuracy"), pl.Float64),
         **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
         **dict.fromkeys(("tokens", "characters", "bytes", "sequences", "best_epoch"), pl.Int64),
         **dict.fromkeys(("status", "reason"), pl.String),
@@ -202,6 +204,7 @@ def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
             "flops": config.get("flops"),
             "floor_token": floor.get("token"),
             "floor_sentence": floor.get("sentence"),
+            "ceiling": config.get("ceiling"),
         }
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is not the config of a study's run: {error!r}") from None

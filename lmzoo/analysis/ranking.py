@@ -26,6 +26,7 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.analysis.accuracy import ACCURACY_COLUMNS, point_accuracies
 from lmzoo.analysis.baseline_comparison import BASELINE_COLUMNS, add_baseline_columns
 from lmzoo.analysis.confirm_runs import chosen_runs, confirm_losses
 from lmzoo.analysis.ranking_statistics import add_statistics
@@ -84,6 +85,8 @@ def rank_points(
         .pivot("seed", index="point", values="loss", aggregate_function="mean")
     )
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
+    accuracies = point_accuracies(confirm, events, at, epoch)
+    table = table.join(accuracies, on="point", how="left")
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = [add_statistics(part, wide, study) for part in parts]
     compared = pl.concat(map(add_baseline_columns, compared))
@@ -210,5 +213,6 @@ COLUMNS = (
     *BASELINE_COLUMNS,
     *("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
     *("state_size", "flops", "seconds", "equations"),
+    *ACCURACY_COLUMNS,
 )
 """The columns of a ranking, in order; intervals are null for a single seed."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.analysis.accuracy import accuracy_lines, format_accuracy
 from lmzoo.analysis.baseline_comparison import baseline_lines
 from lmzoo.analysis.formatting import (
     MISSING,
@@ -98,6 +99,7 @@ def _results(part: pl.DataFrame) -> TextTable:
         "rank": [_rank(row) for row in rows],
         "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
         "loss": [format_mean(row["loss"], row["high"], f".{digits}f") for row in rows],
+        "accuracy": [format_accuracy(row) for row in rows],
         "difference": [_difference(row, digits) for row in rows],
         "verdict": [_verdict(row) for row in rows],
         "p": [format_p(row["p"]) for row in rows],
@@ -167,6 +169,7 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += baseline_lines(frame)
+    lines += accuracy_lines(frame)
     lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():

@@ -30,6 +30,10 @@ class FeatureModel(LanguageModel):
         y = self.features(prefix, *self.conditioning_inputs(sources))[:, -1]
         return self.emission.dense(y, self.output_table)
 
+    def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        y = self.features(tokens[:, :-1], *self.conditioning_inputs(sources))
+        return self.emission.dense(y, self.output_table).argmax(-1)
+
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)

@@ -101,11 +101,13 @@ def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )
-    for column in ("epoch", "train", "valid", "valid (sentence)", "tokens/s"):
+    shares = ("accuracy",) if corpus.valid.scored is not None else ()
+    for column in ("epoch", "train", "valid", "valid (sentence)", *shares, "tokens/s"):
         table.add_column(column, justify="right")
     for r in records:
         losses = (r["train_token"], r["valid_token"], r["valid_sentence"])
         cells = ["diverged" if x is None else f"{x:.4f}" for x in losses]
+        cells += [f"{r.get(f'valid_{name}', math.nan):.2%}" for name in shares]
         table.add_row(f"{r['epoch']}/{budget}", *cells, f"{r['tokens_per_second']:,}")
     return table
 
@@ -123,6 +125,12 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         f"test {losses.token:.4f} nats per token ({describe_score(run.training.model, losses)}), "
         f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}"
     )
+    if losses.accuracies:
+        known = "" if corpus.ceiling is None else f"; no model exceeds {corpus.ceiling:.2%}"
+        console.print(
+            f"{losses.accuracy:.2%} of scored tokens and {losses.sequence_accuracy:.2%} of "
+            f"sequences right{known}"
+        )
     if (size := corpus.test_size) and run.training.model.score is not Score.OBJECTIVE:
         bits = losses.token * losses.tokens / math.log(2)
         console.print(

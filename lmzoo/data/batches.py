@@ -58,6 +58,7 @@ def iter_batches(
         multiple: Round the width of a trimmed batch up to a multiple of this number.
     """
     moved, rows = part.to(device), torch.cat(list(order)).to(device)
+    scored = moved.scored
     widths = [
         [_width(column, batch, least, trim=trim, multiple=multiple) for batch in order]
         for column, least in zip(_columns(part, CPU), (2, 0), strict=False)
@@ -69,7 +70,8 @@ def iter_batches(
         targets, *sources = (
             (tokens[:, :w][batch_rows], lengths[batch_rows]) for (tokens, lengths), w in columns
         )
-        yield Sequences(*targets, *sources)
+        mask = None if scored is None else scored[:, : targets[0].shape[1]][batch_rows]
+        yield Sequences(*targets, *sources, scored=mask)
 
 
 def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor]]:
@@ -95,7 +97,9 @@ def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) 
     """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
     lengths = part.lengths[rows]
     longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]
-    return Sequences(part.tokens[rows, :longest], lengths, _gather_sources(part, rows, trim=trim))
+    sources = _gather_sources(part, rows, trim=trim)
+    scored = None if part.scored is None else part.scored[rows, :longest]
+    return Sequences(part.tokens[rows, :longest], lengths, sources, scored)
 
 
 def _gather_sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:

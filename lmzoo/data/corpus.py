@@ -30,8 +30,11 @@ class Sequences:
     sources: tuple[Tensor, ...] = ()
     """In a corpus of pairs, the source of each sequence: tokens (N, S) without `<start>` and
     lengths (N,). Otherwise empty."""
+    scored: Tensor | None = None
+    """In a task, (N, T) bool: the tokens that loss and accuracy count. None: all but `<start>`."""
 
     def __post_init__(self) -> None:
+        assert self.scored is None or self.scored.shape == self.tokens.shape
         columns = (self.tokens, self.lengths, *self.sources)
         assert len(self.sources) in (0, 2)
         assert all(column.dtype == torch.int64 for column in columns)
@@ -42,15 +45,21 @@ class Sequences:
 
     @property
     def num_scored(self) -> int:
-        """Number of scored tokens: all real tokens except `<start>`."""
-        return int((self.lengths - 1).sum())
+        """Number of scored tokens: all real tokens except `<start>`, unless `scored` is given."""
+        return int(self.counts.sum())
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of scored tokens of each sequence (N,)."""
+        return self.lengths - 1 if self.scored is None else self.scored.sum(1)
 
     def to(self, device: torch.device) -> "Sequences":
         """Return the sequences on `device`, or self if they are there already."""
         if self.tokens.device == device:
             return self
         sources = tuple(column.to(device) for column in self.sources)
-        return Sequences(self.tokens.to(device), self.lengths.to(device), sources)
+        scored = None if self.scored is None else self.scored.to(device)
+        return Sequences(self.tokens.to(device), self.lengths.to(device), sources, scored)
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,9 @@ class Corpus:
     """Origin and licence of the data."""
     floor: EntropyFloor | None = None
     """None where the entropy of the data is unknown."""
+    ceiling: float | None = None
+    """In a task, the greatest expected accuracy that any model can reach: the share of scored
+    tokens. None where it is unknown."""
     source_vocabulary: Vocabulary | None = None
     """Vocabulary of the source sequences, in a corpus of pairs."""
     test_text: TextSize | None = None
@@ -112,8 +124,13 @@ class Corpus:
 
     @functools.cached_property
     def test_size(self) -> TextSize | None:
-        """Size of the scored text of the test split; None if unknown words were not measured."""
+        """Size of the scored text of the test split.
+
+        None if unknown words were not measured, and in tasks, which score no text.
+        """
         tokens = self.test.tokens
+        if self.test.scored is not None:
+            return None
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
             return self.test_text
         return text_size((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
@@ -125,7 +142,8 @@ class Corpus:
         if self.source_vocabulary is not None:
             digest.update("\n".join(self.source_vocabulary.tokens).encode())
         for part in (self.train, self.valid, self.test):
-            for column in (part.tokens, part.lengths, *part.sources):
+            scored = () if part.scored is None else (part.scored,)
+            for column in (part.tokens, part.lengths, *part.sources, *scored):
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 

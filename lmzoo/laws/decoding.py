@@ -24,3 +24,15 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
             assert_close(repeated, dense, SAME, "a second advance from the same state")
             rows = torch.arange(len(tokens)).roll(t)
             tokens, source, state = select_rows((tokens, source, state), rows)
+
+
+def law_most_probable_is_the_argmax(model: LanguageModel) -> None:
+    """`most_probable` is a token of greatest probability, at every position of every sequence."""
+    tokens, lengths = every_sequence(model.task)
+    source = sources(model.task, len(tokens)) if model.conditional else ()
+    with torch.no_grad():
+        best = model.eval().most_probable(tokens, lengths, *source)
+    for t in range(1, model.task.length):
+        dense = next_log_prob(model, tokens[:, :t], *source)
+        chosen = dense.gather(1, best[:, t - 1 : t])[:, 0]
+        assert_close(chosen, dense.amax(1), CLOSE, f"the most probable token after {t} tokens")

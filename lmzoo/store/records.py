@@ -19,9 +19,11 @@ of everything that decides its result, so a finished run is never trained again.
 `event` and `epoch`:
 
     epoch   train_token, valid_token, valid_sentence (nats per token), seconds, tokens_per_second,
-            host: the machine that trained this epoch
+            host: the machine that trained this epoch;
+            valid_accuracy, valid_sequence_accuracy: in a task, which scores some tokens only
     test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget;
-            characters, bytes: the size of its scored text
+            characters, bytes: the size of its scored text;
+            accuracy, sequence_accuracy: in a task
     end     status: finished | pruned | diverged | failed; `reason`
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged
     gates   gates, states, heads: statistics of the weights after this epoch, 0 before the first

@@ -28,6 +28,8 @@ CURVES = {
     "train_token": "train/token",
     "valid_token": "valid/token",
     "valid_sentence": "valid/sentence",
+    "valid_accuracy": "valid/accuracy",
+    "valid_sequence_accuracy": "valid/sequence_accuracy",
     "tokens_per_second": "speed/tokens_per_second",
 }
 
@@ -66,7 +68,8 @@ class RunWriter:
 
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
-        curves = {tag: record[key] for key, tag in CURVES.items() if record[key] is not None}
+        known = {tag: record.get(key) for key, tag in CURVES.items()}
+        curves = {tag: value for tag, value in known.items() if value is not None}
         self._write(curves, record["epoch"])
 
     def write_test(self, token: float, sentence: float, epoch: int) -> None:

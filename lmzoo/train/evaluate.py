@@ -4,10 +4,14 @@ r"""Evaluation: the token loss and the sentence loss of a model on a set of sequ
     token     Σ_b NLL_b / Σ_b n_b          equal weight per token: the default
     sentence  mean_b( NLL_b / n_b )        equal weight per sequence: the metric of S0's tables
 
-Both are equal when all n_b are equal.
+Both are equal when all n_b are equal. In a task, which scores some tokens only, also
+
+    accuracy           share of scored tokens that are the most probable token
+    sequence accuracy  share of sequences all of whose scored tokens are
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,11 +34,25 @@ class Losses:
     """Number of scored tokens."""
     nll: Float[Tensor, "N"]
     """NLL of each sequence in nats, in the order of the data."""
+    accuracy: float | None = None
+    """None unless the data are a task."""
+    sequence_accuracy: float | None = None
 
     @property
     def perplexity(self) -> float:
         """Exponential of the token loss."""
         return math.exp(min(self.token, 700.0))
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """Both accuracies by name; {} unless the data are a task."""
+        if self.accuracy is None or self.sequence_accuracy is None:
+            return {}
+        return {"accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
+
+
+MAX_PROBABILITIES = 2**25
+"""Numbers in the distributions of the next token that are in memory at a time, if possible."""
 
 
 @torch.no_grad()
@@ -49,17 +67,54 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
         sequences = gather_batch(part, rows, trim=not model.leaks)
         with device_scope(model):
             scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
-        nll[rows.cpu()] = -scores.double().sum(1).cpu()
+        nll[rows.cpu()] = -keep_scored(scores, sequences).double().sum(1).cpu()
+    right = None if part.scored is None else count_right(model, part, model.most_probable)
     model.train(was_training)
-    return compute_losses(nll, part.lengths)
+    return compute_losses(nll, part.counts, right)
 
 
-def compute_losses(nll: Float[Tensor, "N"], lengths: Int[Tensor, "N"]) -> Losses:
-    """Return both losses from the NLL (float64) and the length of each sequence."""
-    n = (lengths - 1).cpu().double()
+def keep_scored(scores: Float[Tensor, "*P B T"], part: Sequences) -> Float[Tensor, "*P B T"]:
+    """Set the scores of tokens that a task does not count to 0."""
+    return scores if part.scored is None else scores.where(part.scored, 0.0)
+
+
+@torch.no_grad()
+def count_right(
+    model: LanguageModel, part: Sequences, most_probable: Callable[..., Tensor]
+) -> Int[Tensor, "N"]:
+    """Return the number of scored tokens of each sequence that are the most probable token.
+
+    `most_probable` is the method of the model, for a pack with the weights of one member.
+    """
+    assert part.scored is not None
+    model.require_next_token()
+    right = torch.empty(len(part), dtype=torch.int64)
+    size = max(1, min(500, MAX_PROBABILITIES // (model.task.length * model.task.vocab)))
+    for rows in part.lengths.argsort(stable=True).split(size):
+        batch = gather_batch(part, rows)
+        with device_scope(model):
+            best = most_probable(batch.tokens, batch.lengths, *batch.sources)
+        assert batch.scored is not None
+        hits = (best == batch.tokens[:, 1:]) & batch.scored[:, 1:]
+        right[rows.cpu()] = hits.sum(1).cpu()
+    return right
+
+
+def compute_losses(
+    nll: Float[Tensor, "N"], counts: Int[Tensor, "N"], right: Int[Tensor, "N"] | None = None
+) -> Losses:
+    """Return both losses from the NLL (float64) and the scored tokens of each sequence.
+
+    `right` is the number of scored tokens that are the most probable token, in a task.
+    """
+    n = counts.cpu().double()
+    share = None if right is None else float(right.sum() / n.sum())
+    whole = None if right is None else float((right == n).double().mean())
     return Losses(
         token=float(nll.sum() / n.sum()),
         sentence=float((nll / n).mean()),
         tokens=int(n.sum()),
         nll=nll,
+        accuracy=share,
+        sequence_accuracy=whole,
     )

@@ -114,6 +114,7 @@ class Run:
                 "best_epoch": self.training.best_epoch,
                 "token": losses.token,
                 "sentence": losses.sentence,
+                **losses.accuracies,
                 "tokens": losses.tokens,
                 "sequences": len(self.corpus.test),
                 **(self.corpus.test_size._asdict() if self.corpus.test_size else {}),
@@ -245,7 +246,7 @@ class Run:
 
     def _write_losses(self, losses: Losses) -> None:
         """Write NLL in nats and number of scored tokens of each test sequence, (2, N) float32."""
-        file, scored = io.BytesIO(), self.corpus.test.lengths.cpu().double() - 1
+        file, scored = io.BytesIO(), self.corpus.test.counts.cpu().double()
         np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
         name, data = TEST_LOSSES.format(self.epoch), file.getvalue()
         self._submit(partial(self.folder.store.write, name, data))

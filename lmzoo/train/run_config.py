@@ -47,6 +47,7 @@ def identity_config(
         "seed": seed,
         "unit": corpus.unit,
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
+        **({} if corpus.ceiling is None else {"ceiling": corpus.ceiling}),
     }
     if code := parts_code(model, corpus_config):
         config[USER_CODE] = code.facts

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
@@ -105,9 +105,12 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
 
     Raises:
-        UserError: The schedule of the learning rate ends before.
+        UserError: The schedule of the learning rate ends before, or the corpus is a task and the
+            model gives no distribution of the next token.
     """
     training.recipe.with_budget(epochs)
+    if corpus.train.scored is not None:
+        training.model.require_next_token()
     while training.epoch < epochs and not training.diverged:
         if training.model.closed_form:
             estimate = load_estimate(training.model, corpus)
@@ -135,7 +138,7 @@ def _train_epoch(training: Training, data: Sequences) -> float:
         data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.length_multiple
     )
     rates = training.epoch_rates(len(order))
-    columns = ((batch.tokens, batch.lengths, *batch.sources) for batch in batches)
+    columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
@@ -165,14 +168,20 @@ class Step:
         self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
 
     def __call__(
-        self, rate: float | Tensor, tokens: Tensor, lengths: Tensor, *sources: Tensor
+        self,
+        rate: float | Tensor,
+        scored: Tensor | None,
+        tokens: Tensor,
+        lengths: Tensor,
+        *sources: Tensor,
     ) -> None:
-        """Train on one batch at this learning rate."""
+        """Train on one batch at this learning rate; only tokens in `scored` count, if given."""
         if not self._accumulates:
             self.optimiser.zero_grad()
         with device_scope(self.model):
             objective = self.model.objective(tokens, lengths, *sources)
-            compute_loss(objective, lengths, self.recipe.loss).backward()
+            objective, counts = restrict(objective, lengths, scored)
+            compute_loss(objective, counts, self.recipe.loss).backward()
         self.total += objective.detach().double().sum()
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
@@ -181,14 +190,25 @@ class Step:
         self.optimiser.step()
 
 
+def restrict(
+    objective: Float[Tensor, "*P B T"],
+    lengths: Int[Tensor, "*P B"],
+    scored: Bool[Tensor, "*P B T"] | None,
+) -> tuple[Float[Tensor, "*P B T"], Int[Tensor, "*P B"]]:
+    """Return the objective of the scored tokens, 0 elsewhere, and their number."""
+    if scored is None:
+        return objective, lengths - 1
+    return objective.where(scored, 0.0), scored.sum(-1)
+
+
 def compute_loss(
-    objective: Float[Tensor, "*P B T"], lengths: Int[Tensor, "*P B"], weighting: Weighting
+    objective: Float[Tensor, "*P B T"], counts: Int[Tensor, "*P B"], weighting: Weighting
 ) -> Float[Tensor, "*P"]:
     """Return the loss of a batch, or of each pack member's batch.
 
-    Sequences of length 1 have no scored token and do not count.
+    Sequences without a scored token do not count.
     """
-    nll, n = -objective.sum(-1), lengths - 1
+    nll, n = -objective.sum(-1), counts
     if weighting is Weighting.TOKEN:
         return nll.sum(-1) / n.sum(-1)
     return (nll / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
@@ -209,6 +229,7 @@ def epoch_record(
         "train_token": train if math.isfinite(train) else None,
         "valid_token": valid.token if valid else None,
         "valid_sentence": valid.sentence if valid else None,
+        **({f"valid_{name}": share for name, share in valid.accuracies.items()} if valid else {}),
         "seconds": round(seconds, 4),
         "tokens_per_second": round(tokens / seconds),
         "host": socket.gethostname(),

@@ -34,7 +34,7 @@ def options(tmp_path):
 def test_only_densities_have_a_perplexity() -> None:
     # Two tokens with probability ½ each, and two with ⅛.
     test_losses = compute_losses(
-        torch.tensor([2.0, 6.0]).double() * math.log(2), torch.tensor([3, 3])
+        torch.tensor([2.0, 6.0]).double() * math.log(2), torch.tensor([2, 2])
     )
     descriptions = {name: describe_score(tiny(name), test_losses) for name in row_names()}
     for name, text in descriptions.items():

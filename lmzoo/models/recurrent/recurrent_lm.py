@@ -159,6 +159,13 @@ class RecurrentLM(LanguageModel):
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
+    def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        dense = self.emission.dense(self._outputs(tokens[:, :-1]), self.embedding.weight)
+        if self.starts is None:
+            return dense[0].argmax(-1)
+        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(tokens))
+        return torch.logsumexp(weights[..., None] + dense, dim=0).argmax(-1)
+
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
             return super().begin(batch, *sources)

@@ -15,6 +15,7 @@ Horizontal fusion: Wang et al. 2021 (arXiv:2102.02344).
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,13 +28,13 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
-from lmzoo.train.evaluate import Losses, compute_losses
+from lmzoo.train.evaluate import Losses, compute_losses, count_right, keep_scored
 from lmzoo.train.packed.allocator import retain_freed_memory
 from lmzoo.train.packed.compatibility import make_functional, pack_key, template_model
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate
-from lmzoo.train.trainer import Training, compute_loss, epoch_record
+from lmzoo.train.trainer import Training, compute_loss, epoch_record, restrict
 
 EVALUATION_BATCH = 2000
 """Sequences of all members evaluated at a time; many more would exceed the cache."""
@@ -58,6 +59,8 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
     """Train members of equal pack keys, none of them diverged, for one epoch; return records."""
     keys = {pack_key(t.model.config, t.recipe) for t in trainings}
     assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
+    if corpus.train.scored is not None:
+        trainings[0].model.require_next_token()
     retain_freed_memory()
     start = time.perf_counter()
     with device_scope(trainings[0].model):
@@ -143,13 +146,14 @@ class PackedTrainer:
         order = [rows.flatten() for rows, _ in batches]
         gathered = iter_batches(data, order, self.device, trim=trim, multiple=multiple)
         for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
-            columns = (batch.tokens, batch.lengths, *batch.sources)
-            yield mask, *(column.unflatten(0, rows.shape) for column in columns)
+            columns = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
+            yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in columns)
 
     def step(
         self,
         rates: Sequence[float] | Float[Tensor, "P"],
         mask: Bool[Tensor, "P B"] | None,
+        scored: Bool[Tensor, "P B T"] | None,
         tokens: Int[Tensor, "P B T"],
         lengths: Int[Tensor, "P B"],
         *sources: Tensor,
@@ -159,7 +163,9 @@ class PackedTrainer:
             objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
         if mask is not None:
             objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
-        loss = compute_loss(objective, lengths, self.recipe.loss).sum()
+            scored = scored if scored is None else scored & mask[..., None]
+        objective, counts = restrict(objective, lengths, scored)
+        loss = compute_loss(objective, counts, self.recipe.loss).sum()
         self.stacked.differentiate(loss, accumulate=self._accumulates)
         self.total += objective.detach().double().sum((1, 2))
         self._update(rates)
@@ -205,5 +211,21 @@ def _evaluate(stacked: StackedParameters, template: LanguageModel, part: Sequenc
     for rows in part.lengths.argsort(stable=True).split(size):
         batch = gather_batch(part, rows, trim=not template.leaks)
         scores = score(stacked.weights, batch.tokens, batch.lengths, *batch.sources)
-        nll[:, rows.cpu()] = -scores.double().sum(2).cpu()
-    return [compute_losses(member_nll, part.lengths) for member_nll in nll]
+        nll[:, rows.cpu()] = -keep_scored(scores, batch).double().sum(2).cpu()
+    right = _count_right(stacked, template, part)
+    pairs = zip(nll, right, strict=True)
+    return [compute_losses(member_nll, part.counts, hits) for member_nll, hits in pairs]
+
+
+def _count_right(
+    stacked: StackedParameters, template: LanguageModel, part: Sequences
+) -> list[Tensor | None]:
+    """Return `count_right` of every member, one after another; None unless the part is a task."""
+    if part.scored is None:
+        return [None] * len(stacked.values)
+    call = make_functional(template, "most_probable")
+    members = (
+        {name: weight[p] for name, weight in stacked.weights.items()}
+        for p in range(len(stacked.values))
+    )
+    return [count_right(template, part, partial(call, weights)) for weights in members]

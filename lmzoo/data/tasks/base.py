@@ -1,0 +1,151 @@
+"""Base class of generated tasks: sequences of which some tokens are scored.
+
+    sequence    <start> s_1 .. s_n            no <end>
+    scored      the tokens that loss and accuracy count: the answers
+
+All other tokens are input: the model reads them, and no loss is computed for them. Upstream
+generators write the answer as a label beside the input. Here it is the next token, because a model
+of this package is a density of sequences. So a model reads its earlier answers, corrected.
+
+No validation or test sequence is in the training split, and none is in both. Short sequences, of
+which training has all, are therefore in the training split only.
+
+A task states two facts, each as a method: the greatest expected accuracy and the least expected
+loss that a model can reach on the validation and test splits. For most tasks the input determines
+the answers, so they are 1 and 0.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from pydantic import Field
+
+from lmzoo.config import config
+from lmzoo.contract import PAD, START
+from lmzoo.data.corpus import Corpus, CorpusSource, EntropyFloor, Sequences
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.errors import UserError
+from lmzoo.seeding import derive_seed
+
+BLANK = -1
+"""Symbol after the end of a sequence in the rows of `draw`."""
+ATTEMPTS = 20
+"""How often held-out sequences are drawn again that another split has."""
+
+Symbols = Int[np.ndarray, "_ _"]
+Scored = Bool[np.ndarray, "_ _"]
+
+
+@config
+class TaskConfig:
+    """Sequences per split, and the random seed."""
+
+    train: int = Field(10_000, ge=1)
+    valid: int = Field(500, ge=1)
+    test: int = Field(1000, ge=1)
+    seed: int = Field(0, ge=0)
+
+
+class GeneratedTask(CorpusSource):
+    """A corpus whose sequences are drawn from a seed; a subclass defines `symbols` and `draw`."""
+
+    citation: ClassVar[str]
+    """The paper of the task, for `Corpus.source`."""
+
+    @property
+    @abstractmethod
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the symbols 0, 1, ..."""
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
+        """Draw sequences without `<start>` as symbols, `BLANK` after the end, and what is scored.
+
+        `split` is train, valid or test; a task about length draws longer test sequences.
+        """
+
+    def accuracy_ceiling(self) -> float:
+        """Return the greatest expected share of scored tokens that are the most probable token."""
+        return 1.0
+
+    def entropy(self) -> float:
+        """Return the least expected loss in nats per scored token."""
+        return 0.0
+
+    def load(self) -> Corpus:
+        parts: dict[str, tuple[Symbols, Scored]] = {}
+        for split in ("train", "valid", "test"):
+            parts[split] = self._draw_distinct(split, [tokens for tokens, _ in parts.values()])
+        length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
+        floor = self.entropy()
+        return Corpus(
+            name=self.name,
+            vocabulary=Vocabulary((*SPECIALS, *self.symbols)),
+            train=_encode(*parts["train"], length),
+            valid=_encode(*parts["valid"], length),
+            test=_encode(*parts["test"], length),
+            unit="symbol",
+            source=f"pseudo-random, after {self.citation}; nothing to license",
+            floor=EntropyFloor(token=floor, sentence=floor),
+            ceiling=self.accuracy_ceiling(),
+            ends=False,
+        )
+
+    def _draw_distinct(self, split: str, others: list[Symbols]) -> tuple[Symbols, Scored]:
+        """Draw the sequences of a split, none of which is in the other splits.
+
+        Raises:
+            UserError: There are too few such sequences.
+        """
+        random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
+        count = getattr(self.config, split)
+        known = {key for tokens in others for key in _keys(tokens)}
+        drawn, missing = list[tuple[Symbols, Scored]](), count
+        for _ in range(ATTEMPTS):
+            tokens, scored = self.draw(random, count, split)
+            new = np.array([key not in known for key in _keys(tokens)])
+            drawn.append((tokens[new][:missing], scored[new][:missing]))
+            missing -= len(drawn[-1][0])
+            if not missing:
+                tokens, scored = (np.concatenate(column) for column in zip(*drawn, strict=True))
+                return tokens, scored
+        raise UserError(
+            f"{self.name}: {count} {split} sequences are asked for, and {count - missing} were "
+            "found that no other split has; set fewer sequences or longer ones"
+        )
+
+
+def _keys(tokens: Symbols) -> list[bytes]:
+    """Return a key of each sequence, which does not depend on the padding."""
+    return [row[row != BLANK].astype(np.int32).tobytes() for row in tokens]
+
+
+def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:
+    """Return the sequences with `<start>`, padded to `length`."""
+    count, n = symbols.shape
+    tokens = torch.full((count, length), PAD, dtype=torch.int64)
+    tokens[:, 0] = START
+    ids = np.where(symbols == BLANK, PAD, symbols + len(SPECIALS))
+    tokens[:, 1 : n + 1] = torch.from_numpy(ids.astype(np.int64))
+    mask = torch.zeros(count, length, dtype=torch.bool)
+    mask[:, 1 : n + 1] = torch.from_numpy(scored)
+    lengths = torch.from_numpy((symbols != BLANK).sum(1).astype(np.int64) + 1)
+    return Sequences(tokens, lengths, scored=mask)
+
+
+def names(prefix: str, count: int) -> tuple[str, ...]:
+    """Return the names prefix0, prefix1, ..."""
+    return tuple(f"{prefix}{i}" for i in range(count))
+
+
+def distinct(random: np.random.Generator, count: int, size: int, choices: int) -> Symbols:
+    """Return (count, size) numbers below `choices`, different within a row and uniform."""
+    if size * size > choices:
+        return random.random((count, choices)).argsort(axis=1)[:, :size]
+    rows = random.integers(0, choices, (count, size))
+    while (repeated := (np.diff(np.sort(rows, axis=1)) == 0).any(1)).any():
+        rows[repeated] = random.integers(0, choices, (int(repeated.sum()), size))
+    return rows

@@ -1,0 +1,83 @@
+r"""Multi-query associative recall: many keys with values, then queries.
+
+    k_1 v_1 .. k_P v_P   · · k_j v_j · · · · k_i v_i · ·        v_i and v_j are scored
+
+Each of the P pairs is asked for once. The second part has (n − 2P) / 2 slots of two symbols; a
+query is in slot g with a probability proportional to g^(a−1), without replacement, as gaps between
+repeated bigrams of text. Other slots have random symbols, or a blank with `noise=False`.
+
+The pairs come first, so the input determines every answer: accuracy 1, entropy 0.
+
+Differences from zoology: the value follows its query as the next token, where zoology has a label
+and any symbol. The blank is a symbol of its own; keys and values are one half of the others each.
+The default vocabulary is small, so that a CPU learns the task in minutes; the paper has 8,192 and
+`noise=False`.
+
+Source: Arora et al. 2023 (arXiv:2312.04927); HazyResearch/zoology `data/multiquery_ar.py`.
+"""
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from lmzoo.config import config
+from lmzoo.data.corpus import CORPORA
+from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
+from lmzoo.errors import UserError
+
+
+@CORPORA("mqar")
+class MultiQueryRecall(GeneratedTask):
+    """Multi-query associative recall."""
+
+    citation = "Arora et al. 2023"
+
+    @config
+    class Config(TaskConfig):
+        """Length, pairs, vocabulary and gaps."""
+
+        length: int = Field(64, ge=4)
+        """Symbols n of a sequence."""
+        pairs: int = Field(8, ge=1)
+        keys: int = Field(64, ge=1)
+        """Number of different keys, and of different values."""
+        power: float = Field(0.01, gt=0)
+        """Exponent a of the gaps; 1 makes them uniform."""
+        noise: bool = True
+        """Random symbols between the queries."""
+
+        @model_validator(mode="after")
+        def _has_room(self) -> Any:
+            if 4 * self.pairs > self.length or self.length % 2:
+                raise UserError(
+                    f"length={self.length} has no room for {self.pairs} pairs and their queries; "
+                    f"set an even length of at least {4 * self.pairs}"
+                )
+            if self.pairs > self.keys:
+                raise UserError(f"pairs={self.pairs} needs as many keys; keys={self.keys}")
+            return self
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ("blank", *names("k", self.config.keys), *names("v", self.config.keys))
+
+    def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
+        c = self.config
+        keys = 1 + distinct(random, count, c.pairs, c.keys)
+        values = 1 + c.keys + distinct(random, count, c.pairs, c.keys)
+        pairs = np.stack([keys, values], axis=-1)
+        slots = (c.length - 2 * c.pairs) // 2
+        # The largest of log p + Gumbel noise are a sample without replacement, in its order.
+        scores = (c.power - 1) * np.log(np.arange(1, slots + 1)) + random.gumbel(
+            size=(count, slots)
+        )
+        chosen = np.argsort(-scores, axis=1)[:, : c.pairs]
+        size = (count, slots, 2)
+        rest = random.integers(0, 1 + 2 * c.keys, size) if c.noise else np.zeros(size, np.int64)
+        np.put_along_axis(rest, chosen[..., None], pairs, axis=1)
+        asked = np.zeros(size, dtype=bool)
+        np.put_along_axis(asked[..., 1], chosen, np.True_, axis=1)
+        tokens = np.concatenate([pairs, rest], axis=1).reshape(count, -1)
+        scored = np.concatenate([np.zeros_like(pairs, dtype=bool), asked], axis=1)
+        return tokens, scored.reshape(count, -1)

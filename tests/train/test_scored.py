@@ -1,0 +1,124 @@
+"""In a task, loss and accuracy count the scored tokens only, alone and in a pack."""
+
+import dataclasses
+from math import log
+
+import numpy as np
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.store.records import RunFolder
+from lmzoo.train.evaluate import evaluate
+from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
+from lmzoo.train.trainer import Training, fit
+from tests.user_errors import raises_user_error
+
+SIZES = {"train": 22, "valid": 9, "test": 7}
+RECIPE = Recipe(batch=8, lr=3e-2)
+
+
+def task(name: str = "modular_arithmetic") -> Corpus:
+    return open_corpus({"name": name, "length": 9, "test_length": 11, **SIZES})
+
+
+def training(row: str, corpus: Corpus, seed: int = 0, **fields: object) -> Training:
+    config = zoo.config(row, **{"width": 8, **fields})
+    return Training(zoo.build(config, corpus.task, seed), RECIPE, seed)
+
+
+@pytest.mark.parametrize("row", ["lstm_lm", "transformer_decoder_preln", "trigram_latent_crf"])
+def test_the_loss_and_the_accuracy_are_those_of_the_answers(row):
+    corpus = task()
+    model = training(row, corpus).model.eval()
+    nats, right = [], []
+    for tokens, length in zip(corpus.test.tokens, corpus.test.lengths, strict=True):
+        answer = int(length) - 1
+        with torch.no_grad():
+            dense = model.next_log_prob(tokens[None, :answer])[0]
+        nats.append(-float(dense[tokens[answer]]))
+        right.append(float(dense.argmax() == tokens[answer]))
+    losses = evaluate(model, corpus.test, batch=3)
+    assert losses.token == losses.sentence == pytest.approx(np.mean(nats), abs=1e-5)
+    assert losses.tokens == 7
+    assert losses.accuracy == losses.sequence_accuracy == pytest.approx(np.mean(right))
+
+
+def test_a_sequence_is_right_if_all_its_scored_tokens_are():
+    corpus = open_corpus({"name": "dyck", "length": 6, "test_length": 8, **SIZES})
+    run = training("rnn_lm", corpus)
+    list(fit(run, corpus, 5))
+    losses = evaluate(run.model, corpus.test)
+    assert 0 < losses.accuracy < 1
+    assert losses.sequence_accuracy < losses.accuracy
+
+
+def test_training_ignores_the_tokens_that_are_not_scored():
+    """Without scored tokens but the sign `=`, which is certain, nothing else is learned."""
+    corpus = task("parity")
+    tokens = corpus.train.tokens
+    sign = tokens == corpus.vocabulary.ids["="]
+    train = dataclasses.replace(corpus.train, scored=sign)
+    run = training("rnn_lm", corpus, width=16)
+    records = list(fit(run, dataclasses.replace(corpus, train=train), 12))
+    assert records[-1]["train_token"] < 0.2 * log(corpus.task.vocab)
+    assert records[-1]["valid_accuracy"] == 0  # it learned to answer `=` everywhere
+
+
+def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
+    torch.set_default_dtype(torch.float64)
+    try:
+        corpus = task("dyck")
+        alone, packed = (
+            [training("rnn_lm", corpus, s, starts=2) for s in (0, 1)] for _ in range(2)
+        )
+        for run in alone:
+            list(fit(run, corpus, 3))
+        list(fit_packed(packed, corpus, 3))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for member, run in zip(packed, alone, strict=True):
+        assert_trainings_equal(member, run, 1e-9)
+        for key in ("valid_accuracy", "valid_sequence_accuracy"):
+            assert member.record[key] == run.record[key]
+
+
+def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
+    corpus, recipe = task("dyck"), Recipe(batch=8)
+    model = zoo.config("ngram_count")
+    config = run_config(model, recipe, corpus, {"name": "dyck", **SIZES}, 0)
+    run = Run(RunFolder(tmp_path), config, corpus)
+    list(run.train(1))
+    losses = run.test()
+    run.close()
+    epoch, test = RunFolder(tmp_path).records()
+    assert config["ceiling"] == corpus.ceiling < 1
+    assert epoch["valid_accuracy"] > 0
+    assert (test["accuracy"], test["sequence_accuracy"]) == (losses.accuracy, 0)
+    assert "bytes" not in test
+    stored = np.load(RunFolder(tmp_path).losses_path(1))
+    assert (stored[1] == corpus.test.scored.sum(1).numpy()).all()
+
+
+def test_a_corpus_without_scored_tokens_has_no_accuracy():
+    corpus = open_corpus({"name": "iid", "length": 5, **SIZES})
+    run = training("rnn_lm", corpus)
+    (record,) = fit(run, corpus, 1)
+    assert not [key for key in record if "accuracy" in key]
+    assert evaluate(run.model, corpus.test).accuracies == {}
+
+
+@pytest.mark.parametrize("row", ["gru_vae", "word2vec_cbow", "rnn_autoencoder"])
+def test_a_model_without_a_next_token_says_so_in_one_line(row):
+    corpus = task()
+    run = training(row, corpus)
+    with raises_user_error("no distribution of the next token"):
+        list(fit(run, corpus, 1))
+    with raises_user_error("no distribution of the next token"):
+        evaluate(run.model, corpus.test)
