@@ -12,6 +12,7 @@ import polars as pl
 from lmzoo.analysis.chart_looks import MANY, REFERENCE, Look, look_of, picked
 from lmzoo.analysis.curve_data import (
     COSTS,
+    equal_survival,
     learning_curves,
     numeric_fields,
     point_costs,
@@ -54,10 +55,10 @@ def curve_charts(
             charts[f"setting-{name}"] = setting_chart(settings, fitted, look, name, log=log)
     costs = point_costs(ranked)
     for cost, title in COSTS.items():
-        if costs[cost].count():
+        if costs[cost].drop_nulls().n_unique() > 1:
             charts[FILES[cost]] = cost_chart(costs, look, cost, title)
     surviving = survival(folder)
-    if surviving.height:
+    if surviving.height and not equal_survival(surviving):
         charts["survival"] = survival_chart(surviving, look)
     return {name: _sized(chart) for name, chart in charts.items()}
 

@@ -76,6 +76,16 @@ def point_costs(ranked: pl.DataFrame) -> pl.DataFrame:
     return ranked.filter(pl.col("loss").is_not_null()).select(names)
 
 
+def equal_costs(ranked: pl.DataFrame) -> list[str]:
+    """Return a line for each cost that all points share, such as "state: 32 for all points"."""
+    costs = point_costs(ranked)
+    return [
+        f"{title.partition(':')[0]}: {costs[cost].item(0):,g} for all points"
+        for cost, title in COSTS.items()
+        if costs.height > 1 and costs[cost].n_unique() == 1 and costs[cost].count()
+    ]
+
+
 def survival(folder: StudyFolder) -> pl.DataFrame:
     """Return label, epoch, trained, tuned: how many of a point's settings trained that epoch."""
     runs = epochs_of(folder, "tune")
@@ -87,6 +97,19 @@ def survival(folder: StudyFolder) -> pl.DataFrame:
         .sort("label", "epoch")
         .select("label", "epoch", "trained", "tuned")
     )
+
+
+def equal_survival(surviving: pl.DataFrame) -> str:
+    """Return in words how many settings trained each epoch, if all points agree; else ""."""
+    patterns = surviving.group_by("label").agg(pl.struct("epoch", "trained", "tuned"))
+    if patterns["epoch"].n_unique() != 1:
+        return ""
+    changes, before = [], None
+    for epoch, trained, tuned in zip(*patterns["epoch"].item(0).struct.unnest(), strict=True):
+        if trained != before:
+            changes.append(f"{trained} from epoch {epoch} on" if before else f"{tuned} settings")
+        before = trained
+    return f"Early stopping, the same at every point: {', '.join(changes)}."
 
 
 def numeric_fields(folder: StudyFolder) -> dict[str, bool]:

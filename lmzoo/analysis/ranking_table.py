@@ -150,11 +150,18 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
         f"{row['epoch']}; means over seeds, 95 % intervals",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
-        f"difference: to {reference!r}, paired by seed; p: moderated t-test with Holm's "
-        "correction over the points without baselines and leaking rows; better: probability of "
-        "the lower loss",
+        f"difference: to {reference!r}, paired by seed; its interval covers the seeds and the "
+        "choice of the setting",
+        "p: moderated t-test with Holm's correction over the points without baselines and leaking "
+        "rows; the verdict follows p, so an undecided point's own interval may exclude 0",
+        "better: probability of the lower loss; ppl: perplexity" + _floor_words(frame),
         _run_counts(folder),
     )
+
+
+def _floor_words(frame: pl.DataFrame) -> str:
+    known = frame["floor"].drop_nulls().len()
+    return "; floor: entropy of the source, which no model's expected loss is below" * bool(known)
 
 
 def _run_counts(folder: StudyFolder) -> str:

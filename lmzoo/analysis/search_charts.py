@@ -25,7 +25,8 @@ def setting_chart(
     x = alt.X("value:Q", title=name, scale=scale).axis(
         format="~g", labelOverlap="greedy", labelSeparation=6
     )
-    y = alt.Y("loss:Q", title="last validation loss", scale=alt.Scale(zero=False))
+    highest = _highest(measured)
+    y = alt.Y("loss:Q", title="last validation loss", scale=_up_to(measured, highest))
     shape = alt.Shape("status:N", title="status").scale(domain=list(STATUSES), range=list(SHAPES))
     shape = shape.legend(values=[s for s in STATUSES if s in set(rows["status"])])
     value = alt.Tooltip("value:Q", title=name, format="~g")
@@ -67,8 +68,31 @@ def setting_chart(
     notes = [f"lines {what}; pruned runs have their last loss"]
     notes += ["rings: the settings that the fit chose"] if chosen.height else []
     notes += [f"at the top: {without_loss.height} without a loss"] if without_loss.height else []
+    above = measured.filter(pl.col("loss") > highest).height
+    notes += [f"at the top: {above} above {highest:.3g}"] if above else []
     heading = alt.TitleParams(f"{name} of every setting", subtitle=notes, anchor="start")
     return alt.layer(*layers).properties(title=heading)
+
+
+def _highest(measured: pl.DataFrame) -> float:
+    """Return the loss at the top of the chart.
+
+    A pruned run stopped early, with a loss far above the others. The axis ends at 1.6 times the
+    range of the finished runs, so that the differences between them can be seen.
+    """
+    ended = measured.filter(pl.col("status") == "finished")["loss"]
+    if ended.is_empty():
+        return float("inf")
+    low, high = float(ended.min()), float(ended.max())  # type: ignore[arg-type]
+    return low + 1.6 * (high - low) if high > low else float("inf")
+
+
+def _up_to(measured: pl.DataFrame, highest: float) -> alt.Scale:
+    """Return a scale on which higher losses stand at the top."""
+    if measured.filter(pl.col("loss") > highest).is_empty():
+        return alt.Scale(zero=False)
+    low = float(measured["loss"].min())  # type: ignore[arg-type]
+    return alt.Scale(domain=[low - 0.05 * (highest - low), highest], clamp=True, nice=False)
 
 
 def survival_chart(frame: pl.DataFrame, look: Look) -> Any:

@@ -6,10 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
+from lmzoo.analysis.chart_looks import Look
 from lmzoo.analysis.curve_charts import curve_charts
-from lmzoo.analysis.curve_data import learning_curves, point_costs, survival, tuned_settings
+from lmzoo.analysis.curve_data import (
+    equal_costs,
+    equal_survival,
+    learning_curves,
+    point_costs,
+    survival,
+    tuned_settings,
+)
 from lmzoo.analysis.load import load_study
 from lmzoo.analysis.ranking import rank_points
+from lmzoo.analysis.search_charts import setting_chart
 from lmzoo.statistics.intervals import mean_interval
 
 
@@ -81,9 +90,30 @@ def test_costs_are_of_one_confirm_run(folder):
     assert frame["seconds"].to_list() == [1.5, 1.5]
 
 
+def test_what_all_points_share_is_a_sentence_and_no_chart(folder):
+    assert equal_costs(ranked(folder)) == ["seconds of training, one run: 1.5 for all points"]
+    frame = survival(folder)
+    assert equal_survival(frame).endswith("at every point: 4 settings, 3 from epoch 2 on.")
+    other = frame.with_columns(label=pl.lit("other"), trained=pl.lit(4, frame.schema["trained"]))
+    assert equal_survival(pl.concat([frame, other])) == ""
+
+
+def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
+    rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
+    frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
+    frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
+    fitted = pl.DataFrame(schema={"label": pl.String, "value": pl.Float64, "fitted": pl.Float64})
+    look = Look("label", {"a": "#000000"}, {"a": "reference"})
+    spec = setting_chart(frame, fitted, look, "lr", log=False).to_dict()
+    scale = spec["layer"][1]["encoding"]["y"]["scale"]
+    assert scale["clamp"]
+    assert 2.5 < scale["domain"][1] < 3
+    assert "at the top: 1 above 2.8" in spec["title"]["subtitle"]
+
+
 def test_each_chart_contains_its_data(folder):
     charts = curve_charts(folder, ranked(folder))
-    assert [*charts] == ["learning", "setting-lr", "parameters", "time", "survival"]
+    assert [*charts] == ["learning", "setting-lr", "parameters"]
     spec = charts["setting-lr"].to_dict()
     layers, datasets = spec["layer"], spec.get("datasets", {})
     data = [layer["data"] for layer in layers]

@@ -51,7 +51,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
     for part in (*SECTIONS, "Spent and reproduce"):
         assert f">{part}</h2>" in text
     assert len(text) < 3_000_000
-    assert len(specs(text)) == 6
+    assert len(specs(text)) == 3
     page = markup(text)
     assert "Is a &lt; b &amp; &#x27;c&#x27; &lt;script&gt;" in page
     assert "cut part: sees &lt;itself&gt;" in page
@@ -176,13 +176,13 @@ def test_a_browser_shows_the_complete_page_without_requests(study):
     assert "<script>alert(1)</script>" in loaded.title
     assert "cut part" in loaded.text
     assert loaded.width <= 1100
-    assert len(loaded.figures) == 6
+    assert len(loaded.figures) == 3
     assert all(box["width"] > 100 and box["height"] > 40 for box in loaded.figures)
     assert open_page(path, width=390).width == 390
     with browse(path) as tab:
         labels = tab.eval_on_selector_all(".chart", "all => all.map(x => x.ariaLabel)")
     assert "Learning curves" in labels
-    assert len([label for label in labels if label]) == 6
+    assert len([label for label in labels if label]) == 3
 
 
 def test_a_browser_sorts_and_filters_the_ranking(study):

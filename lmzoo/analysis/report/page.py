@@ -12,6 +12,7 @@ import polars as pl
 from lmzoo.analysis.comparison import compare_points
 from lmzoo.analysis.comparison_table import comparison_report
 from lmzoo.analysis.curve_charts import curve_charts
+from lmzoo.analysis.curve_data import equal_costs, equal_survival, survival
 from lmzoo.analysis.effects import estimate_effects
 from lmzoo.analysis.heat_map import heat_maps
 from lmzoo.analysis.load import StudyFolder, load_study
@@ -31,14 +32,14 @@ from lmzoo.analysis.report.html import (
     paragraphs,
 )
 from lmzoo.analysis.report.spent import spent_table
+from lmzoo.analysis.report.summary import summary
 from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
 from lmzoo.equations import cell_equations
 from lmzoo.errors import UserError
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT
 from lmzoo.store.records import USER_CODE
 
-COSTLY = "What it costs"
+COSTLY, SEARCHED = "What it costs", "The search"
 COMPUTED = (
     "Compute: 2 operations for each multiplication of a weight with an activation, in the matrix "
     "products of one forward pass; training takes about three times as much. State: the numbers "
@@ -47,7 +48,7 @@ COMPUTED = (
 )
 CHARTS = {
     "Learning curves": ("learning",),
-    "The search": ("setting-", "survival"),
+    SEARCHED: ("setting-", "survival"),
     COSTLY: ("parameters", "state", "compute", "time"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
@@ -82,9 +83,8 @@ def render_report(
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
     spent = html_table(spent_table(folder)) + code_block(reproduce_commands(path, folder))
     sections.append(Section("Spent and reproduce", spent))
-    return html_page(
-        ranking.heading[0], "".join(map(_answer, answer)) + _none_free(ranked, answer), sections
-    )
+    lead = paragraphs(summary(folder, ranked, answer), "text") + "".join(map(_answer, answer))
+    return html_page(ranking.heading[0], lead, sections)
 
 
 def _answer(group: VerdictGroup) -> str:
@@ -94,16 +94,6 @@ def _answer(group: VerdictGroup) -> str:
     return (
         f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'
     )
-
-
-def _none_free(ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> str:
-    """Return a line that says so where no point is as good as the reference."""
-    reference = ranked.filter("reference").to_dicts()
-    if not reference or {group.verdict for group in answer} & {BETTER, EQUIVALENT}:
-        return ""
-    name, margin = reference[0]["label"], ranked["margin"].item(0)
-    line = f"No point is shown to be equivalent to {name!r} within {margin:g} nats, or better."
-    return paragraphs([line], "text")
 
 
 def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts: int) -> str:
@@ -146,11 +136,19 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
     sections = []
     for title, starts in CHARTS.items():
         own = [chart for name, chart in charts.items() if name.startswith(starts)]
-        if own:
+        notes = _notes(title, folder, ranked)
+        if own or notes:
             body = "".join(chart_figure(_wide(chart), title) for chart in own)
-            body += paragraphs([COMPUTED] if title == COSTLY else [])
-            sections.append(Section(title, body))
+            sections.append(Section(title, body + paragraphs(notes)))
     return sections
+
+
+def _notes(title: str, folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
+    """Return the lines below a section's charts: what is the same for all points has no chart."""
+    if title == COSTLY:
+        return [*equal_costs(ranked), COMPUTED]
+    same = equal_survival(survival(folder)) if title == SEARCHED else ""
+    return [same] if same else []
 
 
 def _wide(chart: Any) -> Any:

@@ -2,15 +2,16 @@
 
 import polars as pl
 
+from lmzoo.analysis.formatting import format_duration
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import with_status
 from lmzoo.analysis.render import TextTable
 
 
 def spent_table(folder: StudyFolder) -> TextTable:
-    """Return runs, pruned runs, epochs and hours of each stage.
+    """Return runs, pruned runs, epochs and training time of each stage.
 
-    Hours are those of the runs' own clocks: runs of a pack share an epoch's time.
+    Times are those of the runs' own clocks: runs of a pack share an epoch's time.
     """
     runs = with_status(folder.runs, folder.events)
     epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
@@ -22,15 +23,15 @@ def spent_table(folder: StudyFolder) -> TextTable:
             runs=pl.len(),
             pruned=(pl.col("status") == "pruned").sum(),
             epochs=pl.col("epochs").sum(),
-            hours=pl.col("seconds").sum() / 3600,
+            seconds=pl.col("seconds").sum(),
         )
         .sort("stage", descending=True)
         .collect()
     )
     rows = [
         (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
-         f"{row['hours']:.3g}")
+         format_duration(row["seconds"]))
         for row in stages.to_dicts()
     ]  # fmt: skip
-    header = ("stage", "runs", "pruned", "epochs", "hours of training")
+    header = ("stage", "runs", "pruned", "epochs", "training time")
     return TextTable("what was spent", header, rows, frozenset({"stage"}))
