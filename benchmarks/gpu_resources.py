@@ -7,7 +7,7 @@ It lists the kernels that the library launches: those whose weights fit on the c
 
 import typer
 
-from lmzoo.kernels.dispatch import SHARED_BASE, SHARED_BYTES, WIDEST
+from lmzoo.kernels.dispatch import WIDEST
 from lmzoo.kernels.gpu.resources import (
     SHARED_LIMIT,
     WEIGHTS,
@@ -17,6 +17,7 @@ from lmzoo.kernels.gpu.resources import (
     elementwise,
     kernels,
 )
+from lmzoo.kernels.gpu.scan import shared_memory
 
 NAMES = {80: "A100", 90: "H100", 100: "B200"}
 """Compute capability -> a GPU that has it."""
@@ -32,8 +33,7 @@ def main() -> None:
     for precision, widest in WIDEST.items():
         for width in WIDTHS:
             for name, kernel, constants in kernels(width, precision) if width <= widest else ():
-                weights = WEIGHTS[name.split()[0]]
-                needed = SHARED_BYTES[precision] * weights * width**2 + SHARED_BASE
+                needed = shared_memory(width, WEIGHTS[name.split()[0]], precision)
                 cells = [
                     text(compile_kernel(kernel, constants, c))
                     if needed <= limit

@@ -21,9 +21,6 @@ product up to 1e-6."""
 WIDEST = {"tf32x3": 64, "tf32": 128}
 """Largest width at which the kernels of recurrences run, by the precision of their products: up to
 it they need no more registers than a GPU has (`gpu/resources.py`)."""
-SHARED_BYTES = {"tf32x3": 12.0, "tf32": 6.5}
-"""Shared memory that these kernels need for one number of the recurrent weights, by precision."""
-SHARED_BASE = 8192
 
 
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
@@ -64,12 +61,14 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
 def has_gpu_scan(start: Tensor, width: int, weights: int) -> bool:
     """Return whether the kernel of a recurrence accepts this initial state.
 
-    All of its recurrent weights, so many (width, width) matrices, must fit into the shared memory
-    of one processor of the GPU.
+    What its kernels need with so many recurrent weights, each (width, width), must fit into the
+    shared memory of one processor of the GPU.
     """
     if not has_gpu_kernels(start) or width > WIDEST[PRECISION]:
         return False
-    needed = SHARED_BYTES[PRECISION] * weights * width**2 + SHARED_BASE
+    from lmzoo.kernels.gpu.scan import shared_memory
+
+    needed = shared_memory(width, weights, PRECISION)
     return start.device.type == "cpu" or needed <= _shared_memory(start.device)
 
 

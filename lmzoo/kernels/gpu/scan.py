@@ -20,6 +20,9 @@ from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_wi
 
 ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
+SHARED_BYTES = {"tf32x3": (8, 256, 128), "tf32": (4, 320, 0)}
+"""Precision -> shared memory in bytes: of one number of a weight, of one column of a weight, and of
+one column of the rest. An upper bound of what compiled kernels need (`resources.py`)."""
 
 
 class GpuRecurrence(ABC):
@@ -63,6 +66,13 @@ def padded(width: int) -> int:
 def warps(width: int) -> int:
     """Return the warps of a program, so many that its registers are enough (`resources.py`)."""
     return max(4, padded(width) // 8)
+
+
+def shared_memory(width: int, weights: int, precision: str) -> int:
+    """Return the shared memory in bytes that the larger kernel of a recurrence needs at most."""
+    number, column, rest = SHARED_BYTES[precision]
+    columns = padded(width)
+    return columns * (weights * (number * columns + column) + rest)
 
 
 def states_before(start: Float[Tensor, "P B H"], states: Float[Tensor, "P B T H"]) -> Tensor:

@@ -1,10 +1,12 @@
 """Every GPU kernel compiles for three architectures without a GPU, and fits on the chip."""
 
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
-from lmzoo.kernels.dispatch import SHARED_BASE, SHARED_BYTES, WIDEST
+from lmzoo.kernels import dispatch
+from lmzoo.kernels.dispatch import PRECISION, WIDEST, has_gpu_scan
 from lmzoo.kernels.gpu.resources import (
     SHARED_LIMIT,
     WEIGHTS,
@@ -13,6 +15,7 @@ from lmzoo.kernels.gpu.resources import (
     elementwise,
     kernels,
 )
+from lmzoo.kernels.gpu.scan import shared_memory
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementwise()}
@@ -46,9 +49,28 @@ def test_every_width_that_runs_compiles_without_spills(
 
 def check(name, kernel, constants, width, precision, capability) -> None:
     """The memory that dispatch expects is enough; a kernel that fits does not spill."""
-    expected = SHARED_BYTES[precision] * WEIGHTS[name.split()[0]] * width**2 + SHARED_BASE
-    if expected > SHARED_LIMIT[capability]:
-        return  # dispatch does not launch it on this GPU
+    expected = shared_memory(width, WEIGHTS[name.split()[0]], precision)
     found = compile_kernel(kernel, constants, capability)
     assert found.shared <= expected
-    assert found.spilled == 0
+    if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU
+        assert found.spilled == 0
+
+
+class OnGPU(torch.Tensor):
+    """A tensor that says that it is on a GPU."""
+
+    device = torch.device("cuda")
+
+
+@pytest.mark.parametrize("limit", [64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_recurrence_runs_only_where_its_kernels_fit(name: str, limit: int, monkeypatch) -> None:
+    """Kernels are padded to a power of two, so width 33 needs the memory of width 64."""
+    monkeypatch.setattr(dispatch, "_shared_memory", lambda _: limit)
+    names = (f"{name} forward", f"{name} backward")
+    needed = max(compile_kernel(*USED[key], 80).shared for key in names)
+    start = torch.empty(0).as_subclass(OnGPU)
+    for width in (33, 50, 64):
+        accepted = has_gpu_scan(start, width, WEIGHTS[name])
+        assert accepted == (needed <= limit)
+    assert not has_gpu_scan(start, WIDEST[PRECISION] + 1, WEIGHTS[name])
