@@ -71,9 +71,13 @@ def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.
 
 
 def point_costs(ranked: pl.DataFrame) -> pl.DataFrame:
-    """Return the loss and the costs of the points with a loss."""
+    """Return the loss and the costs of the points with a loss.
+
+    Count models, which have no parameters, are left out: at 0 they would stretch every axis.
+    """
     names = ["label", "loss", "low", "high", *COSTS, "leaks"]
-    return ranked.filter(pl.col("loss").is_not_null()).select(names)
+    trained = pl.col("parameters").is_null() | (pl.col("parameters") > 0)
+    return ranked.filter(pl.col("loss").is_not_null() & trained).select(names)
 
 
 def equal_costs(ranked: pl.DataFrame) -> list[str]:

@@ -90,6 +90,13 @@ def test_costs_are_of_one_confirm_run(folder):
     assert frame["seconds"].to_list() == [1.5, 1.5]
 
 
+def test_costs_leave_out_count_models(toy, folder):
+    toy.add_point("unigram", [5.0, 5.0, 5.0], parameters=0)
+    toy.write()
+    again = load_study(toy.path)
+    assert point_costs(ranked(again))["label"].to_list() == ["cut full", "cut part"]
+
+
 def test_what_all_points_share_is_a_sentence_and_no_chart(folder):
     assert equal_costs(ranked(folder)) == ["seconds of training, one run: 1.5 for all points"]
     frame = survival(folder)
