@@ -101,7 +101,7 @@ def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )
-    shares = ("accuracy",) if corpus.valid.scored is not None else ()
+    shares = ("accuracy",) if corpus.valid.is_task else ()
     for column in ("epoch", "train", "valid", "valid (sentence)", *shares, "tokens/s"):
         table.add_column(column, justify="right")
     for r in records:

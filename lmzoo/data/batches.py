@@ -93,6 +93,28 @@ def _width(
     return min(tokens.shape[1], -(-longest // multiple) * multiple)
 
 
+def pack_batches(
+    part: Sequences, batch: int, members: Sequence[tuple[int, int]]
+) -> tuple[Sequences, list[list[Int[Tensor, "b"]]]]:
+    """Return the training sequences of pack members, and the row indices of their batches.
+
+    `members` are pairs (seed, epoch). Where epochs have different sequences, those of all members'
+    epochs are joined.
+    """
+    parts = {epoch: part.for_epoch(epoch) for epoch in sorted({epoch for _, epoch in members})}
+    first = next(iter(parts.values()))
+    begins, data = dict.fromkeys(parts, 0), first
+    if any(other is not first for other in parts.values()):
+        begins = {epoch: i * len(first) for i, epoch in enumerate(parts)}
+        columns = ((other.tokens, other.lengths) for other in parts.values())
+        data = Sequences(*(torch.cat(column) for column in zip(*columns, strict=True)))
+    orders = [
+        [rows + begins[epoch] for rows in epoch_batches(first.lengths, batch, seed=seed, epoch=epoch)]
+        for seed, epoch in members
+    ]
+    return data, orders
+
+
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
     """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
     lengths = part.lengths[rows]

@@ -31,7 +31,10 @@ class Sequences:
     """In a corpus of pairs, the source of each sequence: tokens (N, S) without `<start>` and
     lengths (N,). Otherwise empty."""
     scored: Tensor | None = None
-    """In a task, (N, T) bool: the tokens that loss and accuracy count. None: all but `<start>`."""
+    """(N, T) bool: the tokens that loss and accuracy count. None: all but `<start>`."""
+    context: bool = False
+    """True if the tokens that are not scored are context, as in windows of a text. False if they
+    are the input of a task, which has an accuracy."""
 
     def __post_init__(self) -> None:
         assert self.scored is None or self.scored.shape == self.tokens.shape
@@ -42,6 +45,16 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether some tokens are answers, whose accuracy counts."""
+        return self.scored is not None and not self.context
+
+    def for_epoch(self, epoch: int) -> "Sequences":
+        """Return the training sequences of an epoch; the same in every epoch unless overridden."""
+        del epoch
+        return self
 
     @property
     def num_scored(self) -> int:
@@ -59,7 +72,9 @@ class Sequences:
             return self
         sources = tuple(column.to(device) for column in self.sources)
         scored = None if self.scored is None else self.scored.to(device)
-        return Sequences(self.tokens.to(device), self.lengths.to(device), sources, scored)
+        return Sequences(
+            self.tokens.to(device), self.lengths.to(device), sources, scored, self.context
+        )
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,7 @@ class Corpus:
         None if unknown words were not measured, and in tasks, which score no text.
         """
         tokens = self.test.tokens
-        if self.test.scored is not None:
+        if self.test.is_task:
             return None
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
             return self.test_text

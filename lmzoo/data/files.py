@@ -16,19 +16,28 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         UserError: The file is missing, a folder, empty, a broken gzip file or not UTF-8.
     """
+    text = read_text(path)
+    # str.splitlines would also split at form feeds and other separators inside a line.
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def read_text(path: Path) -> str:
+    """Return the whole text, line ends included, without a byte order mark.
+
+    Raises:
+        UserError: The file is missing, a folder, empty, a broken gzip file or not UTF-8.
+    """
     raw = _unzip(path, _read_bytes(path)).removeprefix(BOM_UTF8)
     if not raw.strip():
         raise UserError(f"{path} is empty; it must have at least one line of text")
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         bad = raw[error.start : error.end].hex(" ")
         raise UserError(
             f"{path} line {line}: bytes {bad} are not UTF-8; convert the file to UTF-8"
         ) from None
-    # str.splitlines would also split at form feeds and other separators inside a line.
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def read_fasta(path: Path) -> list[str]:

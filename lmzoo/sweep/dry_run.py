@@ -12,7 +12,7 @@ from rich.console import Console as RichConsole
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
-from lmzoo.data.corpus import Corpus
+from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.errors import UserError, describe_error
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import ResolvedPoint
@@ -70,20 +70,21 @@ def seconds_per_epoch(point: ResolvedPoint, corpus: Corpus) -> float:
     torch.set_num_threads(1)
     try:
         model = zoo.build(point.model, corpus.task, seed=0)
-        batches = epoch_batches(corpus.train.lengths, point.recipe.batch, seed=0, epoch=0)
-        _step(model, corpus, batches[0])
+        part = corpus.train.for_epoch(0)
+        batches = epoch_batches(part.lengths, point.recipe.batch, seed=0, epoch=0)
+        _step(model, part, batches[0])
         timed = batches[1 : 1 + STEPS]
         start = time.perf_counter()
         for rows in timed:
-            _step(model, corpus, rows)
+            _step(model, part, rows)
         seconds = time.perf_counter() - start
         return seconds / max(1, len(timed)) * len(batches)
     finally:
         torch.set_num_threads(threads)
 
 
-def _step(model: LanguageModel, corpus: Corpus, rows: torch.Tensor) -> None:
-    batch = gather_batch(corpus.train, rows)
+def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
+    batch = gather_batch(part, rows)
     loss = -model.log_prob(batch.tokens, batch.lengths, *batch.sources).sum()
     if loss.requires_grad:
         loss.backward()

@@ -68,13 +68,13 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
         with device_scope(model):
             scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
         nll[rows.cpu()] = -keep_scored(scores, sequences).double().sum(1).cpu()
-    right = None if part.scored is None else count_right(model, part, model.most_probable)
+    right = count_right(model, part, model.most_probable) if part.is_task else None
     model.train(was_training)
     return compute_losses(nll, part.counts, right)
 
 
 def keep_scored(scores: Float[Tensor, "*P B T"], part: Sequences) -> Float[Tensor, "*P B T"]:
-    """Set the scores of tokens that a task does not count to 0."""
+    """Set the scores of tokens that do not count to 0."""
     return scores if part.scored is None else scores.where(part.scored, 0.0)
 
 

@@ -16,12 +16,12 @@ from lmzoo.train.recipe import Optimiser, Recipe
 
 def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer:
     """Return the recipe's optimiser over these parameters or parameter groups."""
-    lr, decay = recipe.lr, recipe.weight_decay
+    lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
     if recipe.optimiser is Optimiser.RMSPROP:
         return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
     if recipe.optimiser is Optimiser.ADAMW:
-        return AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
-    return Adam(parameters, lr=lr, weight_decay=decay, fused=True)
+        return AdamW(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
+    return Adam(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
 
 
 def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:

@@ -71,6 +71,8 @@ class Recipe:
     clip: float | None = Field(1.0, gt=0)
     """Maximum global gradient norm; None disables clipping."""
     weight_decay: float = Field(0.0, ge=0)
+    beta2: float = Field(0.999, gt=0, lt=1, exclude_if=lambda beta: beta == 0.999)
+    """Decay of Adam's mean of squared gradients, as in torch; RMSprop ignores it."""
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
     schedule: Schedule = Field(Schedule.CONSTANT, exclude_if=lambda x: x is Schedule.CONSTANT)

@@ -105,11 +105,11 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
 
     Raises:
-        UserError: The schedule of the learning rate ends before, or the corpus is a task and the
-            model gives no distribution of the next token.
+        UserError: The schedule of the learning rate ends before, or the corpus scores some
+            tokens only and the model gives no distribution of the next token.
     """
     training.recipe.with_budget(epochs)
-    if corpus.train.scored is not None:
+    if corpus.valid.scored is not None:
         training.model.require_next_token()
     while training.epoch < epochs and not training.diverged:
         if training.model.closed_form:
@@ -118,7 +118,7 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
             training.epoch = epochs
         else:
             start = time.perf_counter()
-            train = _train_epoch(training, corpus.train)
+            train = _train_epoch(training, corpus.train.for_epoch(training.epoch))
             training.epoch += 1
             seconds = time.perf_counter() - start
             valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None

@@ -21,13 +21,13 @@ def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> to
     if name is Optimiser.RMSPROP:
         return torch.optim.RMSprop(parameters, lr=0.1, alpha=0.99, eps=0.01, weight_decay=0.1)
     cls = torch.optim.Adam if name is Optimiser.ADAM else torch.optim.AdamW
-    return cls(parameters, lr=0.1, weight_decay=0.1, fused=True)
+    return cls(parameters, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
 @pytest.mark.parametrize("name", list(Optimiser))
 def test_steps_equal_those_of_torch(name: Optimiser) -> None:
     actual, expected = new_parameters(), new_parameters()
-    recipe = Recipe(optimiser=name, lr=0.1, weight_decay=0.1)
+    recipe = Recipe(optimiser=name, lr=0.1, weight_decay=0.1, beta2=0.95)
     optimiser, reference = make_optimiser(recipe, actual), torch_optimiser(name, expected)
     for step in range(6):
         if step == 3:  # as if the process had been restarted

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from lmzoo.contract import LanguageModel
-from lmzoo.data.batches import epoch_batches, gather_batch, iter_batches
+from lmzoo.data.batches import gather_batch, iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
 from lmzoo.store.records import Record
@@ -59,7 +59,7 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
     """Train members of equal pack keys, none of them diverged, for one epoch; return records."""
     keys = {pack_key(t.model.config, t.recipe) for t in trainings}
     assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
-    if corpus.train.scored is not None:
+    if corpus.valid.scored is not None:
         trainings[0].model.require_next_token()
     retain_freed_memory()
     start = time.perf_counter()
@@ -119,13 +119,11 @@ class PackedTrainer:
         self.total.zero_()
         self.stacked.gradients.zero_()
         trainings = self.stacked.trainings
-        orders = [
-            epoch_batches(data.lengths, self.recipe.batch, seed=t.seed, epoch=t.epoch)
-            for t in trainings
-        ]
+        members = [(t.seed, t.epoch) for t in trainings]
+        rows, orders = pack_batches(data, self.recipe.batch, members)
         batches = [_stack_rows(rows) for rows in zip(*orders, strict=True)]
         rates = list(zip(*(t.epoch_rates(len(batches)) for t in trainings), strict=True))
-        self.stepper.run_epoch(self.step, rates, self._columns(data, batches))
+        self.stepper.run_epoch(self.step, rates, self._columns(rows, batches))
         for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
             group["lr"] = rate
         self._steps = len(batches)
@@ -221,7 +219,7 @@ def _count_right(
     stacked: StackedParameters, template: LanguageModel, part: Sequences
 ) -> list[Tensor | None]:
     """Return `count_right` of every member, one after another; None unless the part is a task."""
-    if part.scored is None:
+    if not part.is_task:
         return [None] * len(stacked.values)
     call = make_functional(template, "most_probable")
     members = (

@@ -1,0 +1,106 @@
+r"""Contiguous text: random blocks for training, windows with context for evaluation.
+
+    block     <start> c_i .. c_{i+L}                    all L + 1 characters are scored
+    window    <start> c_i .. c_{i+L-s} .. c_{i+L}       the last s characters are scored
+
+L is the block length. An epoch of training is either one pass, in blocks that do not overlap and
+begin at a random offset, or `blocks` blocks at random places, as nanoGPT draws them. The places are
+a function of the epoch alone, so an interrupted run continues exactly, and all members of a pack
+read the same tensor; the order of the blocks depends on the seed.
+
+Windows move by the stride s ≤ L, so every character of a split is scored exactly once, and each
+sees at least L − s + 1 characters before it; only those at the beginning of the split see fewer.
+With s = L, a character sees 1 to L characters, as in nanoGPT's estimate of the loss. A smaller
+stride costs L/s times as much and gives a lower loss.
+
+Source: github.com/karpathy/nanoGPT (random blocks); Al-Rfou et al. 2019 (arXiv:1808.04444; stride).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from lmzoo.contract import START
+from lmzoo.data.corpus import Sequences
+from lmzoo.errors import UserError
+from lmzoo.seeding import derive_seed
+
+Stream = Int[Tensor, "n"] | UInt8[Tensor, "n"]
+"""Token ids of a text, without special tokens."""
+
+
+@dataclass(frozen=True)
+class Blocks(Sequences):
+    """The training blocks of a stream; `tokens` are those of one pass at offset 0."""
+
+    stream: Stream | None = None
+    count: int = 0
+    """Blocks of an epoch, at random places; 0: one pass."""
+
+    def for_epoch(self, epoch: int) -> Sequences:
+        """Return the blocks of an epoch, a function of its number alone."""
+        assert self.stream is not None
+        size = self.tokens.shape[1] - 1
+        generator = torch.Generator().manual_seed(derive_seed(0, "blocks", epoch))
+        if self.count:
+            places = len(self.stream) - size + 1
+            begins = torch.randint(places, (self.count,), generator=generator, device="cpu")
+        else:
+            spare = len(self.stream) - self._per_epoch * size
+            offset = torch.randint(min(size, spare + 1), (), generator=generator, device="cpu")
+            begins = offset + size * torch.arange(self._per_epoch, device="cpu")
+        return _cut(self.stream, begins, size)
+
+    @property
+    def num_scored(self) -> int:
+        """Number of scored characters of an epoch, the same in every epoch."""
+        return self._per_epoch * (self.tokens.shape[1] - 1)
+
+    @property
+    def _per_epoch(self) -> int:
+        """Blocks of an epoch; a pass leaves room for every offset below the size of a block."""
+        assert self.stream is not None
+        size = self.tokens.shape[1] - 1
+        return self.count or max(1, (len(self.stream) - size + 1) // size)
+
+    def to(self, device: torch.device) -> Sequences:
+        """Return the blocks with their stream on `device`, or self if they are there already."""
+        if self.tokens.device == device or self.stream is None:
+            return self
+        moved = super().to(device)
+        return Blocks(
+            moved.tokens, moved.lengths, stream=self.stream.to(device), count=self.count
+        )
+
+
+def cut_blocks(stream: Stream, block: int, count: int) -> Blocks:
+    """Return the training blocks of a stream."""
+    first = _cut(stream, torch.arange(0, len(stream) - block, block + 1), block + 1)
+    return Blocks(first.tokens, first.lengths, stream=stream, count=count)
+
+
+def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
+    """Return the evaluation windows of a stream; `scored` is True for every character once."""
+    ends = torch.arange(block + 1, len(stream) + stride, stride).clamp_max(len(stream))
+    new = ends.diff(prepend=torch.zeros(1, dtype=torch.int64))  # characters of no earlier window
+    windows = _cut(stream, ends - (block + 1), block + 1)
+    scored = torch.arange(block + 2) > (block + 1 - new)[:, None]
+    return Sequences(windows.tokens, windows.lengths, scored=scored, context=True)
+
+
+def require_length(name: str, part: str, stream: Stream, block: int) -> None:
+    """Raise a UserError if a split is shorter than one block."""
+    if len(stream) <= block:
+        raise UserError(
+            f"{name}: the {part} split has {len(stream)} characters, and a block needs "
+            f"{block + 1}; lower corpus.block or use a longer text"
+        )
+
+
+def _cut(stream: Stream, begins: Int[Tensor, "N"], size: int) -> Sequences:
+    """Return the stretches of `size` tokens that begin there, with `<start>` before each."""
+    text = stream.unfold(0, size, 1)[begins.to(stream.device)].long()
+    tokens = torch.nn.functional.pad(text, (1, 0), value=START)
+    return Sequences(tokens, torch.full((len(tokens),), size + 1, device=stream.device))

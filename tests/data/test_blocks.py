@@ -1,0 +1,106 @@
+"""Contiguous text: blocks of every epoch, windows that score every character once."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmzoo.contract import START
+from lmzoo.data.blocks import cut_blocks, cut_windows
+from lmzoo.data.open import open_corpus
+from lmzoo.laws.corpora import CORPUS_LAWS
+from tests.tiny import quick
+from tests.user_errors import raises_user_error
+
+STREAM = torch.arange(4, 4 + 53)  # every character occurs once
+
+
+@quick
+@given(n=st.integers(8, 60), block=st.integers(1, 7), data=st.data())
+def test_windows_score_every_character_once_with_enough_context(n, block, data):
+    stride = data.draw(st.integers(1, block))
+    stream = torch.arange(4, 4 + n)
+    windows = cut_windows(stream, block, stride)
+    assert windows.tokens[windows.scored].tolist() == stream.tolist()
+    assert windows.num_scored == n
+    for tokens, scored in zip(windows.tokens, windows.scored, strict=True):
+        first = int(tokens[1])
+        assert tokens.tolist() == [START, *range(first, first + block + 1)]
+        context = int(scored.nonzero()[0]) - 1
+        assert context >= block + 1 - stride or first == 4
+
+
+def test_windows_of_stride_block_have_nanogpts_contexts():
+    windows = cut_windows(STREAM, 4, 4)
+    assert windows.tokens[1].tolist() == [START, 8, 9, 10, 11, 12]
+    assert windows.scored[1].tolist() == [False, False, True, True, True, True]
+
+
+@quick
+@given(n=st.integers(5, 60), block=st.integers(1, 4), epoch=st.integers(0, 9))
+def test_a_pass_has_every_character_at_most_once_and_leaves_out_less_than_two_blocks(
+    n, block, epoch
+):
+    blocks = cut_blocks(torch.arange(4, 4 + n), block, 0)
+    part = blocks.for_epoch(epoch)
+    seen = part.tokens[:, 1:].flatten()
+    assert seen.tolist() == list(range(int(seen[0]), int(seen[0]) + len(seen)))
+    assert seen[0] >= 4
+    assert seen[-1] < 4 + n
+    assert n - len(seen) < 2 * (block + 1)
+    assert part.num_scored == blocks.num_scored == len(seen)
+
+
+def test_passes_begin_at_every_offset():
+    blocks = cut_blocks(STREAM, 4, 0)
+    begins = {int(blocks.for_epoch(epoch).tokens[0, 1]) for epoch in range(60)}
+    assert begins == {4, 5, 6, 7, 8}
+
+
+def test_random_blocks_begin_everywhere_and_differ_between_epochs():
+    blocks = cut_blocks(STREAM, 4, 500)
+    first, second = (blocks.for_epoch(epoch).tokens for epoch in (0, 1))
+    assert set(first[:, 1].tolist()) == set(range(4, 4 + 53 - 4))
+    assert (first[:, 2:] == first[:, 1:-1] + 1).all()
+    assert not first.equal(second)
+    assert first.equal(blocks.for_epoch(0).tokens)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A text of 400 lines, in which every digit follows from the one before it."""
+    path = tmp_path / "digits.txt"
+    path.write_text("".join(f"{'0123456789'[i % 7 :]}\n" for i in range(400)))
+    return path
+
+
+@pytest.mark.parametrize("law", CORPUS_LAWS)
+@pytest.mark.parametrize("blocks", [0, 50])
+def test_a_stream_obeys_the_laws_of_corpora(text, law, blocks):
+    class Source:
+        def load(self):
+            return open_corpus({"name": "stream", "path": str(text), "block": 9, "blocks": blocks})
+
+    law(Source())
+
+
+def test_a_stream_keeps_the_text_and_its_size(text):
+    corpus = open_corpus(f"stream:{text}")
+    whole = text.read_text()
+    first, second = int(0.9 * len(whole)), int(0.95 * len(whole))
+    characters = corpus.test.tokens[corpus.test.scored].tolist()
+    assert "".join(corpus.vocabulary.tokens[i] for i in characters) == whole[second:]
+    assert corpus.test_size.characters == len(whole) - second
+    assert corpus.valid.num_scored == second - first
+    assert not corpus.test.is_task
+
+
+def test_invalid_options_and_short_texts_are_refused(text, tmp_path):
+    with raises_user_error("stride=9", "block=8"):
+        open_corpus({"name": "stream", "path": str(text), "block": 8, "stride": 9})
+    with raises_user_error("stream:PATH"):
+        open_corpus("stream")
+    short = tmp_path / "short.txt"
+    short.write_text("to be or not to be" * 10)
+    with raises_user_error("stream", "validation", "9 characters", "corpus.block"):
+        open_corpus(f"stream:{short}")

@@ -1,0 +1,86 @@
+"""Training on contiguous text: losses of windows, packs, interruption."""
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.data.corpus import Corpus
+from lmzoo.data.open import open_corpus
+from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.store.records import RunFolder
+from lmzoo.train.evaluate import evaluate
+from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import run_config
+from lmzoo.train.trainer import Training, fit
+from tests.user_errors import raises_user_error
+
+RECIPE = Recipe(batch=8, lr=3e-2)
+
+
+@pytest.fixture(params=[0, 30], ids=["pass", "random"])
+def corpus(request, tmp_path) -> Corpus:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{'abcdef'[i % 5 :]}\n" for i in range(300)))
+    spec = {"name": "stream", "path": str(path), "block": 7, "stride": 3, "blocks": request.param}
+    return open_corpus(spec)
+
+
+def training(corpus: Corpus, seed: int = 0) -> Training:
+    return Training(zoo.build(zoo.config("rnn_lm", width=8), corpus.task, seed), RECIPE, seed)
+
+
+def test_the_loss_is_that_of_every_character_with_its_context(corpus):
+    model = training(corpus).model.eval()
+    stream, nats = corpus.test.tokens[corpus.test.scored], []
+    for t in range(len(stream)):
+        # Windows have 8 characters and move by 3; the last one ends with the text.
+        end = min(8 if t < 8 else 8 + 3 * -(-(t - 7) // 3), len(stream))
+        prefix = torch.cat([torch.tensor([1]), stream[end - 8 : t]])
+        with torch.no_grad():
+            nats.append(-float(model.next_log_prob(prefix[None])[0, stream[t]]))
+    losses = evaluate(model, corpus.test)
+    assert losses.tokens == len(stream)
+    assert losses.token == pytest.approx(sum(nats) / len(nats), abs=1e-5)
+    assert losses.accuracy is None
+
+
+def test_a_model_learns_and_its_record_counts_the_epochs_characters(corpus):
+    run = training(corpus)
+    records = list(fit(run, corpus, 4))
+    assert records[-1]["valid_token"] < records[0]["valid_token"] - 0.1
+    assert run.steps == 4 * -(-len(corpus.train.for_epoch(0)) // 8)
+
+
+def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(corpus):
+    alone = [training(corpus, seed) for seed in range(3)]
+    packed = [training(corpus, seed) for seed in range(3)]
+    for member in (*alone, *packed):
+        list(fit(member, corpus, member.seed))  # member p is at epoch p
+    for member in alone:
+        list(fit(member, corpus, 4))
+    for _ in fit_packed(packed, corpus, 4):
+        pass
+    for ours, other in zip(packed, alone, strict=True):
+        assert_trainings_equal(ours, other)
+
+
+def test_an_interrupted_run_continues_exactly(corpus, tmp_path):
+    config = zoo.config("rnn_lm", width=8)
+    entry = {"name": "stream"}
+    facts = run_config(config, RECIPE, corpus, entry, 0)
+    weights = []
+    for name, budgets in (("whole", [3]), ("parts", [1, 3])):
+        for budget in budgets:
+            run = Run(RunFolder(tmp_path / name), facts, corpus)
+            list(run.train(budget))
+            run.close()
+        weights.append(run.training.model.state_dict())
+    assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
+
+
+def test_models_without_a_next_token_are_refused(corpus):
+    backward = Training(zoo.build(zoo.config("backward_lm"), corpus.task, 0), RECIPE, 0)
+    with raises_user_error("backward_lm", "next token"):
+        list(fit(backward, corpus, 1))
