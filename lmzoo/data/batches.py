@@ -109,7 +109,10 @@ def pack_batches(
         columns = ((other.tokens, other.lengths) for other in parts.values())
         data = Sequences(*(torch.cat(column) for column in zip(*columns, strict=True)))
     orders = [
-        [rows + begins[epoch] for rows in epoch_batches(first.lengths, batch, seed=seed, epoch=epoch)]
+        [
+            rows + begins[epoch]
+            for rows in epoch_batches(first.lengths, batch, seed=seed, epoch=epoch)
+        ]
         for seed, epoch in members
     ]
     return data, orders

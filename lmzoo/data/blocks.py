@@ -70,9 +70,7 @@ class Blocks(Sequences):
         if self.tokens.device == device or self.stream is None:
             return self
         moved = super().to(device)
-        return Blocks(
-            moved.tokens, moved.lengths, stream=self.stream.to(device), count=self.count
-        )
+        return Blocks(moved.tokens, moved.lengths, stream=self.stream.to(device), count=self.count)
 
 
 def cut_blocks(stream: Stream, block: int, count: int) -> Blocks:
