@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction
-from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_kernels, run_kernel
 
 MIN_SIZE = 2**9
 """The number of elements from which the kernel saves more time than its call costs."""
@@ -26,7 +26,7 @@ MIN_LENGTH = 1e-12
 
 def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     """Scale each vector to length `radius`."""
-    if has_kernels(x, MIN_SIZE):
+    if has_kernels(x, MIN_SIZE) or has_gpu_kernels(x):
         return _Project.apply(x, radius)[0]
     return naive_project_to_sphere(x, radius)
 
@@ -43,6 +43,10 @@ class _Project(CustomFunction):
 
     @staticmethod
     def forward(x: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+        if not has_kernels(x):
+            from lmzoo.kernels.gpu import sphere as gpu_kernels
+
+            return gpu_kernels.forward(x, radius, MIN_LENGTH)
         from lmzoo.kernels.cpu import sphere as kernels
 
         y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
@@ -85,6 +89,10 @@ class _ProjectBackward(Backward):
 
     @staticmethod
     def forward(g: Tensor, y: Tensor, f: Tensor, radius: float, steps: int) -> Tensor:
+        if not has_kernels(g):
+            from lmzoo.kernels.gpu import sphere as gpu_kernels
+
+            return gpu_kernels.backward(g, y, f, radius, MIN_LENGTH)
         from lmzoo.kernels.cpu import sphere as kernels
 
         *lead, width = g.shape

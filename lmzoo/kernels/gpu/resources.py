@@ -17,7 +17,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lmzoo.kernels.gpu import gru, linear_recurrence, lstm, mgu, rnn
+from lmzoo.kernels.gpu import adam, gru, linear_recurrence, lstm, mgu, rnn, sphere
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
@@ -26,6 +26,10 @@ WEIGHTS = {"mgu": 2, "rnn": 1, "gru": 3, "lstm": 4}
 """Recurrent weights (H, H) of each recurrence."""
 WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
+
+
+SIZES = {"B", "T", "H", "N", "E", "R", "S"}
+"""Arguments of kernels that are integers; others are pointers to float32."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +68,28 @@ def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
             yield name, getattr(linear_recurrence, f"_{direction}"), constants
 
 
+def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of what a training step runs besides its recurrence."""
+    blocks = {"PARTS": adam.PARTS, "BLOCK": adam.BLOCK}
+    yield "adam norm", adam._add_squares, blocks
+    logs = {"LOG_BETA1": -0.105, "LOG_BETA2": -0.001}
+    betas = {"BETA1": 0.9, "BETA2": 0.999, "EPS": 1e-8, "DECOUPLED": True}
+    yield "adam update", adam._update, {**blocks, **logs, **betas}
+    radius = {"RADIUS": 8.0, "SHORTEST": 1e-12, "COLUMNS": 64, "ROWS": sphere.NUMBERS // 64}
+    yield "sphere forward", sphere._forward, radius
+    yield "sphere backward", sphere._backward, radius
+
+
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:
     """Compile a kernel for a compute capability; pointers are to float32, sizes are int32."""
     names = kernel.arg_names
     signature = {
-        name: "constexpr" if name in constants else "i32" if name in ("B", "T", "H") else "*fp32"
+        name: "constexpr" if name in constants else "i32" if name in SIZES else "*fp32"
         for name in names
     }
     positions = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
-    options = {"num_warps": warps(constants["COLUMNS"])} if "COLUMNS" in constants else {}
+    options = {"num_warps": warps(constants["COLUMNS"])} if "PRECISION" in constants else {}
     compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
     registers, spilled = _ptxas(compiled.asm["ptx"], capability)
     return Resources(registers, spilled, compiled.metadata.shared)

@@ -5,9 +5,9 @@ r"""Adam and AdamW for all pack members at once.
     x ← x − η_p / (1 − β₁^n) · m / (√(v / (1 − β₂^n)) + ε)
 
 n is the number of steps of the member. Weight decay λ adds λx to g; decoupled weight decay (AdamW)
-first multiplies x by 1 − ηλ. On a CPU the step is one kernel, elsewhere about 20 operations on
-(P, N) matrices, whatever P is. torch's fused optimiser takes one learning rate per call, so it
-would need one call per member. Here torch's optimiser only owns the state.
+first multiplies x by 1 − ηλ. On a CPU the step is one kernel, on a GPU two launches, elsewhere
+about 20 operations on (P, N) matrices, whatever P is. torch's fused optimiser takes one learning
+rate per call, so it would need one call per member. Here torch's optimiser only owns the state.
 
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_kernels, run_kernel
 
 
 class StackedAdam:
@@ -43,11 +43,14 @@ class StackedAdam:
         gradients: Float[Tensor, "P N"],
     ) -> None:
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
-        if has_kernels(self._values):
+        values = self._values
+        if has_kernels(values):
             self._step_by_kernel(rates, clips, gradients)
+            return
+        rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
+        if has_gpu_kernels(values):
+            self._step_by_gpu_kernel(rates, clips.to(values), gradients)
         else:
-            values = self._values
-            rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
             self._step_by_operations(rates, clips.to(values), gradients)
 
     def _step_by_kernel(
@@ -65,6 +68,17 @@ class StackedAdam:
         rows = as_arrays(self._values, gradients, self._m, self._v, self._steps)
         decoupled = first["decoupled_weight_decay"]
         run_kernel(adam_step, *rows, *settings, decoupled, *first["betas"], first["eps"])
+
+    def _step_by_gpu_kernel(
+        self, rates: Float[Tensor, "P"], clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
+    ) -> None:
+        from lmzoo.kernels.gpu.adam import adam_step
+
+        first, rows = self._first, (self._values, gradients, self._m, self._v, self._steps)
+        adam_step(
+            *rows, rates, clips, self._decays, betas=first["betas"], eps=first["eps"],
+            decoupled=first["decoupled_weight_decay"],
+        )  # fmt: skip
 
     def _step_by_operations(
         self, rates: Float[Tensor, "P"], clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]

@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
-FILE = Path(__file__).with_name("interpreted.py")
+FOLDER = Path(__file__).parent
 
 
-def run(marker: str) -> None:
+def run(name: str, marker: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
-    command += ["-m", marker, str(FILE)]
+    command += ["-m", marker, str(FOLDER / name)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     assert "[100%]" in done.stdout
 
 
-def test_kernels_equal_their_cells() -> None:
-    run("not slow")
+@pytest.mark.parametrize("name", ["interpreted.py", "interpreted_step.py"])
+def test_kernels_equal_their_references(name: str) -> None:
+    run(name, "not slow")
 
 
 @pytest.mark.slow
 def test_the_kernels_of_all_mutants_equal_their_cells() -> None:
-    run("slow")
+    run("interpreted.py", "slow")

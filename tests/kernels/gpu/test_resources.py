@@ -14,11 +14,13 @@ from lmzoo.kernels.gpu.resources import (
     compile_kernel,
     elementwise,
     kernels,
+    rest_of_step,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementwise()}
+REST = {name: (kernel, constants) for name, kernel, constants in rest_of_step()}
 
 
 @pytest.mark.parametrize("capability", SHARED_LIMIT)
@@ -26,6 +28,14 @@ ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementw
 def test_an_elementwise_recurrence_compiles_without_spills(name: str, capability: int) -> None:
     found = compile_kernel(*ELEMENTWISE[name], capability)
     assert (found.spilled, found.shared) == (0, 0)
+
+
+@pytest.mark.parametrize("capability", SHARED_LIMIT)
+@pytest.mark.parametrize("name", REST)
+def test_the_rest_of_a_step_compiles_without_spills(name: str, capability: int) -> None:
+    found = compile_kernel(*REST[name], capability)
+    assert found.spilled == 0
+    assert found.shared <= SHARED_LIMIT[80]
 
 
 @pytest.mark.parametrize("capability", SHARED_LIMIT)

@@ -1,0 +1,80 @@
+"""The kernels of `train/packed/adam.py`, in its symbols; arrays are (P, N), one row per member.
+
+The first launch adds the squares of the gradients in `PARTS` parts per member and counts the step;
+the second clips and updates. Parts are added in a fixed order, so results are reproducible.
+"""
+
+import math
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PARTS = 64
+"""Programs of a member."""
+BLOCK = 256
+
+
+def adam_step(
+    x: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: Tensor, rates: Tensor, clips: Tensor,
+    decays: Tensor, *, decoupled: bool, betas: tuple[float, float], eps: float,
+) -> None:  # fmt: skip
+    """Clip g, update every row of x, m and v, and increment the step counts; all contiguous."""
+    members, columns = x.shape
+    squares = x.new_empty(members, PARTS)
+    grid = (PARTS, members)
+    _add_squares[grid](g, steps, squares, columns, PARTS, BLOCK)  # type: ignore[index]
+    _update[grid](  # type: ignore[index]
+        x, g, m, v, steps, rates, clips, decays, squares, columns,
+        PARTS, BLOCK, decoupled, *betas, math.log(betas[0]) if betas[0] else -math.inf,
+        math.log(betas[1]) if betas[1] else -math.inf, eps,
+    )  # fmt: skip
+
+
+@triton.jit
+@no_type_check
+def _add_squares(g, steps, squares, N, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    part, p = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for begin in range(part * BLOCK, N, PARTS * BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        d = tl.load(g + p * N + i, mask=i < N, other=0.0)
+        total += d * d
+    tl.store(squares + p * PARTS + part, tl.sum(total))
+    if part == 0:
+        tl.store(steps + p, tl.load(steps + p) + 1)
+
+
+@triton.jit
+@no_type_check
+def _update(
+    x, g, m, v, steps, rates, clips, decays, squares, N, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, DECOUPLED: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr,
+    LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr,
+):  # fmt: skip
+    part, p = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    norm = tl.sqrt(tl.sum(tl.load(squares + p * PARTS + tl.arange(0, PARTS))))
+    ratio = tl.load(clips + p) / (norm + 1e-6)
+    clip = tl.where(ratio > 1, 1.0, ratio)  # NaN stays NaN
+    rate, decay = tl.load(rates + p), tl.load(decays + p)
+    # In float64, because 1 − βⁿ has few digits left in float32.
+    n = tl.load(steps + p).to(tl.float64)
+    eta = (rate.to(tl.float64) / (1 - tl.exp(n * LOG_BETA1))).to(tl.float32)
+    scale = (1 / tl.sqrt(1 - tl.exp(n * LOG_BETA2))).to(tl.float32)
+    for begin in range(part * BLOCK, N, PARTS * BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        at, ok = p * N + i, i < N
+        weight = tl.load(x + at, mask=ok, other=0.0)
+        d = tl.load(g + at, mask=ok, other=0.0) * clip
+        if DECOUPLED:
+            weight *= 1 - rate * decay
+        else:
+            d += decay * weight
+        mean = tl.load(m + at, mask=ok, other=0.0)
+        mean += (1 - BETA1) * (d - mean)
+        square = BETA2 * tl.load(v + at, mask=ok, other=0.0) + (1 - BETA2) * d * d
+        weight -= eta * mean / (tl.sqrt(square) * scale + EPS)
+        tl.store(x + at, weight, mask=ok)
+        tl.store(m + at, mean, mask=ok)
+        tl.store(v + at, square, mask=ok)

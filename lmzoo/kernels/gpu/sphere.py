@@ -1,0 +1,81 @@
+"""The kernels of `functional/sphere.py`, in its symbols; one launch forward and one backward.
+
+A program computes a block of vectors. x may be one parameter of all members, whose rows are
+contiguous within a member only.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+NUMBERS = 2048
+"""Numbers of a program: as many vectors as fit, one at least."""
+
+
+def forward(x: Tensor, radius: float, shortest: float) -> tuple[Tensor, Tensor]:
+    """Return y, of the shape of x, and f of every vector."""
+    y, f = x.new_empty(x.shape), x.new_empty(x.shape[:-1])
+    member = x if x.dim() > 1 and x[0].is_contiguous() else x.contiguous()
+    rows = x[0].numel() // x.shape[-1] if x.dim() > 1 else 1
+    stride = member.stride(0) if x.dim() > 1 else 0
+    grid, sizes = _launch(y)
+    _forward[grid](member, y, f, rows, stride, *sizes, radius, shortest)  # type: ignore[index]
+    return y, f
+
+
+def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) -> Tensor:
+    """Return ∂L/∂x."""
+    dx = g.new_empty(g.shape)
+    grid, sizes = _launch(y)
+    tensors = g.contiguous(), y.contiguous(), f.contiguous(), dx
+    _backward[grid](*tensors, *sizes, radius, shortest)  # type: ignore[index]
+    return dx
+
+
+def _launch(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
+    width = y.shape[-1]
+    count, columns = y.numel() // width, 1 << (width - 1).bit_length()
+    block = max(1, NUMBERS // columns)
+    return (-(-count // block),), (count, width, columns, block)
+
+
+@triton.jit
+@no_type_check
+def _forward(
+    x, y, f, R, S, N, E, COLUMNS: tl.constexpr, ROWS: tl.constexpr, RADIUS: tl.constexpr,
+    SHORTEST: tl.constexpr,
+):  # fmt: skip
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, COLUMNS)[None, :]
+    ok = (n[:, None] < N) & (i < E)
+    at = (n // R) * S + (n % R) * E
+    vectors = tl.load(x + at[:, None] + i, mask=ok, other=0.0)
+    # Relative to the largest number, so that squares neither overflow nor vanish.
+    largest = tl.max(tl.abs(vectors), axis=1)
+    unit = tl.where(largest > 0, largest, 1.0)
+    relative = vectors / unit[:, None]
+    length = unit * tl.sqrt(tl.sum(relative * relative, axis=1))
+    divisor = tl.where(length < SHORTEST, SHORTEST, length)
+    factor = tl.where(length < SHORTEST, RADIUS / SHORTEST, RADIUS / divisor)
+    tl.store(y + n[:, None] * E + i, vectors * factor[:, None], mask=ok)
+    tl.store(f + n, factor, mask=n < N)
+
+
+@triton.jit
+@no_type_check
+def _backward(
+    g, y, f, dx, N, E, COLUMNS: tl.constexpr, ROWS: tl.constexpr, RADIUS: tl.constexpr,
+    SHORTEST: tl.constexpr,
+):  # fmt: skip
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, COLUMNS)[None, :]
+    ok = (n[:, None] < N) & (i < E)
+    at = n[:, None] * E + i
+    upstream = tl.load(g + at, mask=ok, other=0.0)
+    projected = tl.load(y + at, mask=ok, other=0.0)
+    factor = tl.load(f + n, mask=n < N, other=0.0)
+    dot = tl.sum(upstream * projected, axis=1) / (RADIUS * RADIUS)
+    dot = tl.where(factor < RADIUS / SHORTEST, dot, 0.0)
+    tl.store(dx + at, factor[:, None] * (upstream - projected * dot[:, None]), mask=ok)

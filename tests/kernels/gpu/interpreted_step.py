@@ -1,0 +1,117 @@
+"""GPU kernels of a training step besides its recurrence, in Triton's interpreter, against float64.
+
+`test_interpreted.py` runs this file in a process with TRITON_INTERPRET=1.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch.func import vmap
+
+from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
+from lmzoo.kernels import gpu
+from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.gpu import adam
+from lmzoo.train.optimisers import make_optimiser
+from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.recipe import Recipe
+
+TOLERANCE = 2e-6
+TESTED = {"adam", "sphere", "gru", "lstm", "mgu", "rnn", "linear_recurrence"}
+"""Modules of kernels with a test here or in `interpreted.py`."""
+
+
+def assert_close(results, references, tolerance=TOLERANCE):
+    for result, reference in zip(results, references, strict=True):
+        assert result.dtype == torch.float32
+        assert (result - reference).abs().max() <= tolerance * (1 + reference.abs().max())
+
+
+def values_and_gradients(function, inputs):
+    """Return the result of a function of tensors, and a weighted sum's gradients."""
+    out = function(*inputs)
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
+    return out, *torch.autograd.grad(out, inputs, upstream)
+
+
+def adam_of(dtype, *, members=3, columns=700, decoupled=False):
+    """Return values, an optimiser over them, its settings and gradients of three steps."""
+    torch.manual_seed(0)
+    values = torch.randn(members, columns).to(dtype)
+    gradients = torch.randn(3, members, columns).to(dtype)
+    kind = "adamw" if decoupled else "adam"
+    groups = [
+        {"params": [torch.nn.Parameter(row)], "lr": 0.1, "weight_decay": 0.1 * p}
+        for p, row in enumerate(values)
+    ]
+    optimiser = StackedAdam(make_optimiser(Recipe(optimiser=kind), groups), values)
+    rates, clips = torch.tensor([1e-3, 0.1, 0.01]), torch.tensor([1.0, math.inf, 50.0])
+    return values, optimiser, gradients, (rates, clips)
+
+
+def steps_of(dtype, decoupled):
+    values, optimiser, gradients, settings = adam_of(dtype, decoupled=decoupled)
+    for g in gradients:
+        optimiser.step(*settings, g)
+    return values, optimiser._m, optimiser._v, optimiser._steps
+
+
+@pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
+def test_adam_equals_its_operations(decoupled, monkeypatch):
+    launches = []
+    step = adam.adam_step
+    monkeypatch.setattr(adam, "adam_step", lambda *a, **k: launches.append(step(*a, **k)))
+    with without_kernels("cpu"):
+        results = steps_of(torch.float32, decoupled)
+    with without_kernels():
+        expected = steps_of(torch.float64, decoupled)
+    assert len(launches) == 3
+    assert_close(results, expected)
+
+
+def test_adam_keeps_a_nan_in_its_row():
+    values, optimiser, gradients, settings = adam_of(torch.float32)
+    gradients[0, 0, 699] = math.nan
+    with without_kernels("cpu"):
+        optimiser.step(*settings, gradients[0])
+    assert values[0].isnan().all()
+    assert values[1:].isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(7, 30), (2, 3, 1), (5,), (130, 64)], ids=str)
+def test_the_sphere_equals_its_formula(shape):
+    torch.manual_seed(0)
+    x = torch.randn(shape).requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    with without_kernels("cpu"):
+        results = values_and_gradients(lambda v: project_to_sphere(v, 3.0), [x])
+    assert "Project" in str(results[0].grad_fn)
+    assert_close(results, values_and_gradients(lambda v: naive_project_to_sphere(v, 3.0), [wide]))
+
+
+def test_the_sphere_reads_a_parameter_of_all_members_in_place():
+    """The rows of a member are contiguous, those of two members are not."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 50)[:, 8:38].view(3, 5, 6).requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    with without_kernels("cpu"):
+        results = values_and_gradients(vmap(lambda v: project_to_sphere(v, 1.0)), [x])
+    assert_close(results, values_and_gradients(lambda v: naive_project_to_sphere(v, 1.0), [wide]))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1e30])
+def test_the_sphere_of_extreme_vectors(scale):
+    x = torch.full((1, 8), scale)
+    with without_kernels("cpu"):
+        y = project_to_sphere(x, 1.0)
+    expected = naive_project_to_sphere(x.double(), 1.0)
+    assert (y - expected).abs().max() < TOLERANCE
+
+
+def test_every_kernel_module_is_tested():
+    """A new file of kernels needs a test."""
+    files = {path.stem for path in Path(gpu.__path__[0]).glob("*.py")}
+    assert files - {"__init__", "scan", "blocks", "resources"} == TESTED
