@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
-from lmzoo.kernels.tokens import TokenInputs
+from lmzoo.kernels.tokens import TokenInputs, take_rows
 from lmzoo.registry import Registry
 
 Inputs = Tensor | TokenInputs
@@ -92,7 +92,7 @@ class Cell(nn.Module, ABC):
         """Project all positions; of tokens, each row of the table once."""
         if not isinstance(x, TokenInputs):
             return self.project(x)
-        return nn.functional.embedding(x.tokens, self.project(x.table[None])[0])
+        return take_rows(self.project(x.table[None]).squeeze(0), x.tokens)
 
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""

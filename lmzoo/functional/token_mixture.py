@@ -6,8 +6,9 @@ r"""Log-probabilities of tokens under K fixed distributions, mixed by a gate on 
     ∂L/∂W = Σ_n δ_n y_nᵀ                         ∂L/∂b = Σ_n δ_n
 
 The result is log p_n, and g_n = ∂L/∂(log p_n). Torch operations pass over (N, K) about twenty
-times, each time through main memory. On a CPU a kernel processes blocks of positions whose logits
-stay in the cache (`kernels/cpu/token_mixture.py`).
+times, each time through main memory. A kernel processes blocks of positions whose logits stay in
+the cache of a CPU (`kernels/cpu/token_mixture.py`) or on the chip of a GPU
+(`kernels/gpu/token_mixture.py`).
 
 Derived here. Source of the mixture: S0.
 """
@@ -19,7 +20,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
-from lmzoo.kernels.dispatch import as_arrays, has_product_kernels, run_kernel
+from lmzoo.kernels.dispatch import (
+    as_arrays,
+    has_gpu_kernels,
+    has_product_kernels,
+    run_kernel,
+)
 
 MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
 """Below this p the kernel computes in log space."""
@@ -42,9 +48,9 @@ def mixture_log_prob(
         tokens: the token at each position.
 
     Raises:
-        IndexError: a token id is outside 0..V-1.
+        IndexError: a token id is outside 0..V-1 (on a CPU).
     """
-    if not has_product_kernels(y):
+    if not (has_product_kernels(y) or has_gpu_kernels(y)):
         return naive_mixture_log_prob(y, weight, bias, s, tokens)
     rows = y.reshape(-1, y.shape[-1])
     return _Mixture.apply(rows, weight, bias, s, tokens.reshape(-1))[0].view(tokens.shape)
@@ -96,7 +102,7 @@ class _Mixture(CustomFunction):
 
 
 class _MixtureBackward(Backward):
-    """(g, y, W, b, s, tokens, π, exp(s - top), p) -> gradients of y, W, b and s."""
+    """(g, y, W, b, s, tokens, *saved) -> gradients of y, W, b and s."""
 
     @staticmethod
     def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -110,6 +116,10 @@ class _MixtureBackward(Backward):
 def _forward(
     y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
 ) -> tuple[Tensor, ...]:
+    if not has_product_kernels(y):
+        from lmzoo.kernels.gpu import token_mixture as gpu_kernels
+
+        return gpu_kernels.forward(y, weight, bias, s, tokens)
     from lmzoo.kernels.cpu import token_mixture as kernels
 
     pi, e = y.new_empty(*tokens.shape, weight.shape[1]), s.new_empty(s.shape)
@@ -122,6 +132,10 @@ def _forward(
 
 
 def _backward(*tensors: Tensor) -> tuple[Tensor, ...]:
+    if not has_product_kernels(tensors[1]):
+        from lmzoo.kernels.gpu import token_mixture as gpu_kernels
+
+        return gpu_kernels.backward(*tensors)
     from lmzoo.kernels.cpu import token_mixture as kernels
 
     _, y, *parameters = tensors[:5]

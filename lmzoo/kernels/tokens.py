@@ -1,9 +1,19 @@
 """Token ids as the inputs of a recurrence."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from lmzoo.kernels.autograd import (
+    Backward,
+    CustomFunction,
+    MemberAxis,
+    call_with_members,
+    vmap_members,
+)
+from lmzoo.kernels.dispatch import has_gpu_kernels
 
 
 @dataclass(frozen=True)
@@ -24,3 +34,60 @@ class TokenInputs:
     def vectors(self) -> Float[Tensor, "*N E"]:
         """Return the vector at each position; the table must have no member axis."""
         return nn.functional.embedding(self.tokens, self.table)
+
+
+def take_rows(table: Float[Tensor, "V G"], tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T G"]:
+    """Return the row of the table at each position."""
+    if not has_gpu_kernels(table):
+        return nn.functional.embedding(tokens, table)
+    return _TakeRows.apply(table, tokens.reshape(-1))[0].view(*tokens.shape, -1)
+
+
+class _TakeRows(CustomFunction):
+    """(table, tokens), both or neither with a member axis first -> (rows,)."""
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return call_with_members(_take, tensors, axes=2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        table, tokens = inputs
+        ctx.vocab = table.shape[-2]
+        ctx.save_for_backward(tokens)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        return _AddRows.apply(*upstream, *ctx.saved_tensors, ctx.vocab)[0], None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return vmap_members(_TakeRows, info.batch_size, in_dims, tensors, axes=2)
+
+
+class _AddRows(Backward):
+    """(g, tokens, V) -> (gradient of the table,)."""
+
+    @staticmethod
+    def forward(g: Tensor, tokens: Tensor, vocab: int) -> tuple[Tensor, ...]:
+        from lmzoo.kernels.gpu.rows import add_rows
+
+        def add(g: Tensor, tokens: Tensor) -> tuple[Tensor]:
+            return (add_rows(g.contiguous(), tokens.contiguous(), vocab),)
+
+        return call_with_members(add, (g, tokens), axes=2)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        *tensors, vocab = args
+        members = MemberAxis(
+            info.batch_size, nested=tensors[0].dim() - (in_dims[0] is not None) > 2
+        )
+        outputs = _AddRows.apply(*members.merge(tensors, in_dims[:2], [0, 0]), vocab)
+        return members.split(outputs, [0])
+
+
+def _take(table: Tensor, tokens: Tensor) -> tuple[Tensor]:
+    from lmzoo.kernels.gpu.rows import take_rows
+
+    return (take_rows(table.contiguous(), tokens.contiguous()),)

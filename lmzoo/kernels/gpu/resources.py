@@ -17,7 +17,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lmzoo.kernels.gpu import adam, gru, linear_recurrence, lstm, mgu, rnn, sphere
+from lmzoo.kernels.dispatch import PRECISION
+from lmzoo.kernels.gpu import (
+    adam,
+    gru,
+    linear_recurrence,
+    lstm,
+    mgu,
+    rnn,
+    rows,
+    sphere,
+    token_mixture,
+)
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
@@ -28,8 +39,8 @@ WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
-SIZES = {"B", "T", "H", "N", "E", "R", "S"}
-"""Arguments of kernels that are integers; others are pointers to float32."""
+TYPES = {**dict.fromkeys("BTHNERSVKG", "i32"), "tokens": "*i64"}
+"""Types of the arguments of kernels by name; others are pointers to float32."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +89,20 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     radius = {"RADIUS": 8.0, "SHORTEST": 1e-12, "COLUMNS": 64, "ROWS": sphere.NUMBERS // 64}
     yield "sphere forward", sphere._forward, radius
     yield "sphere backward", sphere._backward, radius
+    for columns in (32, 512):
+        sizes = {"COLUMNS": columns, "ROWS": rows.NUMBERS // columns}
+        yield f"mixture of {columns} forward", token_mixture._forward, sizes
+        yield f"mixture of {columns} backward", token_mixture._backward, sizes
+        yield f"rows of {columns}", rows._take, sizes
+    blocks = {"TOKENS": rows.TOKENS, "POSITIONS": rows.POSITIONS, "COLUMNS": rows.COLUMNS}
+    yield "sums of rows", rows._add, {**blocks, "PRECISION": PRECISION}
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:
     """Compile a kernel for a compute capability; pointers are to float32, sizes are int32."""
     names = kernel.arg_names
     signature = {
-        name: "constexpr" if name in constants else "i32" if name in SIZES else "*fp32"
-        for name in names
+        name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in names
     }
     positions = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=positions)

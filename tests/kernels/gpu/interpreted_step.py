@@ -11,16 +11,28 @@ import torch
 from torch.func import vmap
 
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
+from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.kernels import gpu
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam
+from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.recipe import Recipe
 
 TOLERANCE = 2e-6
-TESTED = {"adam", "sphere", "gru", "lstm", "mgu", "rnn", "linear_recurrence"}
-"""Modules of kernels with a test here or in `interpreted.py`."""
+TESTED = {
+    "adam",
+    "rows",
+    "sphere",
+    "token_mixture",
+    "gru",
+    "lstm",
+    "mgu",
+    "rnn",
+    "linear_recurrence",
+}
+"""Modules of kernels with a test here, and those with a test in `interpreted.py`."""
 
 
 def assert_close(results, references, tolerance=TOLERANCE):
@@ -111,7 +123,62 @@ def test_the_sphere_of_extreme_vectors(scale):
     assert (y - expected).abs().max() < TOLERANCE
 
 
+def mixture_arguments(positions, width, components, vocab, lead=()):
+    """Return y, W, b, s and tokens; probabilities of some tokens underflow."""
+    torch.manual_seed(0)
+    y = torch.randn(*lead, positions, width)
+    weight, bias = torch.randn(*lead, components, width), torch.randn(*lead, components)
+    s = torch.log_softmax(30 * torch.randn(*lead, vocab, components), dim=-2)
+    tokens = torch.randint(vocab, (*lead, positions))
+    return [t.requires_grad_() for t in (y, weight, bias, s)], tokens
+
+
+def in_float64(tensors):
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+@pytest.mark.parametrize("sizes", [(70, 6, 5, 19), (3, 5, 33, 4), (1, 3, 1, 2)], ids=str)
+def test_the_mixture_equals_its_formula(sizes):
+    inputs, tokens = mixture_arguments(*sizes)
+    with without_kernels("cpu"):
+        results = values_and_gradients(lambda *x: mixture_log_prob(*x, tokens), inputs)
+    assert "Mixture" in str(results[0].grad_fn.next_functions)
+    reference = values_and_gradients(
+        lambda *x: naive_mixture_log_prob(*x, tokens), in_float64(inputs)
+    )
+    assert_close(results, reference, 1e-5)
+
+
+def test_the_mixture_of_members_equals_its_formula():
+    """Members and batches of two axes."""
+    inputs, tokens = mixture_arguments(12, 6, 5, 7, lead=(3,))
+    inputs[0] = inputs[0].detach().view(3, 4, 3, 6).requires_grad_()
+    tokens = tokens.view(3, 4, 3)
+    with without_kernels("cpu"):
+        results = values_and_gradients(lambda *x: vmap(mixture_log_prob)(*x, tokens), inputs)
+    reference = values_and_gradients(
+        lambda *x: vmap(naive_mixture_log_prob)(*x, tokens), in_float64(inputs)
+    )
+    assert_close(results, reference, 1e-5)
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_rows_of_a_table_equal_those_of_torch(members):
+    torch.manual_seed(0)
+    lead = () if members is None else (members,)
+    table, tokens = torch.randn(*lead, 37, 40), torch.randint(37, (*lead, 10, 8))
+    naive = torch.nn.functional.embedding
+    look_up = take_rows if members is None else vmap(take_rows)
+
+    def reference(table):
+        return vmap(lambda t, w: naive(w, t))(table, tokens) if members else naive(tokens, table)
+
+    with without_kernels("cpu"):
+        results = values_and_gradients(lambda t: look_up(t, tokens), [table.requires_grad_()])
+    assert_close(results, values_and_gradients(reference, in_float64([table])))
+
+
 def test_every_kernel_module_is_tested():
     """A new file of kernels needs a test."""
     files = {path.stem for path in Path(gpu.__path__[0]).glob("*.py")}
-    assert files - {"__init__", "scan", "blocks", "resources"} == TESTED
+    assert files - {"__init__", "scan", "blocks", "resources"} == STEP | RECURRENCES

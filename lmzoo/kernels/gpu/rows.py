@@ -1,0 +1,74 @@
+r"""Rows of a table by token, and the gradient of the table; tensors have a member axis P.
+
+    out_n = x_{w_n}          ∂L/∂x_v = Σ_{n : w_n = v} g_n
+
+A program of the gradient owns some rows of the table and adds the positions in a fixed order, by a
+product with a matrix of zeros and ones. Results are reproducible, which atomic additions are not.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmzoo.kernels.dispatch import PRECISION
+
+NUMBERS = 2048
+"""Numbers of a program that copies."""
+TOKENS, POSITIONS, COLUMNS = 16, 64, 32
+"""Rows of the table, positions added at a time, and columns of a program that adds."""
+
+
+def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
+    """Return the rows (P, N, G) of x (P, V, G) at tokens (P, N), all contiguous."""
+    members, count = tokens.shape
+    width = x.shape[2]
+    columns = 1 << (width - 1).bit_length()
+    block = max(1, NUMBERS // columns)
+    out = x.new_empty(members, count, width)
+    grid = (-(-count // block), members)
+    _take[grid](x, tokens, out, count, x.shape[1], width, columns, block)  # type: ignore[index]
+    return out
+
+
+def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
+    """Return the sums (P, V, G) of the rows of g (P, N, G) of each token, all contiguous."""
+    members, count, width = g.shape
+    sums = g.new_empty(members, vocab, width)
+    grid = (-(-vocab // TOKENS), -(-width // COLUMNS), members)
+    sizes = count, vocab, width, TOKENS, POSITIONS, COLUMNS
+    _add[grid](g, tokens, sums, *sizes, PRECISION)  # type: ignore[index]
+    return sums
+
+
+@triton.jit
+@no_type_check
+def _take(x, tokens, out, N, V, G, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    p = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, COLUMNS)[None, :]
+    word = tl.load(tokens + p * N + n, mask=n < N, other=0)
+    ok = (n[:, None] < N) & (i < G)
+    row = tl.load(x + (p * V + word[:, None]) * G + i, mask=ok, other=0.0)
+    tl.store(out + (p * N + n[:, None]) * G + i, row, mask=ok)
+
+
+@triton.jit
+@no_type_check
+def _add(
+    g, tokens, sums, N, V, G, TOKENS: tl.constexpr, POSITIONS: tl.constexpr,
+    COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(2).to(tl.int64)
+    word = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)[:, None]
+    i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    total = tl.zeros((TOKENS, COLUMNS), tl.float32)
+    for begin in range(0, N, POSITIONS):
+        n = begin + tl.arange(0, POSITIONS)
+        at_n = tl.load(tokens + p * N + n, mask=n < N, other=-1)
+        chosen = (at_n[None, :] == word).to(tl.float32)
+        ok = (n[:, None] < N) & (i < G)
+        rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)
+        total += tl.dot(chosen, rows, input_precision=PRECISION)
+    tl.store(sums + (p * V + word) * G + i, total, mask=(word < V) & (i < G))

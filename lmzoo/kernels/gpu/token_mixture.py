@@ -1,0 +1,93 @@
+"""The kernels of `functional/token_mixture.py`, in its symbols a, s, r, g, y and δ, in log space.
+
+    log p_n = LSE_k(a_nk + s_vk) − LSE_k a_nk
+
+A program computes some positions of one pack member from their logits. Backward, π and r are
+computed again. The products with the gate's weight are torch's, the sums over positions are those
+of `rows.py`.
+"""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmzoo.kernels.gpu.rows import NUMBERS, add_rows
+
+
+def forward(
+    y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
+) -> tuple[Tensor, ...]:
+    """Return log p (P, N) and the logits a (P, N, K)."""
+    a = torch.baddbmm(bias[:, None], y, weight.mT)
+    out = a.new_empty(tokens.shape)
+    grid, sizes = _launch(a)
+    tensors = a, s.contiguous(), tokens.contiguous(), out
+    _forward[grid](*tensors, a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    return out, a
+
+
+def backward(
+    g: Tensor, y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor, a: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the gradients of y, the gate's weight and bias, and s."""
+    tokens, delta, weighted = tokens.contiguous(), torch.empty_like(a), torch.empty_like(a)
+    grid, sizes = _launch(a)
+    tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
+    _backward[grid](*tensors, a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    ds = add_rows(weighted, tokens, s.shape[1])
+    return delta @ weight, delta.mT @ y, delta.sum(1), ds
+
+
+def _launch(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
+    members, positions, components = a.shape
+    columns = 1 << (components - 1).bit_length()
+    block = max(1, NUMBERS // columns)
+    return (-(-positions // block), members), (components, columns, block)
+
+
+@triton.jit
+@no_type_check
+def _forward(a, s, tokens, out, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    p = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    logits, joint = _logits(a, s, tokens, p, n, N, V, K, COLUMNS)
+    top, joint_top = tl.max(logits, axis=1), tl.max(joint, axis=1)
+    total = tl.sum(tl.exp(logits - top[:, None]), axis=1)
+    mixed = tl.sum(tl.exp(joint - joint_top[:, None]), axis=1)
+    log_p = tl.log(mixed) + joint_top - tl.log(total) - top
+    tl.store(out + p * N + n, log_p, mask=n < N)
+
+
+@triton.jit
+@no_type_check
+def _backward(
+    g, a, s, tokens, delta, weighted, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    p = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    logits, joint = _logits(a, s, tokens, p, n, N, V, K, COLUMNS)
+    pi = tl.exp(logits - tl.max(logits, axis=1)[:, None])
+    pi = pi / tl.sum(pi, axis=1)[:, None]
+    r = tl.exp(joint - tl.max(joint, axis=1)[:, None])
+    r = r / tl.sum(r, axis=1)[:, None]
+    upstream = tl.load(g + p * N + n, mask=n < N, other=0.0)[:, None]
+    i = tl.arange(0, COLUMNS)[None, :]
+    at, ok = (p * N + n[:, None]) * K + i, (n[:, None] < N) & (i < K)
+    tl.store(delta + at, upstream * (r - pi), mask=ok)
+    tl.store(weighted + at, upstream * r, mask=ok)
+
+
+@triton.jit
+@no_type_check
+def _logits(a, s, tokens, p, n, N, V, K, COLUMNS: tl.constexpr):
+    """Return a_n and a_n + s_v, −∞ beyond the components."""
+    i = tl.arange(0, COLUMNS)[None, :]
+    ok = (n[:, None] < N) & (i < K)
+    word = tl.load(tokens + p * N + n, mask=n < N, other=0)
+    logits = tl.load(a + (p * N + n[:, None]) * K + i, mask=ok, other=0.0)
+    scores = tl.load(s + (p * V + word[:, None]) * K + i, mask=ok, other=0.0)
+    logits = tl.where(i < K, logits, -float("inf"))
+    return logits, logits + scores
