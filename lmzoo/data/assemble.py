@@ -17,7 +17,7 @@ from itertools import chain
 import torch
 
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.corpus import Corpus, Sequences, token_dtype
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
@@ -25,6 +25,8 @@ from lmzoo.errors import UserError
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""
+CHUNK = 10_000
+"""Sentences that are encoded at a time."""
 Pair = tuple[Sequence[str], Sequence[str]]
 """The tokens of a source and of its target."""
 
@@ -56,16 +58,19 @@ def encode(
         end_after_cut: Append `<end>` to cut sentences too, as S0 does. With False, only complete
             sentences end with `<end>`.
     """
-    rows = []
-    for sentence in sentences:
-        kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
-        ids = vocabulary.encode(kept)
-        rows.append([START, *ids, END] if has_end else [START, *ids])
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    tokens = torch.full((len(rows), length), PAD, dtype=torch.int64)
-    # One flat assignment in row-major order is much faster than one tensor per row.
-    filled = torch.arange(length) < lengths[:, None]
-    tokens[filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
+    lengths = torch.zeros(len(sentences), dtype=torch.int64)
+    tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
+    for first in range(0, len(sentences), CHUNK):  # lists of Python numbers need much memory
+        rows = []
+        for sentence in sentences[first : first + CHUNK]:
+            kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
+            ids = vocabulary.encode(kept)
+            rows.append([START, *ids, END] if has_end else [START, *ids])
+        part = slice(first, first + len(rows))
+        lengths[part] = torch.tensor([len(row) for row in rows])
+        # One flat assignment in row-major order is much faster than one tensor per row.
+        filled = torch.arange(length) < lengths[part, None]
+        tokens[part][filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=tokens.dtype)
     return Sequences(tokens, lengths)
 
 

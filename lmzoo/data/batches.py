@@ -68,7 +68,8 @@ def iter_batches(
     ):
         columns = zip(_columns(moved, device), width, strict=True)
         targets, *sources = (
-            (tokens[:, :w][batch_rows], lengths[batch_rows]) for (tokens, lengths), w in columns
+            (tokens[:, :w][batch_rows].long(), lengths[batch_rows])
+            for (tokens, lengths), w in columns
         )
         mask = None if scored is None else scored[:, : targets[0].shape[1]][batch_rows]
         yield Sequences(*targets, *sources, scored=mask)
@@ -76,7 +77,7 @@ def iter_batches(
 
 def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Return (tokens, lengths) of the sequences and, if present, of their sources."""
-    pairs = [(part.tokens, part.lengths)]
+    pairs = [(part.ids, part.lengths)]
     if part.sources:
         source, lengths = part.sources
         pairs.append((source, lengths))
@@ -106,8 +107,10 @@ def pack_batches(
     begins, data = dict.fromkeys(parts, 0), first
     if any(other is not first for other in parts.values()):
         begins = {epoch: i * len(first) for i, epoch in enumerate(parts)}
-        columns = ((other.tokens, other.lengths) for other in parts.values())
-        data = Sequences(*(torch.cat(column) for column in zip(*columns, strict=True)))
+        data = Sequences(
+            torch.cat([other.ids for other in parts.values()]),
+            torch.cat([other.lengths for other in parts.values()]),
+        )
     orders = [
         [
             rows + begins[epoch]
@@ -121,10 +124,10 @@ def pack_batches(
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
     """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
     lengths = part.lengths[rows]
-    longest = max(2, int(lengths.max())) if trim else part.tokens.shape[1]
+    longest = max(2, int(lengths.max())) if trim else part.ids.shape[1]
     sources = _gather_sources(part, rows, trim=trim)
     scored = None if part.scored is None else part.scored[rows, :longest]
-    return Sequences(part.tokens[rows, :longest], lengths, sources, scored)
+    return Sequences(part.ids[rows, :longest].long(), lengths, sources, scored)
 
 
 def _gather_sources(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool) -> tuple[Tensor, ...]:

@@ -33,7 +33,7 @@ Stream = Int[Tensor, "n"] | UInt8[Tensor, "n"]
 
 @dataclass(frozen=True)
 class Blocks(Sequences):
-    """The training blocks of a stream; `tokens` are those of one pass at offset 0."""
+    """The training blocks of a stream; `ids` are those of one pass at offset 0."""
 
     stream: Stream | None = None
     count: int = 0
@@ -42,7 +42,7 @@ class Blocks(Sequences):
     def for_epoch(self, epoch: int) -> Sequences:
         """Return the blocks of an epoch, a function of its number alone."""
         assert self.stream is not None
-        size = self.tokens.shape[1] - 1
+        size = self.ids.shape[1] - 1
         generator = torch.Generator().manual_seed(derive_seed(0, "blocks", epoch))
         if self.count:
             places = len(self.stream) - size + 1
@@ -56,27 +56,27 @@ class Blocks(Sequences):
     @property
     def num_scored(self) -> int:
         """Number of scored characters of an epoch, the same in every epoch."""
-        return self._per_epoch * (self.tokens.shape[1] - 1)
+        return self._per_epoch * (self.ids.shape[1] - 1)
 
     @property
     def _per_epoch(self) -> int:
         """Blocks of an epoch; a pass leaves room for every offset below the size of a block."""
         assert self.stream is not None
-        size = self.tokens.shape[1] - 1
+        size = self.ids.shape[1] - 1
         return self.count or max(1, (len(self.stream) - size + 1) // size)
 
     def to(self, device: torch.device) -> Sequences:
         """Return the blocks with their stream on `device`, or self if they are there already."""
-        if self.tokens.device == device or self.stream is None:
+        if self.ids.device == device or self.stream is None:
             return self
         moved = super().to(device)
-        return Blocks(moved.tokens, moved.lengths, stream=self.stream.to(device), count=self.count)
+        return Blocks(moved.ids, moved.lengths, stream=self.stream.to(device), count=self.count)
 
 
 def cut_blocks(stream: Stream, block: int, count: int) -> Blocks:
     """Return the training blocks of a stream."""
     first = _cut(stream, torch.arange(0, len(stream) - block, block + 1), block + 1)
-    return Blocks(first.tokens, first.lengths, stream=stream, count=count)
+    return Blocks(first.ids, first.lengths, stream=stream, count=count)
 
 
 def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
@@ -85,7 +85,7 @@ def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
     new = ends.diff(prepend=torch.zeros(1, dtype=torch.int64))  # characters of no earlier window
     windows = _cut(stream, ends - (block + 1), block + 1)
     scored = torch.arange(block + 2) > (block + 1 - new)[:, None]
-    return Sequences(windows.tokens, windows.lengths, scored=scored, context=True)
+    return Sequences(windows.ids, windows.lengths, scored=scored, context=True)
 
 
 def require_length(name: str, part: str, stream: Stream, block: int) -> None:
@@ -99,6 +99,6 @@ def require_length(name: str, part: str, stream: Stream, block: int) -> None:
 
 def _cut(stream: Stream, begins: Int[Tensor, "N"], size: int) -> Sequences:
     """Return the stretches of `size` tokens that begin there, with `<start>` before each."""
-    text = stream.unfold(0, size, 1)[begins.to(stream.device)].long()
-    tokens = torch.nn.functional.pad(text, (1, 0), value=START)
-    return Sequences(tokens, torch.full((len(tokens),), size + 1, device=stream.device))
+    text = stream.unfold(0, size, 1)[begins.to(stream.device)]
+    ids = torch.nn.functional.pad(text, (1, 0), value=START)
+    return Sequences(ids, torch.full((len(ids),), size + 1, device=stream.device))

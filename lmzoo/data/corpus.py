@@ -21,11 +21,20 @@ from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.registry import Registry
 
 
+def token_dtype(vocab: int) -> torch.dtype:
+    """Return the smallest type of token ids below `vocab`; ids of int16 and int32 are signed."""
+    if vocab <= 2**8:
+        return torch.uint8
+    return torch.int16 if vocab <= 2**15 else torch.int32
+
+
 @dataclass(frozen=True)
 class Sequences:
-    """Encoded sequences: padded tokens (N, T) int64, and lengths (N,) that count `<start>`."""
+    """Encoded sequences: padded token ids (N, T), and lengths (N,) that count `<start>`."""
 
-    tokens: Tensor
+    ids: Tensor
+    """The tokens in any integer type; a corpus stores them in the smallest that its vocabulary
+    allows (`token_dtype`). Batches are int64."""
     lengths: Tensor
     sources: tuple[Tensor, ...] = ()
     """In a corpus of pairs, the source of each sequence: tokens (N, S) without `<start>` and
@@ -37,14 +46,26 @@ class Sequences:
     are the input of a task, which has an accuracy."""
 
     def __post_init__(self) -> None:
-        assert self.scored is None or self.scored.shape == self.tokens.shape
-        columns = (self.tokens, self.lengths, *self.sources)
+        assert self.scored is None or self.scored.shape == self.ids.shape
+        columns = (self.lengths, *self.sources)
         assert len(self.sources) in (0, 2)
+        assert not self.ids.is_floating_point()
         assert all(column.dtype == torch.int64 for column in columns)
-        assert all(len(column) == len(self.tokens) for column in columns)
+        assert all(len(column) == len(self.ids) for column in columns)
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> Tensor:
+        """The tokens as int64 (N, T), as models read them: a copy if they are stored smaller."""
+        return self.ids.long()
+
+    def shrink(self, vocab: int) -> "Sequences":
+        """Return the sequences with the smallest type of a vocabulary, or self if they have it."""
+        dtype = token_dtype(vocab)
+        same = self.ids.dtype == dtype
+        return self if same else dataclasses.replace(self, ids=self.ids.to(dtype))
 
     @property
     def is_task(self) -> bool:
@@ -68,13 +89,17 @@ class Sequences:
 
     def to(self, device: torch.device) -> "Sequences":
         """Return the sequences on `device`, or self if they are there already."""
-        if self.tokens.device == device:
+        if self.ids.device == device:
             return self
         sources = tuple(column.to(device) for column in self.sources)
         scored = None if self.scored is None else self.scored.to(device)
         return Sequences(
-            self.tokens.to(device), self.lengths.to(device), sources, scored, self.context
+            self.ids.to(device), self.lengths.to(device), sources, scored, self.context
         )
+
+
+HASHED_ROWS = 2**14
+"""Sequences that `Corpus.fingerprint` converts to int64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +138,11 @@ class Corpus:
     """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
     def __post_init__(self) -> None:
+        for name in ("train", "valid", "test"):
+            part: Sequences = getattr(self, name)
+            object.__setattr__(self, name, part.shrink(len(self.vocabulary)))
         if self.ends is None:
-            object.__setattr__(self, "ends", bool((self.train.tokens == END).any()))
+            object.__setattr__(self, "ends", bool((self.train.ids == END).any()))
 
     def to(self, device: torch.device) -> "Corpus":
         """Return the corpus with its sequences on `device`."""
@@ -124,7 +152,7 @@ class Corpus:
     @property
     def task(self) -> Task:
         """The sizes a model needs."""
-        vocab, length = len(self.vocabulary), self.train.tokens.shape[1]
+        vocab, length = len(self.vocabulary), self.train.ids.shape[1]
         ends = bool(self.ends)
         if self.source_vocabulary is None:
             return Task(vocab=vocab, length=length, ends=ends)
@@ -143,7 +171,7 @@ class Corpus:
 
         None if unknown words were not measured, and in tasks, which score no text.
         """
-        tokens = self.test.tokens
+        tokens = self.test.ids
         if self.test.is_task:
             return None
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
@@ -157,8 +185,10 @@ class Corpus:
         if self.source_vocabulary is not None:
             digest.update("\n".join(self.source_vocabulary.tokens).encode())
         for part in (self.train, self.valid, self.test):
+            for rows in part.ids.split(HASHED_ROWS):  # the hash is that of int64
+                digest.update(rows.long().cpu().numpy().tobytes())
             scored = () if part.scored is None else (part.scored,)
-            for column in (part.tokens, part.lengths, *part.sources, *scored):
+            for column in (part.lengths, *part.sources, *scored):
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 

@@ -103,7 +103,7 @@ def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, 
 
 def test_other_data_and_other_configs_have_estimates_of_their_own(corpus):
     train = dataclasses.replace(
-        corpus.train, tokens=corpus.train.tokens[::2], lengths=corpus.train.lengths[::2]
+        corpus.train, ids=corpus.train.ids[::2], lengths=corpus.train.lengths[::2]
     )
     half = dataclasses.replace(corpus, train=train)
     models = [zoo.build(zoo.config("ngram_count", order=n), corpus.task) for n in (1, 2)]

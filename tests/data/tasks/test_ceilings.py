@@ -48,7 +48,7 @@ def test_a_wrong_answer_is_seen(name):
     corpus = small(name)
     part = corpus.test
     row, t = part.scored.nonzero()[0].tolist()
-    part.tokens[row, t] = START
+    part.ids[row, t] = START
     assert accuracy(corpus, part, ORACLES[name]) < 1
 
 
