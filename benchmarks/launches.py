@@ -5,7 +5,7 @@
 The step runs on the CPU without the CPU's kernels, so it takes the path of a GPU. Each torch
 operation that computes something counts as one launch, and so does each Triton kernel, which is
 not executed; views and allocations do not count. The numbers are those of DLM46 at V=200, E=32,
-K=32, B=100. An operation on many tensors may be several launches.
+K=32, B=100.
 """
 
 import os
@@ -57,7 +57,9 @@ def count_launches(shape: Shape) -> Counter[str]:
     """Return how often a step launches each operation, by the name of the operation."""
     trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
     data = random_corpus(shape, steps=1).train
-    columns = (column.expand(shape.P, *column.shape) for column in (data.tokens, data.lengths))
+    columns = (
+        column.repeat(shape.P, *[1] * column.dim()) for column in (data.tokens, data.lengths)
+    )
     counter, rates = LaunchCounter(), torch.full((shape.P,), 0.01)
     execute, GridExecutor.__call__ = GridExecutor.__call__, counter.count_kernel
     try:
@@ -85,7 +87,8 @@ class LaunchCounter(TorchDispatchMode):
     ) -> Any:
         name = func.name().removeprefix("aten::").partition(".")[0]
         if not returns_views(func) and name not in NO_LAUNCH:
-            self.counts[name] += 1
+            # The operations on lists are one launch for each tensor: parameters are strided.
+            self.counts[name] += len(args[0]) if name.startswith("_foreach") else 1
         return func(*args, **(kwargs or {}))
 
     def count_kernel(self, *args: Any, **kwargs: Any) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import config
 from lmzoo.errors import UserError
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.registry import Registry
 from lmzoo.types import Lengths, Mask, NextScores, Prefix, StepTokens, Tokens, TokenScores
 
@@ -125,8 +126,7 @@ class LanguageModel(nn.Module, ABC):
         """
         scores = self.score_tokens(tokens, lengths, *self.conditioning_inputs(sources))
         # Only rounding takes a log-probability above 0; an objective has no upper bound.
-        scores = scores if self.score is Score.OBJECTIVE else scores.clamp_max(0)
-        return mask_unscored(tokens, lengths, scores)
+        return mask_scores(scores, lengths, clamp=self.score is not Score.OBJECTIVE)
 
     def conditioning_inputs(self, sources: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the conditioning inputs this model uses: `sources` if `conditional`, else none.
@@ -245,11 +245,7 @@ def mask_unscored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1
 
     Half precision becomes float32, because a sum over tokens needs more digits.
     """
-    t = torch.arange(1, tokens.shape[1], device=tokens.device)
-    if values.dtype in (torch.bfloat16, torch.float16):
-        values = values.float()
-    values = values.masked_fill(t >= lengths[:, None], 0.0)
-    return nn.functional.pad(values, (1, 0))
+    return mask_scores(values, lengths)
 
 
 def last_tokens(tokens: Int[Tensor, "B t"], count: int) -> Int[Tensor, "B n"]:

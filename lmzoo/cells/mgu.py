@@ -29,7 +29,8 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.config import config
 from lmzoo.errors import UserError
-from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
+from lmzoo.kernels.affine import joint_affine
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -123,6 +124,9 @@ class MGU(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
+        pair, biases = (w.xf, w.xh), (w.bf, w.bh)
+        if has_gpu_kernels(x) and all(part is not None for part in pair + biases):
+            return joint_affine(x, pair, biases)
         return torch.cat([_affine(x, w.xf, w.bf), _affine(x, w.xh, w.bh)], dim=-1)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:

@@ -53,7 +53,9 @@ def mixture_log_prob(
     if not (has_product_kernels(y) or has_gpu_kernels(y)):
         return naive_mixture_log_prob(y, weight, bias, s, tokens)
     rows = y.reshape(-1, y.shape[-1])
-    return _Mixture.apply(rows, weight, bias, s, tokens.reshape(-1))[0].view(tokens.shape)
+    # A GPU reads tokens with any strides, a CPU in the order of y.
+    words = tokens.reshape(-1) if has_product_kernels(y) else tokens.reshape(-1, tokens.shape[-1])
+    return _Mixture.apply(rows, weight, bias, s, words)[0].view(tokens.shape)
 
 
 def naive_mixture_log_prob(
@@ -94,7 +96,8 @@ class _Mixture(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
             return (None,) * 5
-        return *_MixtureBackward.apply(upstream[0], *ctx.saved_tensors), None
+        y, *rest = ctx.saved_tensors
+        return *_MixtureBackward.apply(y, upstream[0], *rest), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
@@ -102,15 +105,15 @@ class _Mixture(CustomFunction):
 
 
 class _MixtureBackward(Backward):
-    """(g, y, W, b, s, tokens, *saved) -> gradients of y, W, b and s."""
+    """(y, g, W, b, s, tokens, *saved) -> gradients of y, W, b and s."""
 
     @staticmethod
     def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=1)
+        return call_with_members(_backward, tensors, axes=2)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_MixtureBackward, info.batch_size, in_dims, tensors, axes=1)
+        return vmap_members(_MixtureBackward, info.batch_size, in_dims, tensors, axes=2)
 
 
 def _forward(
@@ -131,14 +134,13 @@ def _forward(
     return out, pi, e, p
 
 
-def _backward(*tensors: Tensor) -> tuple[Tensor, ...]:
-    if not has_product_kernels(tensors[1]):
+def _backward(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    if not has_product_kernels(y):
         from lmzoo.kernels.gpu import token_mixture as gpu_kernels
 
-        return gpu_kernels.backward(*tensors)
+        return gpu_kernels.backward(g, y, *tensors)
     from lmzoo.kernels.cpu import token_mixture as kernels
 
-    _, y, *parameters = tensors[:5]
-    gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in parameters)
-    run_kernel(kernels.backward, *as_arrays(*tensors), MIN_P[y.dtype], *as_arrays(*gradients))
+    gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in tensors[:3])
+    run_kernel(kernels.backward, *as_arrays(g, y, *tensors), MIN_P[y.dtype], *as_arrays(*gradients))
     return gradients

@@ -40,7 +40,7 @@ def take_rows(table: Float[Tensor, "V G"], tokens: Int[Tensor, "B T"]) -> Float[
     """Return the row of the table at each position."""
     if not has_gpu_kernels(table):
         return nn.functional.embedding(tokens, table)
-    return _TakeRows.apply(table, tokens.reshape(-1))[0].view(*tokens.shape, -1)
+    return _TakeRows.apply(table, tokens)[0]
 
 
 class _TakeRows(CustomFunction):
@@ -73,15 +73,15 @@ class _AddRows(Backward):
         from lmzoo.kernels.gpu.rows import add_rows
 
         def add(g: Tensor, tokens: Tensor) -> tuple[Tensor]:
-            return (add_rows(g.contiguous(), tokens.contiguous(), vocab),)
+            return (add_rows(g.contiguous(), tokens, vocab),)
 
-        return call_with_members(add, (g, tokens), axes=2)
+        return call_with_members(add, (g, tokens), axes=3)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         *tensors, vocab = args
         members = MemberAxis(
-            info.batch_size, nested=tensors[0].dim() - (in_dims[0] is not None) > 2
+            info.batch_size, nested=tensors[0].dim() - (in_dims[0] is not None) > 3
         )
         outputs = _AddRows.apply(*members.merge(tensors, in_dims[:2], [0, 0]), vocab)
         return members.split(outputs, [0])
@@ -90,4 +90,4 @@ class _AddRows(Backward):
 def _take(table: Tensor, tokens: Tensor) -> tuple[Tensor]:
     from lmzoo.kernels.gpu.rows import take_rows
 
-    return (take_rows(table.contiguous(), tokens.contiguous()),)
+    return (take_rows(table.contiguous(), tokens),)

@@ -20,7 +20,6 @@ from lmzoo.kernels.gpu.scan import (
     GpuRecurrence,
     grid_of,
     padded,
-    states_before,
     warps,
     weight_gradient,
 )
@@ -48,14 +47,15 @@ class MGUGpuScan(GpuRecurrence):
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
-        states, f, _ = saved
+        states = saved[0]
         dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
         dstart = torch.empty_like(start)
-        self._launch(_backward, upstream, start, weights, [*saved, dprojected, dstart])
+        before, reset = torch.empty_like(states), torch.empty_like(states)
+        rest = [*saved, dprojected, dstart, before, reset]
+        self._launch(_backward, upstream, start, weights, rest)
         df, dc = dprojected.chunk(2, dim=-1)
-        before = states_before(start, states)
         gradients = [weight_gradient(before, df)] if self.gate else []
-        gradients += [weight_gradient(before * f, dc)] if self.candidate else []
+        gradients += [weight_gradient(reset, dc)] if self.candidate else []
         return [dprojected, dstart, *gradients]
 
     def _launch(
@@ -115,7 +115,7 @@ def _forward(
 @triton.jit
 @no_type_check
 def _backward(
-    upstream, hf, hh, start, states, fs, cs, dprojected, dstart, B, T, H,
+    upstream, hf, hh, start, states, fs, cs, dprojected, dstart, before, reset, B, T, H,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, GATE: tl.constexpr, CANDIDATE: tl.constexpr,
     CARRY: tl.constexpr, WRITE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -155,6 +155,9 @@ def _backward(
         d_f = d_f * f * (1 - f)
         if GATE:
             carried += tl.dot(d_f, w_f, input_precision=PRECISION)
+        # The inputs of both state products, h_{t-1} and h_{t-1} f_t, for the weights' gradients.
+        tl.store(before + at, h, mask=ok)
+        tl.store(reset + at, h * f, mask=ok)
         tl.store(dprojected + at_projected, d_f, mask=ok)
         tl.store(dprojected + at_projected + H, d_c, mask=ok)
     tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)

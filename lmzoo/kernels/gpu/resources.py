@@ -28,6 +28,7 @@ from lmzoo.kernels.gpu import (
     rows,
     sphere,
     token_mixture,
+    token_scores,
 )
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 
@@ -39,7 +40,8 @@ WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
-TYPES = {**dict.fromkeys("BTHNERSVKG", "i32"), "tokens": "*i64"}
+SIZES = (*"BTHNERSVKG", "SP", "SB", "ST")
+TYPES = {**dict.fromkeys(SIZES, "i32"), "tokens": "*i64", "lengths": "*i64"}
 """Types of the arguments of kernels by name; others are pointers to float32."""
 
 
@@ -94,6 +96,9 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield f"mixture of {columns} forward", token_mixture._forward, sizes
         yield f"mixture of {columns} backward", token_mixture._backward, sizes
         yield f"rows of {columns}", rows._take, sizes
+    for name in ("forward", "backward"):
+        constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
+        yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
     blocks = {"TOKENS": rows.TOKENS, "POSITIONS": rows.POSITIONS, "COLUMNS": rows.COLUMNS}
     yield "sums of rows", rows._add, {**blocks, "PRECISION": PRECISION}
 

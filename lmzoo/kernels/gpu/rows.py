@@ -21,34 +21,47 @@ TOKENS, POSITIONS, COLUMNS = 16, 64, 32
 
 
 def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
-    """Return the rows (P, N, G) of x (P, V, G) at tokens (P, N), all contiguous."""
-    members, count = tokens.shape
-    width = x.shape[2]
+    """Return the rows (P, B, T, G) of contiguous x (P, V, G) at tokens (P, B, T)."""
+    members, rows, steps = tokens.shape
+    count, width = rows * steps, x.shape[2]
     columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
-    out = x.new_empty(members, count, width)
-    grid = (-(-count // block), members)
-    _take[grid](x, tokens, out, count, x.shape[1], width, columns, block)  # type: ignore[index]
+    out = x.new_empty(*tokens.shape, width)
+    grid, sizes = (-(-count // block), members), (count, x.shape[1], width, columns, block)
+    _take[grid](x, tokens, out, *strides(tokens), *sizes)  # type: ignore[index]
     return out
 
 
 def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
-    """Return the sums (P, V, G) of the rows of g (P, N, G) of each token, all contiguous."""
-    members, count, width = g.shape
+    """Return the sums (P, V, G) of the rows of g (P, .., G), contiguous, of tokens (P, B, T)."""
+    members, width = len(g), g.shape[-1]
+    count = tokens[0].numel()
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // COLUMNS), members)
     sizes = count, vocab, width, TOKENS, POSITIONS, COLUMNS
-    _add[grid](g, tokens, sums, *sizes, PRECISION)  # type: ignore[index]
+    _add[grid](g, tokens, sums, *strides(tokens), *sizes, PRECISION)  # type: ignore[index]
     return sums
+
+
+def strides(tokens: Tensor) -> tuple[int, int, int, int]:
+    """Return T and the strides of members, sequences and steps of tokens (P, B, T)."""
+    return tokens.shape[2], *tokens.stride()
 
 
 @triton.jit
 @no_type_check
-def _take(x, tokens, out, N, V, G, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def token_at(tokens, p, n, N, T, SP, SB, ST):
+    """Return the tokens at positions n of member p, −1 beyond the N positions."""
+    return tl.load(tokens + p * SP + (n // T) * SB + (n % T) * ST, mask=n < N, other=-1)
+
+
+@triton.jit
+@no_type_check
+def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
-    word = tl.load(tokens + p * N + n, mask=n < N, other=0)
+    word = token_at(tokens, p, n, N, T, SP, SB, ST)
     ok = (n[:, None] < N) & (i < G)
     row = tl.load(x + (p * V + word[:, None]) * G + i, mask=ok, other=0.0)
     tl.store(out + (p * N + n[:, None]) * G + i, row, mask=ok)
@@ -57,7 +70,7 @@ def _take(x, tokens, out, N, V, G, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _add(
-    g, tokens, sums, N, V, G, TOKENS: tl.constexpr, POSITIONS: tl.constexpr,
+    g, tokens, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr, POSITIONS: tl.constexpr,
     COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(2).to(tl.int64)
@@ -66,8 +79,7 @@ def _add(
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)
     for begin in range(0, N, POSITIONS):
         n = begin + tl.arange(0, POSITIONS)
-        at_n = tl.load(tokens + p * N + n, mask=n < N, other=-1)
-        chosen = (at_n[None, :] == word).to(tl.float32)
+        chosen = (token_at(tokens, p, n, N, T, SP, SB, ST)[None, :] == word).to(tl.float32)
         ok = (n[:, None] < N) & (i < G)
         rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)
         total += tl.dot(chosen, rows, input_precision=PRECISION)

@@ -86,14 +86,23 @@ def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B
 
 
 class _GpuScan(CustomFunction):
-    """(recurrence, projected, start, *weights) -> (outputs, *saved)."""
+    """(recurrence, projected, start, *weights) -> (outputs, *saved, *copies).
+
+    The copies are those of start and the weights, empty if the tensor is contiguous; backward reads
+    them again.
+    """
 
     @staticmethod
     def forward(recurrence: GpuRecurrence, *tensors: Tensor) -> tuple[Tensor, ...]:
         def compute(projected: Tensor, start: Tensor, *weights: Tensor) -> list[Tensor]:
             return recurrence.forward(projected, start, weights)
 
-        return call_with_members(compute, [t.contiguous() for t in tensors], axes=3)
+        whole = [t.contiguous() for t in tensors]
+        copies = [
+            tensor.new_empty(*tensor.shape[:-1], 0) if copy is tensor else copy
+            for tensor, copy in zip(tensors[1:], whole[1:], strict=True)
+        ]
+        return *call_with_members(compute, whole, axes=3), *copies
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -101,7 +110,10 @@ class _GpuScan(CustomFunction):
         ctx.weights = len(tensors) - 1
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output)
+        saved, copies = output[: -len(tensors)], output[-len(tensors) :]
+        pairs = zip(tensors, copies, strict=True)
+        kept = [copy if copy.numel() else tensor for tensor, copy in pairs]
+        ctx.save_for_backward(*kept, *saved)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -14,18 +14,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.rows import NUMBERS, add_rows
+from lmzoo.kernels.gpu.rows import NUMBERS, add_rows, strides, token_at
 
 
 def forward(
     y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return log p (P, N) and the logits a (P, N, K)."""
+    """Return log p of tokens (P, B, T) and the logits a (P, N, K), N = B T."""
     a = torch.baddbmm(bias[:, None], y, weight.mT)
     out = a.new_empty(tokens.shape)
     grid, sizes = _launch(a)
-    tensors = a, s.contiguous(), tokens.contiguous(), out
-    _forward[grid](*tensors, a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    tensors = a, s.contiguous(), tokens, out
+    _forward[grid](*tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
     return out, a
 
 
@@ -33,10 +33,10 @@ def backward(
     g: Tensor, y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor, a: Tensor
 ) -> tuple[Tensor, ...]:
     """Return the gradients of y, the gate's weight and bias, and s."""
-    tokens, delta, weighted = tokens.contiguous(), torch.empty_like(a), torch.empty_like(a)
+    delta, weighted = torch.empty_like(a), torch.empty_like(a)
     grid, sizes = _launch(a)
     tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
-    _backward[grid](*tensors, a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    _backward[grid](*tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
     ds = add_rows(weighted, tokens, s.shape[1])
     return delta @ weight, delta.mT @ y, delta.sum(1), ds
 
@@ -50,10 +50,13 @@ def _launch(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
 
 @triton.jit
 @no_type_check
-def _forward(a, s, tokens, out, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def _forward(
+    a, s, tokens, out, T, SP, SB, ST, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    logits, joint = _logits(a, s, tokens, p, n, N, V, K, COLUMNS)
+    word = token_at(tokens, p, n, N, T, SP, SB, ST)
+    logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
     top, joint_top = tl.max(logits, axis=1), tl.max(joint, axis=1)
     total = tl.sum(tl.exp(logits - top[:, None]), axis=1)
     mixed = tl.sum(tl.exp(joint - joint_top[:, None]), axis=1)
@@ -64,11 +67,13 @@ def _forward(a, s, tokens, out, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constex
 @triton.jit
 @no_type_check
 def _backward(
-    g, a, s, tokens, delta, weighted, N, V, K, COLUMNS: tl.constexpr, ROWS: tl.constexpr
+    g, a, s, tokens, delta, weighted, T, SP, SB, ST, N, V, K, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    logits, joint = _logits(a, s, tokens, p, n, N, V, K, COLUMNS)
+    word = token_at(tokens, p, n, N, T, SP, SB, ST)
+    logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
     pi = tl.exp(logits - tl.max(logits, axis=1)[:, None])
     pi = pi / tl.sum(pi, axis=1)[:, None]
     r = tl.exp(joint - tl.max(joint, axis=1)[:, None])
@@ -82,11 +87,10 @@ def _backward(
 
 @triton.jit
 @no_type_check
-def _logits(a, s, tokens, p, n, N, V, K, COLUMNS: tl.constexpr):
+def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
     """Return a_n and a_n + s_v, −∞ beyond the components."""
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < K)
-    word = tl.load(tokens + p * N + n, mask=n < N, other=0)
     logits = tl.load(a + (p * N + n[:, None]) * K + i, mask=ok, other=0.0)
     scores = tl.load(s + (p * V + word[:, None]) * K + i, mask=ok, other=0.0)
     logits = tl.where(i < K, logits, -float("inf"))

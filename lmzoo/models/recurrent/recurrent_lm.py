@@ -144,7 +144,11 @@ class RecurrentLM(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self._scores_by_start(tokens, drop=self.training)
-        return scores[0] if self.starts is None else mix_starts(self.starts.log_weights(), scores)
+        return (
+            scores.squeeze(0)
+            if self.starts is None
+            else mix_starts(self.starts.log_weights(), scores)
+        )
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         last = self._outputs(prefix)[:, :, -1]

@@ -4,6 +4,7 @@
 """
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from torch.func import vmap
 
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu
+from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam
 from lmzoo.kernels.tokens import take_rows
@@ -21,17 +24,8 @@ from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.recipe import Recipe
 
 TOLERANCE = 2e-6
-TESTED = {
-    "adam",
-    "rows",
-    "sphere",
-    "token_mixture",
-    "gru",
-    "lstm",
-    "mgu",
-    "rnn",
-    "linear_recurrence",
-}
+STEP = {"adam", "rows", "sphere", "token_mixture", "token_scores"}
+RECURRENCES = {"gru", "lstm", "mgu", "rnn", "linear_recurrence"}
 """Modules of kernels with a test here, and those with a test in `interpreted.py`."""
 
 
@@ -176,6 +170,42 @@ def test_rows_of_a_table_equal_those_of_torch(members):
     with without_kernels("cpu"):
         results = values_and_gradients(lambda t: look_up(t, tokens), [table.requires_grad_()])
     assert_close(results, values_and_gradients(reference, in_float64([table])))
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("clamp", [False, True])
+def test_masked_scores_equal_those_of_torch(members, clamp):
+    torch.manual_seed(0)
+    values, lengths = torch.randn(members or 1, 5, 7), torch.randint(1, 9, (members or 1, 5))
+    if members is None:
+        values, lengths = values[0], lengths[0]
+
+    def mask(values):
+        one = partial(mask_scores, clamp=clamp)
+        return one(values, lengths) if members is None else vmap(one)(values, lengths)
+
+    with without_kernels("cpu"):
+        results = values_and_gradients(mask, [values.requires_grad_()])
+    assert "Mask" in str(results[0].grad_fn)
+    assert_close(results, values_and_gradients(mask, in_float64([values])), 1e-7)
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_joint_affine_maps_equal_single_ones(members):
+    torch.manual_seed(0)
+    lead = () if members is None else (members,)
+    shapes = (4, 3, 6), (6, 2), (6, 5), (2,), (5,)
+    inputs = [torch.randn(*lead, *shape).requires_grad_() for shape in shapes]
+
+    def joint(x, a, b, c, d):
+        return joint_affine(x, (a, b), (c, d))
+
+    def single(x, a, b, c, d):
+        return torch.cat([x @ a + c, x @ b + d], dim=-1)
+
+    functions = (joint, single) if members is None else (vmap(joint), vmap(single))
+    results = values_and_gradients(functions[0], inputs)
+    assert_close(results, values_and_gradients(functions[1], in_float64(inputs)))
 
 
 def test_every_kernel_module_is_tested():
