@@ -57,9 +57,7 @@ def count_launches(shape: Shape) -> Counter[str]:
     """Return how often a step launches each operation, by the name of the operation."""
     trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
     data = random_corpus(shape, steps=1).train
-    columns = (
-        column.repeat(shape.P, *[1] * column.dim()) for column in (data.tokens, data.lengths)
-    )
+    columns = [torch.stack([column] * shape.P) for column in (data.tokens, data.lengths)]
     counter, rates = LaunchCounter(), torch.full((shape.P,), 0.01)
     execute, GridExecutor.__call__ = GridExecutor.__call__, counter.count_kernel
     try:

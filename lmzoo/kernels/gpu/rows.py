@@ -45,7 +45,8 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
 
 def strides(tokens: Tensor) -> tuple[int, int, int, int]:
     """Return T and the strides of members, sequences and steps of tokens (P, B, T)."""
-    return tokens.shape[2], *tokens.stride()
+    member, sequence, step = tokens.stride()
+    return tokens.shape[2], member, sequence, step
 
 
 @triton.jit
