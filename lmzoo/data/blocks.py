@@ -19,7 +19,7 @@ Source: github.com/karpathy/nanoGPT (random blocks); Al-Rfou et al. 2019 (arXiv:
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from lmzoo.contract import START
@@ -27,7 +27,7 @@ from lmzoo.data.corpus import Sequences
 from lmzoo.errors import UserError
 from lmzoo.seeding import derive_seed
 
-Stream = Int[Tensor, "n"] | UInt8[Tensor, "n"]
+Stream = Integer[Tensor, "n"]
 """Token ids of a text, without special tokens."""
 
 

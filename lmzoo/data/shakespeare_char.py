@@ -13,13 +13,14 @@ checked, or read from `--data-dir`.
 Source: Karpathy 2015 (char-rnn); github.com/karpathy/nanoGPT (`shakespeare_char`).
 """
 
+from pathlib import Path
 from typing import Literal
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate
-from lmzoo.data.files import read_text
-from lmzoo.data.streams import TRAIN, StreamConfig, TextStream, split_text
+from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
+from lmzoo.data.token_cache import Parts
 
 FILE = RemoteFile(
     "tinyshakespeare",
@@ -27,6 +28,8 @@ FILE = RemoteFile(
     # Computed from a local copy; the publisher gives no checksum.
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
+
+NANOGPT = Parts(((0.0, 0.9), (0.9, 1.0), (0.9, 1.0)))
 
 
 @config
@@ -43,9 +46,9 @@ class ShakespeareCharacters(TextStream):
     Config = ShakespeareConfig
     origin = "plays of Shakespeare, github.com/karpathy/char-rnn, public domain"
 
-    def texts(self) -> tuple[str, str, str]:
-        text = read_text(locate(FILE, self.data_dir, self.name))
-        if self.config.split == "standard":
-            return split_text(text)
-        first = int(TRAIN * len(text))
-        return text[:first], text[first:], text[first:]
+    def file(self) -> Path:
+        return locate(FILE, self.data_dir, self.name)
+
+    @property
+    def parts(self) -> Parts:
+        return STANDARD if self.config.split == "standard" else NANOGPT

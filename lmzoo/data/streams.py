@@ -12,19 +12,17 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-import torch
 from pydantic import Field, model_validator
 
 from lmzoo.config import config
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.files import read_text
-from lmzoo.data.text_size import text_size
-from lmzoo.data.vocabulary import build_vocabulary
+from lmzoo.data.text_size import TextSize
+from lmzoo.data.token_cache import Parts, encode_file
 from lmzoo.errors import UserError
 
-TRAIN, VALID = 0.9, 0.05
-"""Shares of the characters, as in nanoGPT; the rest of the held-out part tests."""
+STANDARD = Parts(((0.0, 0.9), (0.9, 0.95), (0.95, 1.0)))
+"""The parts that train, validate and test."""
 
 
 @config
@@ -49,41 +47,39 @@ class StreamConfig:
 
 
 class TextStream(CorpusSource):
-    """A contiguous text; a subclass returns the texts of the three splits."""
+    """A contiguous text; a subclass returns its file."""
 
     Config = StreamConfig
     origin: ClassVar[str] = ""
     """Origin and licence of the text."""
 
     @abstractmethod
-    def texts(self) -> tuple[str, str, str]:
-        """Return the texts of the training, validation and test splits."""
+    def file(self) -> Path:
+        """Return the path of the text."""
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the text that train, validate and test."""
+        return STANDARD
 
     def load(self) -> Corpus:
-        c, texts = self.config, self.texts()
-        vocabulary = build_vocabulary([texts[0]], joiner="")
-        streams = [torch.tensor(vocabulary.encode(text), dtype=torch.int64) for text in texts]
+        c, text = self.config, encode_file(self.file(), self.parts)
+        streams = [text.ids[begin:end] for begin, end in self.parts.bounds(len(text.ids))]
         for name, stream in zip(("training", "validation", "test"), streams, strict=True):
             require_length(self.name, name, stream, c.block)
         train, valid, test = streams
         stride = c.stride or c.block
         return Corpus(
             name=self.name,
-            vocabulary=vocabulary,
+            vocabulary=text.vocabulary,
             train=cut_blocks(train, c.block, c.blocks),
             valid=cut_windows(valid, c.block, stride),
             test=cut_windows(test, c.block, stride),
             unit="character",
             source=self.origin,
-            test_text=text_size([(texts[2], False)]),
+            test_text=TextSize(len(test), text.bytes[2]),
             ends=False,
         )
-
-
-def split_text(text: str) -> tuple[str, str, str]:
-    """Return the first 90 %, the next 5 % and the last 5 % of the characters."""
-    first, second = int(TRAIN * len(text)), int((TRAIN + VALID) * len(text))
-    return text[:first], text[first:second], text[second:]
 
 
 @config
@@ -99,9 +95,7 @@ class StreamFile(TextStream):
 
     Config = StreamFileConfig
 
-    @property
-    def path(self) -> Path:
-        """Path of the file, with `~` expanded."""
+    def file(self) -> Path:
         if not self.config.path:
             raise UserError("the corpus needs a file; write stream:PATH")
         return Path(self.config.path).expanduser()
@@ -109,7 +103,4 @@ class StreamFile(TextStream):
     @property
     def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Origin of the data, for `Corpus.source`."""
-        return f"{self.path.name}, the user's own file"
-
-    def texts(self) -> tuple[str, str, str]:
-        return split_text(read_text(self.path))
+        return f"{self.file().name}, the user's own file"

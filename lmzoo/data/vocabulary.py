@@ -1,7 +1,7 @@
 """Token strings and their ids. The first ids are always `<pad> <start> <end> <unk>`."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lmzoo.contract import UNKNOWN
@@ -54,6 +54,13 @@ def build_vocabulary(
     `min_count` times are left out.
     """
     counts = Counter(token for sentence in sentences for token in sentence)
+    return rank_tokens(counts, joiner=joiner, limit=limit, min_count=min_count)
+
+
+def rank_tokens(
+    counts: Mapping[str, int], *, joiner: str = " ", limit: int = 40_000, min_count: int = 1
+) -> Vocabulary:
+    """Build the vocabulary of counted tokens; see `build_vocabulary`."""
     ranked = sorted((t for t in counts if counts[t] >= min_count), key=lambda t: (-counts[t], t))
     kept = [t for t in ranked if t not in SPECIALS][: limit - len(SPECIALS)]
     return Vocabulary((*SPECIALS, *kept), joiner)
