@@ -1,0 +1,73 @@
+"""Time and memory of a contiguous text of 100 million characters, with and without its cache.
+
+    python benchmarks/tokens.py [CHARACTERS]
+
+Each row is a process of its own, which opens the corpus, computes its fingerprint and draws the
+blocks of an epoch. Memory is the largest resident set of the process; the second number leaves out
+what it had after its imports.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ALPHABET = b"etaoinshrdlucmfwypvbgkjqxz ETAOIN.,;\n"
+
+
+def main() -> None:
+    """Write a random text, open it three times, and print a row for each."""
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "text.txt")
+        letters = np.frombuffer(ALPHABET, dtype=np.uint8)
+        random = np.random.default_rng(0)
+        with text.open("wb") as file:
+            for first in range(0, size, 10_000_000):
+                count = min(10_000_000, size - first)
+                file.write(random.choice(letters, count).tobytes())
+        for name in ("first start", "from the cache", "from the cache"):
+            environment = {**os.environ, "LMZOO_CACHE": str(Path(folder, "cache"))}
+            command = [sys.executable, __file__, "--open", str(text)]
+            done = subprocess.run(command, env=environment, capture_output=True, check=True)
+            sys.stdout.write(f"{name:15} {json.loads(done.stdout)}\n")
+
+
+def open_text(path: str) -> dict[str, float]:
+    """Return the seconds and the memory of each step."""
+    import torch
+
+    from lmzoo.data.open import open_corpus
+
+    torch.set_num_threads(1)
+    before, start = peak_megabytes(), time.perf_counter()
+    corpus = open_corpus(f"stream:{path}")
+    opened = time.perf_counter()
+    len(corpus.fingerprint)
+    hashed = time.perf_counter()
+    assert len(corpus.train.for_epoch(0))
+    return {
+        "open s": round(opened - start, 2),
+        "fingerprint s": round(hashed - opened, 2),
+        "epoch s": round(time.perf_counter() - hashed, 2),
+        "peak MB": peak_megabytes(),
+        "peak MB beyond imports": peak_megabytes() - before,
+    }
+
+
+def peak_megabytes() -> int:
+    """Return the largest resident set of this process so far."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--open"]:
+        sys.stdout.write(json.dumps(open_text(sys.argv[2])))
+    else:
+        main()
