@@ -208,10 +208,10 @@ def compute_loss(
 
     Sequences without a scored token do not count.
     """
-    nll, n = -objective.sum(-1), counts
+    log_p, n = objective.sum(-1), counts
     if weighting is Weighting.TOKEN:
-        return nll.sum(-1) / n.sum(-1)
-    return (nll / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
+        return log_p.sum(-1) / -n.sum(-1)  # the sign is on the side without a gradient
+    return -(log_p / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
 
 
 def epoch_record(

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.trainer import Training
@@ -61,6 +62,7 @@ class StackedParameters:
         """Every parameter, (P, *shape), by name; the loss is a function of these."""
         for weight in self.weights.values():
             weight.requires_grad_()
+        self._zeros = self.values.new_zeros(len(trainings), ALIGN)
         self._gradient_views = list(self.layout.views(self.gradients).values())
         parameters = [dict(training.model.named_parameters()) for training in trainings]
         self._entries = [
@@ -96,12 +98,23 @@ class StackedParameters:
         own = [ref() for ref in self._trainings]
         return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
 
-    def differentiate(self, loss: Float[Tensor, ""], *, accumulate: bool) -> None:
-        """Compute the gradients of the loss; add them to the present ones if `accumulate`."""
-        gradients = torch.autograd.grad(loss, list(self.weights.values()), materialize_grads=True)
-        (_add if accumulate else _copy)(self._gradient_views, list(gradients))
+    def differentiate(self, losses: Float[Tensor, "P"], *, accumulate: bool) -> None:
+        """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
+        weights, ones = list(self.weights.values()), torch.ones_like(losses)
+        gradients = torch.autograd.grad(losses, weights, ones, materialize_grads=True)
+        if has_gpu_kernels(self.gradients) and not accumulate:
+            self._join(gradients)
+        else:
+            (_add if accumulate else _copy)(self._gradient_views, list(gradients))
         if self.mask is not None:
             self.gradients *= self.mask
+
+    def _join(self, gradients: Sequence[Tensor]) -> None:
+        """Write all gradients by one launch; a copy of each would be a launch per parameter."""
+        columns = [gradient.flatten(1) for gradient in gradients]
+        pairs = zip(columns, self.layout.widths, strict=True)
+        parts = [part for c, w in pairs for part in (c, self._zeros[:, : w - c.shape[1]])]
+        torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
 
     @torch.no_grad()
     def read(self) -> None:

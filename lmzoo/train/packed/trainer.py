@@ -163,8 +163,8 @@ class PackedTrainer:
             objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
             scored = scored if scored is None else scored & mask[..., None]
         objective, counts = restrict(objective, lengths, scored)
-        loss = compute_loss(objective, counts, self.recipe.loss).sum()
-        self.stacked.differentiate(loss, accumulate=self._accumulates)
+        losses = compute_loss(objective, counts, self.recipe.loss)
+        self.stacked.differentiate(losses, accumulate=self._accumulates)
         self.total += objective.detach().double().sum((1, 2))
         self._update(rates)
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.func import vmap
 
+from lmzoo import zoo
+from lmzoo.data.open import open_corpus
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
@@ -21,7 +23,9 @@ from lmzoo.kernels.gpu import adam
 from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training
 
 TOLERANCE = 2e-6
 STEP = {"adam", "rows", "sphere", "token_mixture", "token_scores"}
@@ -206,6 +210,33 @@ def test_joint_affine_maps_equal_single_ones(members):
     functions = (joint, single) if members is None else (vmap(joint), vmap(single))
     results = values_and_gradients(functions[0], inputs)
     assert_close(results, values_and_gradients(functions[1], in_float64(inputs)))
+
+
+def test_gradients_are_joined_as_copies_of_each():
+    """Widths that are no multiple of the alignment leave zeros between the parameters."""
+    corpus = open_corpus({"name": "captions", "train": 8, "valid": 2, "test": 2})
+    config = zoo.config("DLM46", width=5)
+    members = [Training(zoo.build(config, corpus.task, s), Recipe(), s) for s in range(2)]
+    stacked = StackedParameters(members, members[0].model)
+    stacked.gradients.fill_(math.nan)
+    weights = stacked.weights.values()
+    losses = sum((w**3).flatten(1).sum(1) for w in weights)
+    stacked.differentiate(losses, accumulate=False)
+    expected = {name: 3 * w.detach() ** 2 for name, w in stacked.weights.items()}
+    for name, gradient in stacked.layout.views(stacked.gradients).items():
+        assert torch.allclose(gradient, expected[name])
+    assert stacked.gradients.isfinite().all()
+
+
+def test_a_step_has_as_many_launches_at_every_length_and_number_of_members(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    from fuse import Shape
+    from launches import GOAL, count_launches
+
+    shapes = [Shape(P, 40, 8, 8, 8, T) for P, T in ((2, 12), (2, 24), (5, 12))]
+    counts = [count_launches(shape).total() for shape in shapes]
+    assert len(set(counts)) == 1
+    assert counts[0] <= GOAL
 
 
 def test_every_kernel_module_is_tested():
