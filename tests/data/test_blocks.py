@@ -95,6 +95,11 @@ def test_a_stream_keeps_the_text_and_its_size(text):
     assert not corpus.test.is_task
 
 
+def test_the_data_of_a_stream_stay_the_same(text):
+    """A change of this value gives the runs on every contiguous text another identity."""
+    assert open_corpus(f"stream:{text}").fingerprint == "60ffa50135956bee"
+
+
 def test_invalid_options_and_short_texts_are_refused(text, tmp_path):
     with raises_user_error("stride=9", "block=8"):
         open_corpus({"name": "stream", "path": str(text), "block": 8, "stride": 9})
