@@ -43,7 +43,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -141,7 +141,12 @@ class MGRU(Cell):
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if self.attend is not None or not has_product_kernels(start):
+        if self.attend is not None:
+            return None
+        if has_gpu_scan(start, self.width, weights=1):
+            states = self._gpu_scan(x, start)
+            return states - 0.5 if self.config.output is Output.CENTRED else states
+        if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.mgru import MGRUScan
 
@@ -154,6 +159,20 @@ class MGRU(Cell):
         )
         states = scan_batch_first(recurrence, x, start, (self.w.hf, self.w.xh))
         return states - 0.5 if self.config.output is Output.CENTRED else states
+
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+        from lmzoo.kernels.gpu.mgru import MGRUGpuScan
+        from lmzoo.kernels.gpu.scan import gpu_scan
+
+        weights = [] if self.w.hf is None else [self.w.hf]
+        recurrence = MGRUGpuScan(
+            gate=self.w.hf is not None,
+            carry=Cut.CARRY not in self.cuts,
+            write=Cut.WRITE not in self.cuts,
+            keep=self.config.keep,
+            read=self.config.gate.value,
+        )
+        return gpu_scan(recurrence, self.project_inputs(x), start, weights)
 
     def _gate_input(self, h: Tensor) -> Tensor:
         if self.config.gate is Gate.CENTRED:

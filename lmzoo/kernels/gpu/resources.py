@@ -23,6 +23,7 @@ from lmzoo.kernels.gpu import (
     gru,
     linear_recurrence,
     lstm,
+    mgru,
     mgu,
     rnn,
     rows,
@@ -34,7 +35,7 @@ from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 """Compute capability (A100, H100, B200) -> shared memory that one program may use, in bytes."""
-WEIGHTS = {"mgu": 2, "rnn": 1, "gru": 3, "lstm": 4}
+WEIGHTS = {"mgu": 2, "mgru": 1, "rnn": 1, "gru": 3, "lstm": 4}
 """Recurrent weights (H, H) of each recurrence."""
 WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
@@ -59,6 +60,8 @@ def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
     flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
     yield "mgu", mgu, flags
+    plain = {"KEEP": True, "READ": "logit", "LIMIT": mgru.LIMIT}
+    yield "mgru", mgru, {**plain, **dict.fromkeys(("GATE", "CARRY", "WRITE"), True)}
     yield "rnn", rnn, {"ACTIVATION": "tanh"}
     yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
     yield "lstm", lstm, {"FORGET": "gate"}

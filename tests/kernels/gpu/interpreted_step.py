@@ -29,7 +29,7 @@ from lmzoo.train.trainer import Training
 
 TOLERANCE = 2e-6
 STEP = {"adam", "rows", "sphere", "token_mixture", "token_scores"}
-RECURRENCES = {"gru", "lstm", "mgu", "rnn", "linear_recurrence"}
+RECURRENCES = {"gru", "lstm", "mgru", "mgu", "rnn", "linear_recurrence"}
 """Modules of kernels with a test here, and those with a test in `interpreted.py`."""
 
 
