@@ -130,7 +130,8 @@ def _backward(
     at_row = p * B + row[:, None]
     h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for back in range(T):
+    # Three are the default; with two, registers are enough at width 32 too.
+    for back in tl.range(0, T, num_stages=2 if COLUMNS < 64 else 3):
         t = T - 1 - back
         at = (at_row * T + t) * H + i[None, :]
         at_projected = (at_row * T + t) * 2 * H + i[None, :]
