@@ -155,11 +155,17 @@ def test_invalid_input_gives_one_line_and_exit_code_2(options, message, study, r
 
 
 @pytest.mark.parametrize(("path", "study"), STUDIES.values(), ids=STUDIES)
-def test_every_study_resolves_on_its_own_corpus(path, study):
-    """Its rows, fields and ranges exist, and its reference is one of its points."""
+def test_every_study_resolves_on_its_own_corpus(path, study, tmp_path, monkeypatch):
+    """Its rows, fields and ranges exist, and its reference is one of its points.
+
+    A short text stands in for the file of a corpus that is downloaded.
+    """
+    text = tmp_path / "text.txt"
+    text.write_text("To be, or not to be: that is the question.\n" * 100)
+    monkeypatch.setattr("lmzoo.data.download._download", lambda file, corpus: text)
     assert study.name.startswith(path.stem.split("_")[0])
     fields = corpus_config(study, study.fields)
     points = resolve(study, open_corpus(fields), fields)
     labels = {label for p in points for label in (p.label, *p.aliases)}
     assert study.reference in ("", *labels)
-    assert len(labels) == len(study.points)
+    assert {point.label for point in study.points} <= labels
