@@ -22,10 +22,12 @@ from lmzoo.analysis.curve_data import (
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.response_curves import response_curves
 from lmzoo.analysis.search_charts import setting_chart, survival_chart
+from lmzoo.analysis.units import UNITS
 
 WIDTH, HEIGHT = 520, 300
 SAVE_OPTIONS = {"png": {"scale_factor": 2}, "svg": {}, "html": {"inline": True}}
 """Format of a chart's file -> options of altair's `save`."""
+SUBTITLES = {"seconds": ["runs of a pack share its time: seconds compare packs, not points"]}
 FILES = {"parameters": "parameters", "state_size": "state", "flops": "compute", "seconds": "time"}
 """Cost -> stem of the file of its chart."""
 
@@ -78,7 +80,7 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     base = look.chart(frame).encode(
         x=alt.X("epoch:Q", title="epoch", axis=axis), color=look.colour(), detail="label:N"
     )
-    title = f"validation loss, nats per token ({metric})"
+    title = f"validation {UNITS[metric]}"
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(look.groups) <= MANY
@@ -131,7 +133,7 @@ def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
     mark = base.mark_point(filled=True, size=60).encode(y=_loss("loss:Q", "test loss"))
     heading = alt.TitleParams(
         f"loss over {title.partition(':')[0]}",
-        subtitle="test, mean over seeds, 95 % interval",
+        subtitle=["test, mean over seeds, 95 % interval", *SUBTITLES.get(cost, [])],
         anchor="start",
     )
     return alt.layer(rule, mark.add_params(*by.parameters)).properties(title=heading)

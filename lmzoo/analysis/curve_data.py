@@ -111,9 +111,33 @@ def equal_survival(surviving: pl.DataFrame) -> str:
     changes, before = [], None
     for epoch, trained, tuned in zip(*patterns["epoch"].item(0).struct.unnest(), strict=True):
         if trained != before:
-            changes.append(f"{trained} from epoch {epoch} on" if before else f"{tuned} settings")
+            changes.append(f"{trained} of {tuned} from epoch {epoch} on")
         before = trained
-    return f"Early stopping, the same at every point: {', '.join(changes)}."
+    return f"Settings in training after early stopping, at every point: {', '.join(changes)}."
+
+
+def stopped_beside(settings: pl.DataFrame, name: str) -> list[str]:
+    """Return in words at how many points early stopping ended all settings on one side.
+
+    There the fit has no finished run below, or above, the chosen value.
+
+    Args:
+        settings: the frame of `tuned_settings`.
+        name: the field.
+    """
+    points = [part for _, part in settings.group_by("label") if part["chosen"].any()]
+    counts = {"lower": 0, "higher": 0}
+    for part in points:
+        value, tested = part.filter("chosen")["value"].item(0), pl.col("value")
+        for side, beside in (("lower", tested < value), ("higher", tested > value)):
+            others = part.filter(beside)["status"]
+            counts[side] += len(others) > 0 and (others == "pruned").all()
+    return [
+        f"At {count} of {len(points)} points, early stopping ended all {side} values of {name}, so "
+        "the choice rests on the finished runs of the other side."
+        for side, count in counts.items()
+        if count
+    ]
 
 
 def numeric_fields(folder: StudyFolder) -> dict[str, bool]:

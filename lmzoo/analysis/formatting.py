@@ -18,10 +18,10 @@ def table_title(row: Mapping[str, Any]) -> str:
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
-    floor = f"; floor {row['floor']:.4f}" if row["floor"] is not None else ""
-    sizes = f"vocabulary {row['vocab']:,}, length {row['length']}"
+    floor = f"; entropy floor {row['floor']:.4f}" if row["floor"] is not None else ""
+    sizes = f"vocabulary of {row['vocab']:,}, sequences of up to {row['length']} tokens"
     kind = SCORE_KINDS.get(row["score"], row["score"])
-    return f"{kind}; {name}{f' ({options})' if options else ''}, {sizes}{floor}"
+    return f"{kind}; {name}{f' ({options})' if options else ''}; {sizes}{floor}"
 
 
 def format_mean(value: float | None, high: float | None, form: str) -> str:

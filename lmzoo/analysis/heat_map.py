@@ -1,8 +1,8 @@
 """Heat maps of effects: each switch on the diagonal, interactions of pairs off the diagonal.
 
 One map for each cell, all with the same colour scale: blue where the loss falls, red where it
-rises. A dot marks an interval that includes zero. A cell without colour has no mutants to estimate
-it from.
+rises. An interval that includes zero has its number in brackets. A cell without colour has no
+mutants to estimate it from.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from lmzoo.analysis.formatting import format_number
 from lmzoo.errors import UserError
 
 SQUARE = 44
@@ -25,8 +26,10 @@ def heat_maps(frames: Sequence[pl.DataFrame], title: str) -> alt.VConcatChart:
     heading = alt.TitleParams(
         title,
         subtitle=[
-            "diagonal: change of the test loss (nats per token) by one switch",
-            "off the diagonal: interaction of two switches; · the interval includes zero",
+            "diagonal: mean change of the test loss (nats per token) by a switch, over all pairs "
+            "of points that differ in it only",
+            "off the diagonal: by how much the second switch changes the effect of the first",
+            "in brackets: the 95 % interval includes zero",
         ],
         anchor="start",
     )
@@ -55,9 +58,16 @@ def heat_map_squares(frame: pl.DataFrame) -> list[dict[str, Any]]:
     for row in frame.drop_nulls("effect").to_dicts():
         first, second = row["first"], row["second"] or row["first"]
         excludes_zero = row["effect_low"] is not None and row["effect_low"] * row["effect_high"] > 0
-        text = f"{row['effect']:+.2f}{'' if excludes_zero else ' ·'}".replace("-", "−")
+        value = format_number(round(row["effect"], 2) + 0.0, "+.2f")
+        shown = {
+            "text": value if excludes_zero else f"({value})",
+            "value": row["effect"],
+            "low": row["effect_low"],
+            "high": row["effect_high"],
+            "pairs": row["count"],
+        }
         for x, y in {(first, second), (second, first)}:
-            squares.append({"x": x, "y": y, "value": row["effect"], "text": text})
+            squares.append({"x": x, "y": y, **shown})
     return sorted(squares, key=lambda square: (square["y"], square["x"]))
 
 
@@ -70,6 +80,9 @@ def _map(frame: pl.DataFrame, bound: float) -> Any:
             alt.Tooltip("x:N", title="switch"),
             alt.Tooltip("y:N", title="with"),
             alt.Tooltip("value:Q", title="nats", format="+.4f"),
+            alt.Tooltip("low:Q", format="+.4f"),
+            alt.Tooltip("high:Q", format="+.4f"),
+            alt.Tooltip("pairs:Q", title="estimates averaged"),
         ],
     )
     squares = base.mark_rect(stroke="#eeeeee").encode(

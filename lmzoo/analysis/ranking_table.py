@@ -4,7 +4,6 @@ Each group of comparable points has two tables: the results, and how each settin
 missing number is "—", never 0. A column without any content is left out.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from lmzoo.analysis.formatting import (
     table_title,
 )
 from lmzoo.analysis.load import StudyFolder, load_study
+from lmzoo.analysis.provenance_table import provenance_table
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
@@ -33,8 +33,8 @@ from lmzoo.analysis.units import UNITS, TextSizes, in_unit, metric_of, size_line
 from lmzoo.analysis.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 
-TEXT_COLUMNS = frozenset({"point", "verdict", "marks", "setting chosen"})
-OPTIONAL = ("ppl", "better", "above floor", "p", "tuned", "pruned")
+TEXT_COLUMNS = frozenset({"point", "verdict", "marks"})
+OPTIONAL = ("ppl", "better", "above floor", "p")
 """Columns that a narrow terminal leaves out, the first one first; CSV and JSON have them."""
 MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
@@ -85,7 +85,7 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         tables=tuple(
             table
             for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
-            for table in (_results(part), _provenance(part))
+            for table in (_results(part), provenance_table(part))
         ),
         legend=_legend(folder, frame),
         frame=frame,
@@ -98,40 +98,21 @@ def _results(part: pl.DataFrame) -> TextTable:
     columns = {
         "rank": [_rank(row) for row in rows],
         "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
+        "verdict": [_verdict(row) for row in rows],
         "loss": [format_mean(row["loss"], row["high"], f".{digits}f") for row in rows],
         "accuracy": [format_accuracy(row) for row in rows],
         "difference": [_difference(row, digits) for row in rows],
-        "verdict": [_verdict(row) for row in rows],
         "p": [format_p(row["p"]) for row in rows],
         "better": [format_probability(row["better"]) for row in rows],
         "ppl": [_perplexity(row) for row in rows],
         "above floor": [format_number(row["gap"], f".{digits}f") for row in rows],
         "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in rows],
     }
-    return _non_empty(table_title(part.row(0, named=True)), columns, empty={MISSING, ""})
-
-
-def _provenance(part: pl.DataFrame) -> TextTable:
-    rows = part.to_dicts()
-    columns = {
-        "rank": [format_number(row["rank"], "d") for row in rows],
-        "point": [row["label"] for row in rows],
-        "parameters": [format_number(row["parameters"], ",d") for row in rows],
-        "seeds": [_of(row["runs"], row["confirm"]) for row in rows],
-        "tuned": [str(row["tune"]) for row in rows],
-        "pruned": [str(row["pruned"]) for row in rows],
-        "diverged": [str(row["diverged"]) for row in rows],
-        "failed": [str(row["failed"]) for row in rows],
-        "setting chosen": [_setting(row) for row in rows],
-    }
-    return _non_empty("how each setting was found", columns, empty={MISSING, "0"})
-
-
-def _non_empty(title: str, columns: Mapping[str, list[str]], empty: set[str]) -> TextTable:
-    """Return a table of the columns that have any cell other than the `empty` ones."""
-    kept = {name: cells for name, cells in columns.items() if not set(cells) <= empty}
-    rows = list(zip(*kept.values(), strict=True))
-    return TextTable(title, tuple(kept), rows, TEXT_COLUMNS, OPTIONAL)
+    kept = {name: cells for name, cells in columns.items() if not set(cells) <= {MISSING, ""}}
+    cells = list(zip(*kept.values(), strict=True))
+    return TextTable(
+        table_title(part.row(0, named=True)), tuple(kept), cells, TEXT_COLUMNS, OPTIONAL
+    )
 
 
 def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
@@ -147,14 +128,16 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
         study["question"],
         *verdict_lines(frame),
         f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
-        f"{row['epoch']}; means over seeds, 95 % intervals",
+        f"{row['epoch']}; means over seeds, 95 % intervals, for which points share their variance "
+        "as far as it agrees",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         f"difference: to {reference!r}, paired by seed; its interval covers the seeds and the "
         "choice of the setting",
         "p: moderated t-test with Holm's correction over the points without baselines and leaking "
         "rows; the verdict follows p, so an undecided point's own interval may exclude 0",
-        "better: probability of the lower loss; ppl: perplexity" + _floor_words(frame),
+        "better: probability that the mean loss is below the reference's, not corrected for the "
+        "number of points; ppl: perplexity" + _floor_words(frame),
         _run_counts(folder),
     )
 
@@ -226,19 +209,6 @@ def _difference(row: Mapping[str, Any], digits: int) -> str:
     if row["reference"]:
         return "reference"
     return format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
-
-
-def _of(part: int, whole: int) -> str:
-    return str(whole) if part == whole else f"{part} of {whole}"
-
-
-def _setting(row: Mapping[str, Any]) -> str:
-    setting = json.loads(row["setting"]) if row["setting"] else {}
-    parts = [
-        f"{name}={format_value(value)}{' (edge)' * (name in row['edge'])}"
-        for name, value in setting.items()
-    ]
-    return ", ".join(parts) or MISSING
 
 
 def _range(search_range: Mapping[str, Any]) -> str:

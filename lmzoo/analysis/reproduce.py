@@ -25,6 +25,8 @@ OLD_STUDY_NOTE = (
     "# recipe fields are not stored; each run's config.json has the resulting values.",
 )
 
+CHANGED = "; + after a commit: the clone had changes that were not committed"
+
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     """Return shell lines: the sweep with all its options, then the ranking and the page."""
@@ -64,7 +66,8 @@ def _environment(configs: list[dict[str, Any]]) -> str:
         for name, value in config.get("environment", {}).items():
             if value != "":  # no commit outside a clone
                 values.setdefault(name, {})[str(value)] = None
-    return ", ".join(f"{name} {' and '.join(values[name])}" for name in sorted(values))
+    parts = [f"{name} {' and '.join(values[name])}" for name in sorted(values)]
+    return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
 
 
 def _options(options: Mapping[str, Any]) -> Iterator[str]:

@@ -64,12 +64,22 @@ def setting_chart(
         layers.append(
             top.encode(x=x, y=alt.value(4), color=look.colour(), shape=shape, tooltip=facts)
         )
-    what = "join finished runs" if curves.is_empty() else "are the fit to all points"
-    notes = [f"lines {what}; pruned runs have their last loss"]
-    notes += ["rings: the settings that the fit chose"] if chosen.height else []
+    if curves.is_empty():
+        notes = ["lines join the finished runs of a point"]
+    else:
+        notes = [
+            "lines: the response of a point, fitted to the lowest losses of its finished runs",
+            "and shrunk to the mean response of all points; losses far above a point's best one",
+            "count less, and pruned runs are not in the fit",
+        ]
+    notes += ["rings: the chosen settings"] if chosen.height else []
     notes += [f"at the top: {without_loss.height} without a loss"] if without_loss.height else []
-    above = measured.filter(pl.col("loss") > highest).height
-    notes += [f"at the top: {above} above {highest:.3g}"] if above else []
+    above = measured.filter(pl.col("loss") > highest)
+    ended = sorted(set(above["epoch"]))
+    if ended:
+        when = f"epoch {ended[0]}" + f" to {ended[-1]}" * (len(ended) > 1)
+        losses = "1 loss" if above.height == 1 else f"{above.height} losses"
+        notes += [f"at the top: {losses} above {highest:.3g}, from {when}"]
     heading = alt.TitleParams(f"{name} of every setting", subtitle=notes, anchor="start")
     return alt.layer(*layers).properties(title=heading)
 

@@ -54,8 +54,8 @@ def audit_model(
 
 def run_lmzoo(arguments: Sequence[str]) -> CommandResult:
     """Run `python -m lmzoo` with these arguments."""
+    command = f"lmzoo {shlex.join(arguments)}"
     arguments = ["-m", "lmzoo", *arguments]
-    command = f"python {shlex.join(arguments)}"
     # The current folder stays, so relative paths work; the package may not be installed.
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"}

@@ -7,7 +7,7 @@ import polars as pl
 
 from lmzoo.analysis.formatting import format_number
 from lmzoo.analysis.units import effect_words, margin_words
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, MOST_SEEDS, UNDECIDED, WORSE
 
 MOST = 8
 """Points that a line names; the others are counted."""
@@ -66,21 +66,27 @@ def _better(row: Mapping[str, Any]) -> str:
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
     if row["confirm_diverged"]:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
-    return f"{row['label']} ({verb} {_range(low, high)} {effect_words(row['metric'])})"
+    return f"{row['label']} ({verb} {effect_range(low, high)} {effect_words(row['metric'])})"
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
-    seeds = row["seeds_needed"]
-    more = "more seeds do not suffice" if seeds is None else f"about {seeds} more seeds"
-    between = _range(row["difference_low"], row["difference_high"])
-    return f"{row['label']} ({between}; {more})"
+    between = effect_range(row["difference_low"], row["difference_high"])
+    return f"{row['label']} ({between}; needs {_needs(row)})"
+
+
+def _needs(row: Mapping[str, Any]) -> str:
+    """Return what would decide a point: seeds, or a better choice of its setting."""
+    if row["seeds_needed"] is not None:
+        return f"about {row['seeds_needed']} more seeds"
+    return "more --samples, not seeds" if row["tune"] else f"more than {MOST_SEEDS:,} seeds"
 
 
 def _equivalent(row: Mapping[str, Any]) -> str:
     return row["label"]
 
 
-def _range(low: float | None, high: float | None) -> str:
+def effect_range(low: float | None, high: float | None) -> str:
+    """Return "0.10 to 0.14": as many decimals as the width of the interval deserves."""
     if low is None or high is None:
         return "unknown"
     digits = 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4

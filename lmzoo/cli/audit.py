@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from lmzoo import zoo
-from lmzoo.audit.causality import TASK, Audit, audit, with_published_norm
+from lmzoo.audit.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
@@ -142,6 +142,7 @@ def _as_json(result: Result) -> dict[str, Any]:
         **asdict(result.audit),
         "iid": asdict(result.floor) if result.floor else None,
         "faults": result.faults,
+        "tolerance": TOLERANCE,
     }
 
 

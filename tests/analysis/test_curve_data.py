@@ -13,6 +13,7 @@ from lmzoo.analysis.curve_data import (
     equal_survival,
     learning_curves,
     point_costs,
+    stopped_beside,
     survival,
     tuned_settings,
 )
@@ -100,9 +101,20 @@ def test_costs_leave_out_count_models(toy, folder):
 def test_what_all_points_share_is_a_sentence_and_no_chart(folder):
     assert equal_costs(ranked(folder)) == ["seconds of training, one run: 1.5 for all points"]
     frame = survival(folder)
-    assert equal_survival(frame).endswith("at every point: 4 settings, 3 from epoch 2 on.")
+    assert equal_survival(frame).endswith(": 4 of 4 from epoch 1 on, 3 of 4 from epoch 2 on.")
     other = frame.with_columns(label=pl.lit("other"), trained=pl.lit(4, frame.schema["trained"]))
     assert equal_survival(pl.concat([frame, other])) == ""
+
+
+def test_a_choice_beside_pruned_settings_only_is_a_sentence():
+    def settings(*statuses: str) -> pl.DataFrame:
+        rows = [("a", float(i), status, i == 2) for i, status in enumerate(statuses)]
+        return pl.DataFrame(rows, ["label", "value", "status", "chosen"], orient="row")
+
+    (line,) = stopped_beside(settings("pruned", "pruned", "finished", "finished"), "recipe.lr")
+    assert line.startswith("At 1 of 1 points, early stopping ended all lower values of recipe.lr")
+    assert stopped_beside(settings("pruned", "finished", "finished", "finished"), "lr") == []
+    assert stopped_beside(settings("finished", "finished", "finished"), "lr") == []
 
 
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
@@ -115,7 +127,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
-    assert "at the top: 1 above 2.8" in spec["title"]["subtitle"]
+    assert "at the top: 1 loss above 2.8, from epoch 1" in spec["title"]["subtitle"]
 
 
 def test_each_chart_contains_its_data(folder):

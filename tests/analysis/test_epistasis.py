@@ -138,7 +138,7 @@ def test_the_heat_map_has_a_square_for_each_effect_and_marks_uncertain_ones(stud
     assert len(squares) == 8 + 2 * (28 - 6)
     assert squares["carry", "carry"]["text"] == "+1.00"
     assert squares["input_to_gate", "state_to_candidate"]["value"] == pytest.approx(0.25)
-    assert squares["gate_bias", "gate_bias"]["text"] == "+0.00 ·"
+    assert squares["gate_bias", "gate_bias"]["text"] == "(+0.00)"
     assert ("input_to_gate", "write") not in squares
 
 

@@ -126,7 +126,8 @@ def test_heading_and_legend_describe_the_study(toy):
         "2 settings, 3 seeds, 3 epochs; search space: lr 0.0001 to 0.1 log; model.width 8 to 256; "
         "recipe.clip 1 or None",
         "runs: 14, of which 12 finished, 1 pruned, 1 diverged, 0 failed, 0 not ended",
-        "exact log-likelihood; ptb (lines=100), vocabulary 30, length 20; floor 2.5000",
+        "exact log-likelihood; ptb (lines=100); vocabulary of 30, sequences of up to 20 tokens; "
+        "entropy floor 2.5000",
         "bound (at least the true loss, in expectation)",
         "edge: the chosen value is at the edge of its search range",
         "lr=0.003 (edge), model.width=32",

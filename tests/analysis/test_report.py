@@ -148,7 +148,7 @@ def test_samples_and_audit_are_of_the_best_model(study, monkeypatch):
 
     def sample(run, *, count=8, data_dir=None):
         sampled.append((run.name, data_dir))
-        return CommandResult("python -m lmzoo sample", "a <b> dog", ok=True)
+        return CommandResult("lmzoo sample", "a <b> dog", ok=True)
 
     audit = {"name": "m", "score": "exact", "faults": [], "future": 0.25, "total": None}
     monkeypatch.setattr(best, "draw_samples", sample)
@@ -165,7 +165,7 @@ def test_a_failed_command_returns_its_error(study):
     result = run_lmzoo(["sample", str(study / "nowhere")])
     assert not result.ok
     assert result.text.startswith("error: ")
-    assert result.command.startswith("python -m lmzoo sample ")
+    assert result.command.startswith("lmzoo sample ")
 
 
 def test_a_browser_shows_the_complete_page_without_requests(study):
@@ -230,5 +230,5 @@ def test_the_page_of_a_real_sweep(tmp_path):
     path.write_text(render_report(tmp_path / "gru_ablation-captions"), encoding="utf-8")
     loaded = open_page(path)
     assert (loaded.requests, loaded.messages) == ([], [])
-    for part in ("Over seeds and sequences", "exact: passes", "python -m lmzoo sample"):
+    for part in ("Over seeds and sequences", "exact: passes", "lmzoo sample"):
         assert part in loaded.text

@@ -80,5 +80,5 @@ def test_a_table_without_a_best_model_says_so(toy, used_runs):
     for name in ("Audit", "Samples"):
         text = section(toy, name)
         assert text.count("no model to audit or sample") == 1
-        assert "vocabulary 30, length 20: no model" in text
+        assert "sequences of up to 20 tokens: no model" in text
     assert used_runs == []

@@ -37,7 +37,7 @@ def test_a_browser_shows_the_heat_map(toy):
     loaded = open_page(path)
     assert (loaded.requests, loaded.messages) == ([], [])
     shown = loaded.text.split("Interactions\n")[-1].split("Audit\n")[0]
-    for part in ("token loss, means over 3 seeds", "+0.63", "+0.25", "state_to_gate"):
+    for part in ("Means over 3 seeds of the token loss", "+0.63", "+0.25", "state_to_gate"):
         assert part in shown
     box = loaded.figures[-1]
     assert (box["width"] > 200, box["height"] > 150) == (True, True)
@@ -47,7 +47,7 @@ def test_a_browser_shows_the_heat_map(toy):
 def test_the_heat_map_is_of_the_selected_metric(toy):
     add_mutants(toy, full(2).tolist(), loss)
     text = render_report(toy.path, metric="sentence", use_models=False)
-    assert "sentence loss, means over 3 seeds" in text
+    assert "Means over 3 seeds of the sentence loss" in text
     assert text.count('"text": "+0.13"') == 2
     assert '"text": "+0.25"' not in text
 
@@ -76,4 +76,4 @@ def test_a_study_without_effects_has_no_heat_map(toy, patterns):
 @pytest.mark.usefixtures("no_curves")
 def test_an_effect_of_zero_with_one_seed_is_shown(toy):
     add_mutants(toy, full(1).tolist(), lambda cuts, seed: 3.0, seeds=1)
-    assert '"+0.00 \\u00b7"' in interactions(toy)
+    assert '"(+0.00)"' in interactions(toy)

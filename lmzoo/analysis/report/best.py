@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.analysis.baseline_comparison import FIVE_GRAM
-from lmzoo.analysis.formatting import MISSING, table_title
+from lmzoo.analysis.formatting import table_title
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS
 from lmzoo.analysis.render import TextTable
 from lmzoo.analysis.report.html import code_block, html_table, paragraphs
-from lmzoo.analysis.subprocess_cli import audit_model, draw_samples
+from lmzoo.analysis.subprocess_cli import CommandResult, audit_model, draw_samples
 from lmzoo.store.records import CONFIG, read_json
 
 AUDIT_TESTS = {
@@ -65,14 +65,14 @@ def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> st
     audited = ranked.filter(pl.col("score").is_not_null()).height
     passed = f"{audited - len(lines)} of {audited} points passed the audit when they were trained"
     body = paragraphs([passed, *lines], "text")
-    for row, reason in best_rows(folder, ranked) if run else ():
+    for row, behind in best_rows(folder, ranked) if run else ():
         if row is None:
-            body += paragraphs([reason], "text")
+            body += paragraphs([behind], "text")
             continue
         tested = folder.path / _tested_run(folder, row["point"])
         result, audit = audit_model(read_json(tested / CONFIG), tested)
-        body += paragraphs([f"best model, {row['label']}{reason}, audited again:"], "text")
-        body += html_table(audit_table(audit)) if audit else paragraphs([result.text])
+        body += paragraphs([f"best model, {row['label']}{behind}, audited again:"], "text")
+        body += html_table(audit_table(audit)) if audit else paragraphs([reason(result)])
         body += code_block(result.command)
     return body
 
@@ -82,13 +82,13 @@ def samples_section(
 ) -> str:
     """Return samples of the best model of each table, beside those of the reference, as HTML."""
     body, counts = "", _count_models(folder)
-    for best, reason in best_rows(folder, ranked):
+    for best, behind in best_rows(folder, ranked):
         if best is None:
-            body += paragraphs([reason], "text")
+            body += paragraphs([behind], "text")
             continue
         keys = {key: best[key] for key in TABLE_KEYS}
         others = ranked.filter(pl.col("reference"), pl.col("rank").is_not_null(), **keys).to_dicts()
-        rows = [(best, reason)]
+        rows = [(best, behind)]
         rows += [
             (row, ", the reference")
             for row in others
@@ -103,22 +103,28 @@ def _samples(
     path: Path, folder: StudyFolder, row: Mapping[str, Any], note: str, data_dir: Path | None
 ) -> str:
     result = draw_samples(path / _tested_run(folder, row["point"]), data_dir=data_dir)
-    loss = f"{row['metric']} loss {row['loss']:.4f}"
-    lines = paragraphs([f"{row['label']}{note}, {loss}:"], "text")
+    name = f"{row['label']}{note}, {row['metric']} loss {row['loss']:.4f}"
+    if not result.ok:  # the store may have records without weights
+        return f"<div>{paragraphs([f'{name}: no samples. {reason(result)}'], 'text')}</div>\n"
+    lines = paragraphs([f"{name}:"], "text")
     return f"<div>{lines}{code_block(result.text)}{code_block(result.command)}</div>\n"
 
 
+def reason(result: CommandResult) -> str:
+    """Return why a command failed, as a sentence."""
+    text = result.text.removeprefix("error: ")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def audit_table(audit: Mapping[str, Any]) -> TextTable:
-    """Return the deviations of one model in `lmzoo audit --json`."""
-    rows = [(text, _deviation(audit.get(key))) for key, text in AUDIT_TESTS.items()]
+    """Return the deviations of one model in `lmzoo audit --json`, for the tests that apply."""
+    known = {text: audit.get(key) for key, text in AUDIT_TESTS.items()}
+    rows = [(text, f"{x:.1e}" if x else "0") for text, x in known.items() if x is not None]
     result = "; ".join(audit["faults"]) or "passes"
     title = f"{audit['name']}, {audit['score']}: {result}"
+    if "tolerance" in audit:
+        title += f" (a deviation may be {audit['tolerance']:g})"
     return TextTable(title, ("test", "deviation"), rows, frozenset({"test"}))
-
-
-def _deviation(value: float | None) -> str:
-    """Format a deviation; it is missing if the test does not apply to the model."""
-    return MISSING if value is None else f"{value:.1e}" if value else "0"
 
 
 def _count_models(folder: StudyFolder) -> set[str]:

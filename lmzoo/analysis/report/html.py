@@ -117,12 +117,13 @@ def html_table(
 
     head = cells(table.header, "th", ' scope="col"')
     body = "".join(cells(row, "td") for row in table.rows)
-    caption = f"<caption>{escape(table.title)}</caption>"
-    content = f"{caption}<thead>{head}</thead><tbody>{body}</tbody>"
+    title, content = escape(table.title), f"<thead>{head}</thead><tbody>{body}</tbody>"
     kinds = f' class="{kind}"' if kind else ""
+    # The title stands outside: a caption would be as wide as the table, and scroll with it.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table{kinds}>{content}</table></div>\n"
+        f'<p class="caption">{title}</p>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+        f'<table{kinds} aria-label="{title}">{content}</table></div>\n'
     )
 
 

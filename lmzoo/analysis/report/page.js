@@ -13,13 +13,30 @@
       title: { color: fg, subtitleColor: muted, fontSize: 14 },
     };
   };
+  // Squares of a heat map have a fixed size; on a phone, all columns must fit beside the labels.
+  const narrow = (spec, width) => {
+    for (const map of spec.vconcat ?? []) {
+      if (!map.width?.step) continue;
+      const columns = map.layer[0].encoding.x.scale.domain.length;
+      const step = Math.max(26, Math.floor((width - 130) / columns));
+      map.width = map.height = { step };
+      const text = map.layer.find((layer) => layer.mark.type === "text");
+      text.mark.fontSize = 8;
+      text.encoding.text = { value: { expr: "replace(datum.text, '+', '')" } };
+      map.layer[0].encoding.color.legend = { orient: "bottom", title: "nats" };
+    }
+  };
   const draw = async () => {
     for (const place of document.querySelectorAll(".chart")) {
       const text = place.nextElementSibling.textContent;
       const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
       const config = style();
       config.axisY = { labelLimit: Math.min(320, 0.5 * place.clientWidth) };
-      if (place.clientWidth < 560) Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
+      config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, tickCount: Math.max(3, Math.round(place.clientWidth / 90)) };
+      if (place.clientWidth < 560) {
+        Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
+        narrow(spec, place.clientWidth);
+      }
       await vegaEmbed(place, spec, { actions: false, renderer: "svg", config });
       place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
     }
@@ -38,7 +55,7 @@
     const body = table.tBodies[0];
     const search = document.createElement("input");
     Object.assign(search, { type: "search", placeholder: "filter the rows" });
-    search.setAttribute("aria-label", `filter: ${table.caption.textContent}`);
+    search.setAttribute("aria-label", `filter: ${table.getAttribute("aria-label")}`);
     search.addEventListener("input", () => {
       for (const row of body.rows) {
         row.classList.toggle("hidden", !row.textContent.toLowerCase().includes(search.value.toLowerCase()));

@@ -12,7 +12,14 @@ import polars as pl
 from lmzoo.analysis.comparison import compare_points
 from lmzoo.analysis.comparison_table import comparison_report
 from lmzoo.analysis.curve_charts import curve_charts
-from lmzoo.analysis.curve_data import equal_costs, equal_survival, survival
+from lmzoo.analysis.curve_data import (
+    equal_costs,
+    equal_survival,
+    numeric_fields,
+    stopped_beside,
+    survival,
+    tuned_settings,
+)
 from lmzoo.analysis.effects import estimate_effects
 from lmzoo.analysis.heat_map import heat_maps
 from lmzoo.analysis.load import StudyFolder, load_study
@@ -33,6 +40,7 @@ from lmzoo.analysis.report.html import (
 )
 from lmzoo.analysis.report.spent import spent_table
 from lmzoo.analysis.report.summary import summary
+from lmzoo.analysis.report.terms import terms
 from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
 from lmzoo.equations import cell_equations
@@ -40,12 +48,12 @@ from lmzoo.errors import UserError
 from lmzoo.store.records import USER_CODE
 
 COSTLY, SEARCHED = "What it costs", "The search"
-COMPUTED = (
-    "Compute: 2 operations for each multiplication of a weight with an activation, in the matrix "
-    "products of one forward pass; training takes about three times as much. State: the numbers "
-    "that the model carries from token to token. Seconds: the clock of the runs; runs of a pack "
-    "share their time."
-)
+COMPUTED = {
+    "state_size": "State: the numbers that the model carries from token to token.",
+    "flops": "Compute: 2 operations for each multiplication of a weight with an activation, in the "
+    "matrix products of one forward pass; training takes about three times as much.",
+}
+"""Cost -> how it is counted."""
 CHARTS = {
     "Learning curves": ("learning",),
     SEARCHED: ("setting-", "survival"),
@@ -83,6 +91,7 @@ def render_report(
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
     spent = html_table(spent_table(folder)) + code_block(reproduce_commands(path, folder))
     sections.append(Section("Spent and reproduce", spent))
+    sections.append(Section("Terms", terms()))
     lead = paragraphs(summary(folder, ranked, answer), "text") + "".join(map(_answer, answer))
     return html_page(ranking.heading[0], lead, sections)
 
@@ -127,7 +136,11 @@ def _equations(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     point, label = reference.select("point", "label").row(0)
     model = folder.runs.filter(pl.col("point") == point).select("model").first().collect().item()
     lines = cell_equations(json.loads(model).get("cell"), [folder.path / USER_CODE])
-    note = f"Equations of {label}; below each other point, those that are different:"
+    note = (
+        f"Equations of {label}. Below each other point are those that are different; an equation "
+        "that a point does not use any more is left out. The number behind a cut is its number in "
+        "`lmzoo describe`."
+    )
     return paragraphs([note], "text") + code_block("\n".join(lines)) if lines else ""
 
 
@@ -146,9 +159,14 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
 def _notes(title: str, folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
     """Return the lines below a section's charts: what is the same for all points has no chart."""
     if title == COSTLY:
-        return [*equal_costs(ranked), COMPUTED]
-    same = equal_survival(survival(folder)) if title == SEARCHED else ""
-    return [same] if same else []
+        known = [text for cost, text in COMPUTED.items() if ranked[cost].count()]
+        return [*equal_costs(ranked), *known]
+    if title != SEARCHED:
+        return []
+    lines = [equal_survival(survival(folder))]
+    for name in numeric_fields(folder):
+        lines += stopped_beside(tuned_settings(folder, name), name)
+    return [line for line in lines if line]
 
 
 def _wide(chart: Any) -> Any:
@@ -178,7 +196,11 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
     frames = [frame for frame in map(estimate_effects, cells) if _has_pairs(frame)]
     if not frames:
         return []
-    lines = [f"{metric} loss, means over {cells[0].losses.shape[1]} seeds"]
+    lines = [
+        f"Means over {cells[0].losses.shape[1]} seeds of the {metric} loss. A switch is a "
+        "difference to the wild type, such as a cut. Cuts that leave the same equations are the "
+        "same switches."
+    ]
     lines += [
         f"{cell.cell}: mutants left out because a seed is missing: {len(cell.incomplete)} "
         "(`lmzoo epistasis` lists them)"
