@@ -163,7 +163,7 @@ def run_study(
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
     from lmzoo.analysis.ranking_table import study_ranking
-    from lmzoo.sweep.command import Sweep
+    from lmzoo.sweep.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}
     if unknown := changes.keys() - known:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.contract import Score, Task
-from tests.faults import Bigram
+from tests.toy_model import Bigram
 
 
 class SourceBigram(Bigram):

@@ -23,8 +23,9 @@ from lmzoo.laws import (
 )
 from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
+from tests.toy_model import Bigram, toy
 
-FAULTS: list[tuple[type[faults.Bigram], Law]] = [
+FAULTS: list[tuple[type[Bigram], Law]] = [
     (faults.SeesTargetToken, density.law_sums_to_one),
     (faults.SeesTargetToken, density.law_causal),
     (faults.SeesFutureTokens, density.law_causal),
@@ -66,7 +67,7 @@ FAULTS: list[tuple[type[faults.Bigram], Law]] = [
     (faults.ConfigChangesWhenLoaded, construction.law_config_survives_json),
 ]
 SourceBigram = conditional_faults.SourceBigram
-CONDITIONAL_FAULTS: list[tuple[type[faults.Bigram], Law]] = [
+CONDITIONAL_FAULTS: list[tuple[type[Bigram], Law]] = [
     (conditional_faults.SumsToMoreAfterLongSources, conditional.law_sums_to_one_given_any_source),
     (conditional_faults.ReadsFirstSourceTokenOnly, conditional.law_source_is_read),
     (conditional_faults.AcceptsMissingSource, conditional.law_source_is_read),
@@ -78,26 +79,26 @@ CONDITIONAL_FAULTS: list[tuple[type[faults.Bigram], Law]] = [
 
 
 @pytest.mark.parametrize(
-    ("cls", "law"), [(cls, law) for cls in (faults.Bigram, SourceBigram) for law in laws_for(cls)]
+    ("cls", "law"), [(cls, law) for cls in (Bigram, SourceBigram) for law in laws_for(cls)]
 )
-def test_a_correct_model_obeys_every_law(cls: type[faults.Bigram], law: Law) -> None:
-    law(faults.toy(cls))
+def test_a_correct_model_obeys_every_law(cls: type[Bigram], law: Law) -> None:
+    law(toy(cls))
 
 
 @pytest.mark.parametrize(("cls", "law"), FAULTS + CONDITIONAL_FAULTS)
-def test_a_fault_is_detected(cls: type[faults.Bigram], law: Law) -> None:
+def test_a_fault_is_detected(cls: type[Bigram], law: Law) -> None:
     with pytest.raises(AssertionError):
-        law(faults.toy(cls))
+        law(toy(cls))
 
 
 def test_every_law_has_a_fault_that_violates_it() -> None:
-    assert {law for _, law in FAULTS} == set(laws_for(faults.Bigram))
+    assert {law for _, law in FAULTS} == set(laws_for(Bigram))
     conditional_laws = set(laws_of(conditional))
     assert {law for _, law in CONDITIONAL_FAULTS} == conditional_laws <= set(laws_for(SourceBigram))
 
 
 def test_an_unconditional_model_ignores_sources() -> None:
-    model = faults.Bigram(faults.Bigram.Config(), Task(vocab=3, length=4))
+    model = Bigram(Bigram.Config(), Task(vocab=3, length=4))
     tokens, lengths = torch.ones(2, 4, dtype=torch.int64), torch.full((2,), 4)
     alone = model.log_prob(tokens, lengths)
     with_source = model.log_prob(tokens, lengths, tokens[:, 1:], lengths - 1)
@@ -122,14 +123,14 @@ def test_a_cell_that_ignores_its_input_leaks_nothing() -> None:
 
 
 def test_density_laws_apply_to_causal_densities_only() -> None:
-    class Reconstruction(faults.Bigram):
+    class Reconstruction(Bigram):
         score = Score.RECONSTRUCTION
 
-    class Backward(faults.Bigram):
+    class Backward(Bigram):
         causal = False
 
     exact, backward, reconstruction = (
-        set(laws_for(cls)) for cls in (faults.Bigram, Backward, Reconstruction)
+        set(laws_for(cls)) for cls in (Bigram, Backward, Reconstruction)
     )
     left_to_right = {
         density.law_causal,
@@ -144,39 +145,39 @@ def test_density_laws_apply_to_causal_densities_only() -> None:
     }
 
 
-class ScaledObjective(faults.Bigram):
+class ScaledObjective(Bigram):
     def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
         return 2 * self.log_prob(tokens, lengths)
 
 
-class ReversedObjective(faults.Bigram):
+class ReversedObjective(Bigram):
     def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
         scores = self.log_prob(tokens, lengths)
         return 2 * scores.detach() - scores
 
 
-class ScoresEveryPosition(faults.Bigram):
+class ScoresEveryPosition(Bigram):
     def objective(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
         return self.log_prob(tokens, lengths) - 1.0
 
 
 @pytest.mark.parametrize("law", laws_of(objectives))
 def test_a_correct_objective_obeys_its_laws(law: Law) -> None:
-    law(faults.toy(ScaledObjective))
+    law(toy(ScaledObjective))
 
 
 def test_a_faulty_objective_is_detected() -> None:
     with pytest.raises(AssertionError, match="take the loss from"):
-        objectives.law_training_raises_the_objective(faults.toy(ReversedObjective))
+        objectives.law_training_raises_the_objective(toy(ReversedObjective))
     with pytest.raises(AssertionError, match="unscored"):
-        objectives.law_objective_is_zero_where_unscored(faults.toy(ScoresEveryPosition))
+        objectives.law_objective_is_zero_where_unscored(toy(ScoresEveryPosition))
 
 
 def test_objective_laws_apply_to_models_with_an_objective_only() -> None:
     class OnlyAnObjective(ScaledObjective):
         score = Score.OBJECTIVE
 
-    assert not set(laws_of(objectives)) & set(laws_for(faults.Bigram))
+    assert not set(laws_of(objectives)) & set(laws_for(Bigram))
     assert set(laws_of(objectives)) <= set(laws_for(ScaledObjective))
     dropped = set(laws_for(ScaledObjective)) - set(laws_for(OnlyAnObjective))
     assert learning.law_overfits_one_sequence in dropped

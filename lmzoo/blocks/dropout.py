@@ -27,10 +27,13 @@ def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*
 def dropped_weights(
     modules: Iterable[nn.Module], names: Iterable[str], rate: float
 ) -> Iterator[None]:
-    """Replace these weights of each module by W' inside the context; gradients reach W."""
+    """Replace these weights of each module by W' inside the context; gradients reach W.
+
+    With the rate 0, nothing is replaced and no noise is drawn.
+    """
     slots: list[tuple[dict[str, Any], str, nn.Parameter]] = [
         (module._parameters, name, weight)
-        for module in modules
+        for module in (modules if rate else ())
         for name in names
         if (weight := module._parameters[name]) is not None
     ]

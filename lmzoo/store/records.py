@@ -58,8 +58,7 @@ CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 SETTINGS = "settings.ndjson"
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
-TRACEBACK = "traceback.txt"
-WORKER_LOCK = ".worker-{}"
+TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
 STATUSES = ("finished", "pruned", "diverged", "failed")
 IDENTITY_FIELDS = (
     *("numerics", "model", "recipe", "corpus"),

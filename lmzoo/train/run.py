@@ -12,14 +12,12 @@ epoch of a run waits to be written. An error of a write is raised by the next ca
 then be closed.
 """
 
-import io
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from lmzoo import zoo
@@ -245,8 +243,5 @@ class Run:
             raise
 
     def _write_losses(self, losses: Losses) -> None:
-        """Write NLL in nats and number of scored tokens of each test sequence, (2, N) float32."""
-        file, scored = io.BytesIO(), self.corpus.test.counts.cpu().double()
-        np.save(file, torch.stack([losses.nll.cpu(), scored]).float().numpy())
-        name, data = TEST_LOSSES.format(self.epoch), file.getvalue()
+        name, data = TEST_LOSSES.format(self.epoch), losses.to_npy(self.corpus.test.counts)
         self._submit(partial(self.folder.store.write, name, data))

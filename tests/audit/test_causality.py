@@ -12,16 +12,17 @@ from lmzoo.audit.causality import TOLERANCE, audit, with_published_norm
 from lmzoo.contract import LanguageModel, Score
 from tests import faults
 from tests.tiny import row_names
+from tests.toy_model import Bigram
 
 
-class ReadsPadding(faults.Bigram):
+class ReadsPadding(Bigram):
     """Adds a term that depends on the last column, which can be padding."""
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, :-1]) + self.table(tokens[:, -1:])
 
 
-class ReadsBatchMates(faults.Bigram):
+class ReadsBatchMates(Bigram):
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.table(tokens[:, :-1]) + self.table(tokens[:, :-1]).mean(0, keepdim=True)
 
@@ -61,7 +62,7 @@ def audit_toy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_valid_model_passes(audit_toy: Any) -> None:
-    result = audit_toy(faults.Bigram)
+    result = audit_toy(Bigram)
     assert result.faults == ()
     assert max(result.future, result.itself, result.pads, result.mates) <= TOLERANCE
     assert result.total is None
@@ -87,7 +88,7 @@ def test_each_fault_is_detected_by_its_check(audit_toy: Any, toy: Any, check: st
 
 
 def test_nan_scores_are_a_fault(audit_toy: Any) -> None:
-    class Nan(faults.Bigram):
+    class Nan(Bigram):
         def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
             return self.table(tokens[:, :-1]) * torch.nan
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from lmzoo.contract import END, LanguageModel, Task
 from lmzoo.decode.start import is_end
-from tests.faults import Bigram
 from tests.tiny import every_sequence, tiny
+from tests.toy_model import Bigram
 
 SIGNS = ["<pad>", "<start>", "<end>", "<unk>", *"苹大果象人妈便军米姐"]
 

@@ -20,7 +20,6 @@ Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM1
 43-47).
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, NamedTuple, cast
 
 import torch
@@ -223,7 +222,9 @@ class RecurrentLM(LanguageModel):
         if count > 1:
             x = x.repeated(count) if isinstance(x, TokenInputs) else x.repeat(count, 1, 1)
         begin, *upper = start.chunk(self.config.num_layers, dim=-1)
-        with self._dropped(c.dropout_recurrent if drop else 0.0):
+        modules = (cast("nn.Module", cell.w) for cell in self._cells)
+        recurrent = c.dropout_recurrent if drop else 0.0
+        with dropped_weights(modules, self.cell.recurrent_weights, recurrent):
             h = self.cell.scan(x, begin)
             for layer, begin in zip(self.upper, upper, strict=True):
                 if into:  # the initial states share the mask of their sequence
@@ -231,13 +232,6 @@ class RecurrentLM(LanguageModel):
                 h = cast("Cell", layer).scan(h, begin)
         y = normalise_vectors(h.unflatten(0, (count, batch)), c.norm)
         return drop_features(y, out) if out else y
-
-    def _dropped(self, rate: float) -> AbstractContextManager[None]:
-        """Return a context in which weights from state to state are dropped at this rate."""
-        if not rate:
-            return nullcontext()
-        modules = [cast("nn.Module", cell.w) for cell in self._cells]
-        return dropped_weights(modules, self.cell.recurrent_weights, rate)
 
     def _inputs(self, tokens: Tensor) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
