@@ -82,7 +82,7 @@ class TextModel:
             UserError: The model does not predict a next token without another input.
         """
         model = self.module
-        if not model.causal or model.leaks or model.conditional or model.score is Score.OBJECTIVE:
+        if not model.generates or model.conditional:
             raise UserError(f"{model.name} does not generate text from left to right")
         generator = torch.Generator().manual_seed(seed)
         tokens = sampling.sample(

@@ -17,18 +17,19 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.catalogue import ROWS, Row
-from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.registry import Registry
-from lmzoo.types import Lengths, Mask, NextScores, Prefix, StepTokens, Tokens, TokenScores
-
-PAD, START, END, UNKNOWN = 0, 1, 2, 3
-"""The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""
+from lmzoo.task import END as END
+from lmzoo.task import PAD as PAD
+from lmzoo.task import START as START
+from lmzoo.task import UNKNOWN as UNKNOWN
+from lmzoo.task import Task as Task
+from lmzoo.task import needs_source_message
+from lmzoo.types import Lengths, NextScores, Prefix, StepTokens, Tokens, TokenScores
 
 DecodingState = Any
 """The state between two decoding steps: nested tuples.
@@ -45,22 +46,6 @@ class Score(StrEnum):
     RECONSTRUCTION = "reconstruction"  # the scored sequence was also an input
     CONDITIONAL = "conditional"  # a log-likelihood given another sequence
     OBJECTIVE = "objective"  # a training objective that is no probability of the sequence
-
-
-@config
-class Task:
-    """The sizes of a corpus that a model needs."""
-
-    vocab: int = Field(ge=2)
-    """Size V of the vocabulary."""
-    length: int = Field(ge=2)
-    """Padded length T, `<start>` included."""
-    ends: bool = False
-    """True if every complete sequence ends with `<end>`."""
-    source_vocab: int = Field(0, ge=0)
-    """Size of the source vocabulary; 0 if the corpus has no sources."""
-    source_length: int = Field(0, ge=0)
-    """Padded length S of a source."""
 
 
 class LanguageModel(nn.Module, ABC):
@@ -97,6 +82,12 @@ class LanguageModel(nn.Module, ABC):
         """Return the decoding state of `batch` sequences before `<start>` is read."""
         return (None, *self.conditioning_inputs(sources))
 
+    def begin_samples(
+        self, batch: int, *sources: Tensor, generator: torch.Generator | None = None
+    ) -> DecodingState:
+        """Return the state from which samples are drawn; a sentence latent is drawn for each."""
+        return self.begin(batch, *sources)
+
     def advance(self, state: DecodingState, token: StepTokens) -> tuple[NextScores, DecodingState]:
         """Read one token of each sequence.
 
@@ -109,7 +100,8 @@ class LanguageModel(nn.Module, ABC):
         """
         read, *sources = state
         prefix = token[:, None] if read is None else torch.cat([read, token[:, None]], dim=1)
-        kept = prefix if self.context_length is None else last_tokens(prefix, self.context_length)
+        count = prefix.shape[1] if self.context_length is None else self.context_length
+        kept = prefix[:, max(0, prefix.shape[1] - count) :]
         return self.next_log_prob(prefix, *sources), (kept, *sources)
 
     def log_prob(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
@@ -154,6 +146,11 @@ class LanguageModel(nn.Module, ABC):
             scores, state = self.advance(state, token)
             best.append(scores.argmax(-1))
         return torch.stack(best, dim=1)
+
+    @property
+    def generates(self) -> bool:
+        """Whether `next_log_prob` is a distribution that depends on earlier tokens only."""
+        return self.causal and not self.leaks and self.score is not Score.OBJECTIVE
 
     def require_next_token(self) -> None:
         """Raise a UserError unless the model gives a distribution of the next token."""
@@ -224,33 +221,6 @@ class LanguageModel(nn.Module, ABC):
         Each module counts its own in an attribute `unused`.
         """
         return sum(getattr(module, "unused", 0) for module in self.modules())
-
-
-def needs_source_message(name: str) -> str:
-    """Return the error message for a conditional model without sources."""
-    return (
-        f"{name} is a sequence-to-sequence model and no source is given; use a corpus of pairs: "
-        "copy, reverse or multi30k_de_en"
-    )
-
-
-def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
-    """Return True where a position is scored, 1 <= t < length."""
-    t = torch.arange(tokens.shape[1], device=tokens.device)
-    return (t >= 1) & (t < lengths[:, None])
-
-
-def mask_unscored(tokens: Tokens, lengths: Lengths, values: Float[Tensor, "B T-1"]) -> TokenScores:
-    """Set values beyond the lengths to 0, and prepend a 0 for position 0.
-
-    Half precision becomes float32, because a sum over tokens needs more digits.
-    """
-    return mask_scores(values, lengths)
-
-
-def last_tokens(tokens: Int[Tensor, "B t"], count: int) -> Int[Tensor, "B n"]:
-    """Return the last `count` tokens of each row, or all if there are fewer."""
-    return tokens[:, max(0, tokens.shape[1] - count) :]
 
 
 MODELS: Registry[type[LanguageModel]] = Registry("model")

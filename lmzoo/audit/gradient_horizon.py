@@ -32,7 +32,7 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
     Raises:
         UserError: The model has no recurrent state of fixed size, or is not causal.
     """
-    if model.state_size is None or not model.causal:
+    if model.state_size is None or not model.generates:
         raise UserError(_no_state_message(model))
     model.eval()
     state, scores, states = model.begin(len(tokens)), None, []

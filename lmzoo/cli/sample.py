@@ -79,16 +79,13 @@ def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
         UserError: The model has no next-token distribution, or the prefix cannot be encoded.
     """
     model, vocabulary = trained.model, trained.corpus.vocabulary
-    if not model.causal:
-        raise UserError(
-            f"{trained.row_name} does not score from left to right, so it cannot generate"
-        )
     if model.leaks:
         raise UserError(f"{trained.row_name} has no next-token distribution: {model.leaks}")
-    if model.score is Score.OBJECTIVE:
-        raise UserError(
-            f"{trained.row_name} has no probabilities of sequences, so it cannot generate"
-        )
+    if not model.generates:
+        reason = "it scores a training objective that is no probability of the sequence"
+        if model.score is not Score.OBJECTIVE:
+            reason = "it does not score from left to right"
+        raise UserError(f"{trained.row_name} cannot generate, because {reason}")
     room = trained.corpus.task.length - 2
     return encode_text("--prefix", prefix, vocabulary, trained.corpus.name, room, specials=True)
 

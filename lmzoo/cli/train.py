@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.live import Live
@@ -16,7 +15,6 @@ from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.open import open_corpus, parse_spec
 from lmzoo.data.unknown import describe_unknown
@@ -31,8 +29,6 @@ from lmzoo.train.run import Run
 from lmzoo.train.run_config import parts_code, run_config
 from lmzoo.user_code import save
 
-REPORT_SEQUENCES = 200
-"""Validation sequences of a model's `report`, which can hold V floats per position in memory."""
 SHOWN_EPOCHS = 12
 
 
@@ -136,9 +132,8 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         console.print(
             f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
         )
-    facts = model_report(run, corpus)
-    if facts:
-        text = ", ".join(f"{name} {value:.4f}" for name, value in facts.items())
+    if losses.report:
+        text = ", ".join(f"{name} {value:.4f}" for name, value in losses.report.items())
         console.print(f"on validation sequences: {text}")
 
 
@@ -153,13 +148,3 @@ def describe_score(model: LanguageModel, losses: Losses) -> str:
         Score.RECONSTRUCTION: "a reconstruction of the input: no perplexity",
         Score.OBJECTIVE: "the training objective: no perplexity",
     }[model.score]
-
-
-@torch.no_grad()
-def model_report(run: Run, corpus: Corpus) -> dict[str, float]:
-    """Return the `report` of the model with its best weights on validation sequences."""
-    model = run.training.model
-    model.load_state_dict(run.training.best_weights)
-    rows = torch.arange(min(REPORT_SEQUENCES, len(corpus.valid)))
-    batch = gather_batch(corpus.valid, rows, trim=not model.leaks)
-    return model.eval().report(batch.tokens, batch.lengths, *batch.sources)

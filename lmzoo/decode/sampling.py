@@ -58,7 +58,9 @@ def sample(
         Token ids (B, t) with t <= `length`, `<start>` included, padded after `<end>`.
     """
     model.eval()
-    tokens, scores, state = start_decoding(model, count, prefix, sources)
+    # A prefix is evidence on a sentence latent, which a draw from its prior would ignore.
+    begin = None if prefix else model.begin_samples(count, *sources, generator=generator)
+    tokens, scores, state = start_decoding(model, count, prefix, sources, begin)
     ended = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
     while tokens.shape[1] < length:
         token = draw(scores, temperature, top, generator).masked_fill(ended, PAD)

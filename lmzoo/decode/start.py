@@ -17,9 +17,13 @@ from lmzoo.types import NextScores, Prefix, StepTokens
 
 
 def start_decoding(
-    model: LanguageModel, batch: int, prefix: Sequence[int], sources: tuple[Tensor, ...]
+    model: LanguageModel,
+    batch: int,
+    prefix: Sequence[int],
+    sources: tuple[Tensor, ...],
+    state: DecodingState | None = None,
 ) -> tuple[Prefix, NextScores, DecodingState]:
-    """Read `<start>` and the prefix.
+    """Read `<start>` and the prefix, from a given state or from that of `model.begin`.
 
     Returns:
         The tokens read, the log-probabilities of the next token, and the decoding state.
@@ -27,7 +31,7 @@ def start_decoding(
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
     device = None if owned is None else owned.device
     tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
-    state = model.begin(batch, *sources)
+    state = model.begin(batch, *sources) if state is None else state
     for token in tokens[:, :-1].unbind(1):
         _, state = model.advance(state, token)
     scores, state = model.advance(state, tokens[:, -1])

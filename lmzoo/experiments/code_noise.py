@@ -28,11 +28,11 @@ from rich.console import Console
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.contract import mask_unscored
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.open import open_corpus, parse_spec
 from lmzoo.functional.noise import normal, shared_uniforms
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.models.latent.flat import FlatAutoencoder
 from lmzoo.store.records import RunFolder, is_pending
 from lmzoo.train.recipe import Recipe
@@ -82,7 +82,7 @@ def loss_under_noise(
         scores = model.emission.log_prob(
             y[:, :, : batch.tokens.shape[1] - 1], batch.tokens[:, 1:], model.embedding.weight
         )
-        nll -= float(mask_unscored(batch.tokens, batch.lengths, scores.mean(0)).double().sum())
+        nll -= float(mask_scores(scores.mean(0), batch.lengths).double().sum())
     return nll / part.num_scored
 
 

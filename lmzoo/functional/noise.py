@@ -18,9 +18,14 @@ SEED = 1979
 """The seed of the noise that all evaluations share."""
 
 
-def fresh_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
-    """Return independent U(0, 1) from torch's global generator, at least in float32."""
-    return _clamp(torch.rand(shape, dtype=_dtype(like), device=like.device))
+def fresh_uniforms(
+    shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None
+) -> Float[Tensor, "..."]:
+    """Return independent U(0, 1), at least in float32; by default from the global generator."""
+    if generator is None:
+        return _clamp(torch.rand(shape, dtype=_dtype(like), device=like.device))
+    u = torch.rand(shape, dtype=_dtype(like), device=generator.device, generator=generator)
+    return _clamp(u.to(like.device))
 
 
 def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:

@@ -1,4 +1,4 @@
-"""Scores of tokens beyond the lengths set to 0, with a 0 for position 0."""
+"""Which positions are scored; scores beyond the lengths set to 0, with a 0 for position 0."""
 
 from typing import Any
 
@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
 from lmzoo.kernels.dispatch import has_gpu_kernels
-from lmzoo.types import Lengths, TokenScores
+from lmzoo.types import Lengths, Mask, Tokens, TokenScores
+
+
+def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
+    """Return True where a position is scored, 1 <= t < length."""
+    t = torch.arange(tokens.shape[1], device=tokens.device)
+    return (t >= 1) & (t < lengths[:, None])
 
 
 def mask_scores(

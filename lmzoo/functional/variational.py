@@ -21,6 +21,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+ACTIVE = 0.01
+"""Variance of a posterior mean over sequences above which a unit is active."""
+
 
 def gaussian_log_density(
     z: Float[Tensor, "*S E"], mean: Float[Tensor, "*M E"], log_beta: Float[Tensor, "E"]
@@ -48,6 +51,11 @@ def categorical_kl(
 ) -> Float[Tensor, "*B E"]:
     """Return the KL divergence of each of E categorical variables."""
     return (log_q.exp() * (log_q - log_p)).sum(-1)
+
+
+def active_units(means: Float[Tensor, "B E"]) -> int:
+    """Return how many posterior means vary over the B sequences, with a variance above 0.01."""
+    return int((means.var(0, correction=0) > ACTIVE).sum())
 
 
 def importance_bound(log_weights: Float[Tensor, "S B"]) -> Float[Tensor, "B"]:

@@ -49,7 +49,7 @@ def centred_logits(
     Raises:
         UserError: The model is no density from left to right, or gives a token the probability 0.
     """
-    if not model.causal or model.conditional:
+    if not model.generates or model.conditional:
         raise UserError(f"{model.name} does not predict the next token from a prefix alone")
     model = copy.deepcopy(model).double().eval()
     state, rows = model.begin(len(tokens)), list[Tensor]()

@@ -2,10 +2,11 @@
 
 import torch
 
-from lmzoo.contract import LanguageModel, needs_source_message
+from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
+from lmzoo.task import needs_source_message
 
 
 def law_sums_to_one_given_any_source(model: LanguageModel) -> None:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from lmzoo.contract import LanguageModel, Task, scored_mask
+from lmzoo.contract import LanguageModel, Task
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws.tiny import default_source
 from lmzoo.seeding import initialise
 

@@ -83,7 +83,7 @@ class OpenRun:
             return
         if self._test:
             losses = self.run.test()
-            self._curves.write_test(losses.token, losses.sentence, self.run.epoch)
+            self._curves.write_test(losses, self.run.epoch)
         self.run.end("finished")
 
     def outcome(self) -> dict[str, Any]:

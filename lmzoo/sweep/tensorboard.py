@@ -20,6 +20,7 @@ from torch.utils.tensorboard.summary import hparams
 from lmzoo.labels import curves_name, display_label
 from lmzoo.store.records import BOARD, VERDICT_METRICS, Record
 from lmzoo.store.retry import LOG
+from lmzoo.train.evaluate import Losses
 
 FLUSH_SECONDS = 10
 """A thread of the event file writes the new numbers this often; training does not wait for it."""
@@ -72,9 +73,10 @@ class RunWriter:
         curves = {tag: value for tag, value in known.items() if value is not None}
         self._write(curves, record["epoch"])
 
-    def write_test(self, token: float, sentence: float, epoch: int) -> None:
-        """Write the test losses, in nats per token."""
-        self._write({"test/token": token, "test/sentence": sentence}, epoch)
+    def write_test(self, losses: Losses, epoch: int) -> None:
+        """Write the test losses, in nats per token, and the model's report."""
+        facts = {f"report/{name.replace(' ', '_')}": x for name, x in losses.report.items()}
+        self._write({"test/token": losses.token, "test/sentence": losses.sentence, **facts}, epoch)
 
     def close(self) -> None:
         """Flush and close the event file."""

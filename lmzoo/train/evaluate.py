@@ -12,8 +12,8 @@ Both are equal when all n_b are equal. In a task, which scores some tokens only,
 
 import io
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather_batch
-from lmzoo.data.corpus import Sequences
+from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
 
 
@@ -39,6 +39,8 @@ class Losses:
     accuracy: float | None = None
     """None unless the data are a task."""
     sequence_accuracy: float | None = None
+    report: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers of the model, such as the KL of a VAE."""
 
     @property
     def perplexity(self) -> float:
@@ -59,6 +61,8 @@ class Losses:
         return file.getvalue()
 
 
+REPORT_SEQUENCES = 200
+"""Validation sequences of a model's `report`, which can hold V floats per position in memory."""
 MAX_PROBABILITIES = 2**25
 """Numbers in the distributions of the next token that are in memory at a time, if possible."""
 
@@ -126,3 +130,11 @@ def compute_losses(
         accuracy=share,
         sequence_accuracy=whole,
     )
+
+
+@torch.no_grad()
+def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
+    """Return the `report` of a model on validation sequences; {} for most models."""
+    rows = torch.arange(min(REPORT_SEQUENCES, len(corpus.valid)))
+    batch = gather_batch(corpus.valid, rows, trim=not model.leaks).to(device_of(model))
+    return model.eval().report(batch.tokens, batch.lengths, *batch.sources)

@@ -15,6 +15,7 @@ then be closed.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFo
 from lmzoo.store.writer import Writer
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
-from lmzoo.train.evaluate import Losses
+from lmzoo.train.evaluate import Losses, model_report
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -102,7 +103,8 @@ class Run:
         model, best = self.training.model, self.training.best_weights
         current = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
-        losses = evaluate_test(model, self.corpus)
+        facts = model_report(model, self.corpus)
+        losses = replace(evaluate_test(model, self.corpus), report=facts)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
         self._append(
@@ -113,6 +115,7 @@ class Run:
                 "token": losses.token,
                 "sentence": losses.sentence,
                 **losses.accuracies,
+                **({"report": facts} if facts else {}),
                 "tokens": losses.tokens,
                 "sequences": len(self.corpus.test),
                 **(self.corpus.test_size._asdict() if self.corpus.test_size else {}),

@@ -1,5 +1,6 @@
 """`lmzoo sample`: sampling, greedy decoding, beam search and invalid options."""
 
+import json
 import math
 from pathlib import Path
 
@@ -27,13 +28,14 @@ def sample(lmzoo, runs):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Folder with a run of gru and a run of backward_lm."""
+    """Folder with runs of gru, backward_lm and gru_vae."""
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "own.txt"
     text.write_text("\n".join(LINES * 3))
     small = ["--corpus", f"text:{text}", "--set", "corpus.length=6", "--out", folder / "runs"]
     gru = ["gru", "--epochs", 20, "--set", "recipe.lr=0.05", "--set", "model.width=8"]
-    for options in (gru, ["backward_lm", "--epochs", 1]):
+    vae = ["gru_vae", "--epochs", 1, "--set", "model.width=8"]
+    for options in (gru, ["backward_lm", "--epochs", 1], vae):
         assert run_lmzoo("train", *options, *small) == 0
     return folder / "runs"
 
@@ -41,6 +43,19 @@ def runs(tmp_path_factory) -> Path:
 def parse_beam(line: str) -> tuple[float, str]:
     number, _, text = line.strip().partition("  ")
     return float(number), text
+
+
+def test_a_vae_draws_its_latent_for_each_sentence(sample, runs) -> None:
+    code, out, err = sample("gru_vae", "--count", 20)
+    assert (code, err) == (0, "")
+    assert len(out) == 20
+    assert len(set(out)) > 1
+    assert sample("gru_vae", "--count", 20)[1] == out
+    assert sample("gru_vae", "--prefix", "a man", "--count", 2)[0] == 0
+    config = next(path for path in runs.rglob("config.json") if "gru_vae" in path.read_text())
+    records = (config.parent / "records.ndjson").read_text().splitlines()
+    (test,) = [json.loads(line) for line in records if '"test"' in line]
+    assert set(test["report"]) >= {"KL", "active units", "bound of 64 samples"}
 
 
 def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> None:

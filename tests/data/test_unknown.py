@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lmzoo import zoo
-from lmzoo.contract import UNKNOWN, scored_mask
+from lmzoo.contract import UNKNOWN
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.open import open_corpus
@@ -21,6 +21,7 @@ from lmzoo.data.unknown import (
     replacement_constant,
 )
 from lmzoo.data.vocabulary import build_vocabulary
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.study.resolve import resolve
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run_config import identity_config

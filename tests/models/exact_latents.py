@@ -4,7 +4,7 @@ import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
-from lmzoo.contract import scored_mask
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.latent.vae import VAE
 
 NODES = 32

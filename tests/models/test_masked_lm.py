@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.contract import scored_mask
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_tokens
+from lmzoo.functional.token_scores import scored_mask
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch

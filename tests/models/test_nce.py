@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.contract import START, LanguageModel, scored_mask
+from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.noise_contrastive import expected_contrastive_objective
+from lmzoo.functional.token_scores import scored_mask
 from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, batch, tiny
 

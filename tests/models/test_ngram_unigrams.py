@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.contract import scored_mask
+from lmzoo.functional.token_scores import scored_mask
 from tests.laws.support import assert_close, log_prob, loss
 from tests.models.equivalence import (
     ALWAYS,

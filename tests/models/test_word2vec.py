@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lmzoo.contract import START, scored_mask
+from lmzoo.contract import START
+from lmzoo.functional.token_scores import scored_mask
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import set_weights
 from tests.tiny import CLOSE, batch, tiny

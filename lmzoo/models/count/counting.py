@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lmzoo.contract import START, scored_mask
+from lmzoo.contract import START
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.count.table import extend_keys, lookup, shift
 
 

@@ -20,7 +20,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Task, model, scored_mask
+from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.count import smoothing
 from lmzoo.models.count.counting import Counts, count_ngrams
 from lmzoo.models.count.smoothing import Smoothing, Weights

@@ -32,10 +32,11 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Task, mask_unscored, model, scored_mask
+from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_positions
+from lmzoo.functional.token_scores import mask_scores, scored_mask
 from lmzoo.search_space import IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
@@ -140,7 +141,7 @@ class Elmo(LanguageModel):
         """Return log P(s_t | s_>t) of the backward model; for `<end>`, log P(s_t | s_<t)."""
         order = self._reversed_positions(tokens, lengths)
         scores = self.backward_lm.scores(tokens.gather(1, order))
-        return mask_unscored(tokens, lengths, scores.gather(1, order[:, 1:] - 1))
+        return mask_scores(scores.gather(1, order[:, 1:] - 1), lengths)
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the negative log-likelihood of each direction, in nats per token."""

@@ -28,7 +28,8 @@ from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
+from lmzoo.contract import LanguageModel, Score, Task
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 
@@ -109,7 +110,7 @@ class WordVectors(LanguageModel):
             self.noise.update(tokens[self.noise_mask(tokens, lengths)])
         windows = self.windows(tokens, lengths)
         terms = self._penalised_positive_term(windows) + self.sampled_noise_term(windows)
-        return mask_unscored(tokens, lengths, terms)
+        return mask_scores(terms, lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         contexts = self._clip_norms(self.context)[prefix[:, -self.config.window :]]

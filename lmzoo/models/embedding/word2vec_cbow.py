@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.config import config
-from lmzoo.contract import model, scored_mask
+from lmzoo.contract import model
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.embedding.word2vec import (
     Windows,
     WordVectorConfig,

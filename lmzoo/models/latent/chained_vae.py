@@ -98,6 +98,11 @@ class ChainedVAE(VAE):
         u = shared_uniforms((self.config.samples, 1, *self.noise_shape), h)
         return self.divergence(self.sample_posterior(h, u), h)
 
+    def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of the code c."""
+        mean = h @ self.z.to_mean
+        return mean, self.z.log_beta.neg().exp().expand_as(mean)
+
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         part, (c, z) = self.z, self._split(z)
         zero = torch.zeros_like(part.log_tau)

@@ -23,9 +23,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.config import config
-from lmzoo.contract import Task, scored_mask
+from lmzoo.contract import Task
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.functional.noise import gumbel
+from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
 from lmzoo.models.latent.vae import VAE, VAEConfig, share_over_tokens
 
@@ -94,6 +95,11 @@ class DiscreteVAE(VAE):
 
     def kl(self, h: Tensor) -> Tensor:
         return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
+
+    def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        q, values = self.log_q(h).exp(), h.new_tensor(self.values)
+        mean = q @ values
+        return mean, (q @ values.square() - mean.square()).clamp_min(0).sqrt()
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         return self.log_prob_of(self.log_p(), z) - self.log_prob_of(self.log_q(h), z)

@@ -29,11 +29,13 @@ from torch import Tensor, nn
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, mask_unscored
+from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.functional.token_scores import mask_scores
+from lmzoo.functional.variational import active_units
 from lmzoo.models.latent.gaussian_code import GaussianCode
 from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Tokens
@@ -111,7 +113,19 @@ class FlatAutoencoder(LanguageModel):
             return super().objective(tokens, lengths, *sources)
         mean = self.encode(tokens, lengths)
         kl = self.code.kl(mean) / (lengths - 1).clamp_min(1)
-        return mask_unscored(tokens, lengths, self.mean_scores(tokens, mean) - kl[:, None])
+        return mask_scores(self.mean_scores(tokens, mean) - kl[:, None], lengths)
+
+    def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
+        """Return KL in nats per sequence, μ, σ and active units; {} without a posterior."""
+        if self.code is None:
+            return {}
+        mean = self.encode(tokens, lengths)
+        return {
+            "KL": self.code.kl(mean).mean().item(),
+            "active units": float(active_units(mean)),
+            "spread of posterior means": mean.std(0, correction=0).mean().item(),
+            "posterior standard deviation": self.code.std.mean().item(),
+        }
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         if prefix.shape[1] >= self.task.length:

@@ -67,6 +67,10 @@ class GaussianVAE(VAE):
         z = self.z
         return gaussian_kl(h @ z.to_mean, z.log_beta, z.prior_mean, z.prior_log_beta).sum(-1)
 
+    def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        mean = h @ self.z.to_mean
+        return mean, self.z.log_beta.neg().exp().expand_as(mean)
+
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         prior = gaussian_log_density(z, self.z.prior_mean, self.z.prior_log_beta)
         return prior - gaussian_log_density(z, h @ self.z.to_mean, self.z.log_beta)

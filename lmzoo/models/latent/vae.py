@@ -25,13 +25,17 @@ from torch import Tensor
 
 from lmzoo.cells import stack
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, Score, scored_mask
+from lmzoo.contract import DecodingState, Score
 from lmzoo.functional.initial_states import mix_next, start_posterior
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm, RunningMoments, normalise_next, normalise_vectors
-from lmzoo.functional.variational import importance_bound
+from lmzoo.functional.token_scores import scored_mask
+from lmzoo.functional.variational import active_units, importance_bound
 from lmzoo.models.latent.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
 from lmzoo.types import Lengths, Tokens
+
+BOUND_SAMPLES = 64
+"""Draws of the importance-weighted bound in a report."""
 
 
 @config
@@ -79,6 +83,10 @@ class VAE(SentenceEncoderDecoder):
         """Return KL(q(· | h_enc) ‖ p) in closed form, in nats."""
 
     @abstractmethod
+    def moments(self, h: Float[Tensor, "B E"]) -> tuple[Float[Tensor, "B E"], Float[Tensor, "B E"]]:
+        """Return mean and standard deviation of what the decoder reads, under q(· | h_enc)."""
+
+    @abstractmethod
     def log_ratio(self, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]) -> Float[Tensor, "S B"]:
         """Return log p(z) − log q(z | h_enc), whose mean under q is −KL."""
 
@@ -101,6 +109,11 @@ class VAE(SentenceEncoderDecoder):
     ) -> Float[Tensor, "S B T-1"]:
         """Return log P(s_t | s_<t, z). A subclass may add a zero term with a gradient."""
         return self.decode(tokens, z)
+
+    @property
+    def generates(self) -> bool:
+        """True although scores read the whole sentence: `next_log_prob` does not."""
+        return not self.leaks
 
     @property
     def state_size(self) -> int | None:
@@ -134,6 +147,17 @@ class VAE(SentenceEncoderDecoder):
         outputs = start.new_zeros(batch, len(start), self.config.width)
         return VAEState(layers, None, outputs[..., 0], outputs)
 
+    def begin_samples(
+        self, batch: int, *sources: Tensor, generator: torch.Generator | None = None
+    ) -> DecodingState:
+        if self.config.norm is Norm.TIME_STD:
+            return super().begin_samples(batch, *sources)
+        u = fresh_uniforms((batch, *self.noise_shape), self.embedding.weight, generator)
+        start = self.cell.constrain_start(self.sample_prior(u)).repeat(
+            1, self.cell.num_state_vectors
+        )
+        return VAEState(stack.begin([self.cell], start[:, None]), None, None, None)
+
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, VAEState):
             return super().advance(state, token)
@@ -152,9 +176,32 @@ class VAE(SentenceEncoderDecoder):
         """Return the importance-weighted bound on each sequence's log P, from new draws."""
         h = self.encode_sentence(tokens, lengths)
         u = fresh_uniforms((samples, len(h), *self.noise_shape), h)
-        z = self.sample_posterior(h, u)
+        return self._weighted_bound(tokens, lengths, self.sample_posterior(h, u), h)
+
+    def _weighted_bound(
+        self, tokens: Tokens, lengths: Lengths, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]
+    ) -> Float[Tensor, "B"]:
         scores = self.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]
         return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
+
+    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+        """Return KL and importance-weighted bound in nats per sequence, μ, σ and active units.
+
+        A latent value is active if the variance of its posterior mean over sequences exceeds 0.01
+        (Burda et al. 2016); a collapsed posterior has none.
+        """
+        h = self.encode_sentence(tokens, lengths)
+        mean, std = self.moments(h)
+        u = fresh_uniforms((BOUND_SAMPLES, len(h), *self.noise_shape), h)
+        z = self.sample_posterior(h, u)
+        bound = self._weighted_bound(tokens, lengths, z, h)
+        return {
+            "KL": self.divergence(z, h).mean().item(),
+            "active units": float(active_units(mean)),
+            "spread of posterior means": mean.std(0, correction=0).mean().item(),
+            "posterior standard deviation": std.mean().item(),
+            f"bound of {BOUND_SAMPLES} samples": -bound.mean().item(),
+        }
 
     def _prior_draws(self) -> Float[Tensor, "S E"]:
         """Return the draws z ~ p, which are the same for all prefixes."""

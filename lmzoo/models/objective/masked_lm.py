@@ -33,11 +33,12 @@ from lmzoo.blocks.feed_forward import Activation
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.config import config
-from lmzoo.contract import LanguageModel, Score, Task, mask_unscored, model, scored_mask
+from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.masking import mask_tokens
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.token_scores import mask_scores, scored_mask
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
@@ -114,7 +115,7 @@ class MaskedLM(LanguageModel):
         )  # fmt: skip
         y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
         scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight) / c.select
-        return mask_unscored(tokens, lengths, scores * masking.predicted[:, 1:])
+        return mask_scores(scores * masking.predicted[:, 1:], lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         tokens = nn.functional.pad(prefix, (0, 1))

@@ -33,9 +33,10 @@ from lmzoo.catalogue import preset
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, LanguageModel, Task, mask_unscored, model, scored_mask
+from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.noise_contrastive import contrastive_objective
+from lmzoo.functional.token_scores import mask_scores, scored_mask
 from lmzoo.search_space import Choice, IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 
@@ -116,12 +117,12 @@ class NoiseContrastive(LanguageModel):
         s = (self.embedding(both) @ h[..., None])[..., 0] + self._biases()[both]
         if self.config.contrast is Contrast.NCE:
             s = s - math.log(self.config.negatives) - self.noise.log_q(s)[both]
-        return mask_unscored(tokens, lengths, contrastive_objective(s[..., 0], s[..., 1:]))
+        return mask_scores(contrastive_objective(s[..., 0], s[..., 1:]), lengths)
 
     def log_normalisers(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
         """Return log Σ_v e^c(v, h) before each scored token; 0 for a normalised model."""
         log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
-        return mask_unscored(tokens, lengths, log_z)
+        return mask_scores(log_z, lengths)
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""

@@ -24,10 +24,11 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells.base import CELLS
 from lmzoo.cells.hm_lstm import HierarchicalMultiscaleLSTM
 from lmzoo.config import config
-from lmzoo.contract import DecodingState, Score, Task, needs_source_message
+from lmzoo.contract import DecodingState, Score, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
+from lmzoo.task import needs_source_message
 from lmzoo.types import Lengths
 
 Source = Int[Tensor, "B S"]

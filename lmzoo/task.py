@@ -1,0 +1,32 @@
+"""What a model knows of a corpus: the sizes of its sequences, and the ids of special tokens."""
+
+from pydantic import Field
+
+from lmzoo.config import config
+
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+"""The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""
+
+
+@config
+class Task:
+    """The sizes of a corpus that a model needs."""
+
+    vocab: int = Field(ge=2)
+    """Size V of the vocabulary."""
+    length: int = Field(ge=2)
+    """Padded length T, `<start>` included."""
+    ends: bool = False
+    """True if every complete sequence ends with `<end>`."""
+    source_vocab: int = Field(0, ge=0)
+    """Size of the source vocabulary; 0 if the corpus has no sources."""
+    source_length: int = Field(0, ge=0)
+    """Padded length S of a source."""
+
+
+def needs_source_message(name: str) -> str:
+    """Return the error message for a conditional model without sources."""
+    return (
+        f"{name} is a sequence-to-sequence model and no source is given; use a corpus of pairs: "
+        "copy, reverse or multi30k_de_en"
+    )
