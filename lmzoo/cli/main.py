@@ -25,6 +25,7 @@ COMMANDS = {
     "train": ("lmzoo.cli.train:train", "Train one model."),
     "sweep": ("lmzoo.cli.sweep:sweep", "Run the study in a file: train, tune and rank its points."),
     "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
+    "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
     "posterior": (
         "lmzoo.cli.posterior:write_posterior",
         "Plot latents, attention and boundaries of sentences.",

@@ -49,6 +49,8 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
         UserError: See `find_run`.
     """
     path = Path(text)
+    if (path / STUDY).exists():
+        raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
     if path.is_dir():
         return path
     study, colon, point = text.partition(":")

@@ -40,9 +40,7 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     folder = RunFolder(run)
     config = folder.config
     if config is None or not folder.checkpoint.exists():
-        raise UserError(
-            f"{run} is not the folder of a trained run; train one with `python -m lmzoo train`"
-        )
+        raise UserError(_no_weights(run, has_config=config is not None))
     model_config = read_model_config(folder)
     corpus = open_corpus(config["corpus"], data_dir)
     if corpus.fingerprint != config["fingerprint"]:
@@ -75,3 +73,12 @@ def read_model_config(folder: RunFolder) -> Any:
     if USER_CODE in config:
         load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
     return MODELS.parse(config["model"])
+
+
+def _no_weights(run: Path, *, has_config: bool) -> str:
+    if has_config:
+        return (
+            f"{run} has the records of a run, but no weights: they were restored from a file, or "
+            "the run was stopped early; train it again"
+        )
+    return f"{run} is not the folder of a trained run; train one with `lmzoo train`"

@@ -11,8 +11,13 @@ from lmzoo.errors import UserError
 from lmzoo.store.records import RECORDS, STUDY, RunFolder, write_json
 from tests.cli.run_lmzoo import run_lmzoo
 
-COMMANDS = ("sample", "posterior", "gates", "horizon", "audit")
+COMMANDS = ("sample", "score", "posterior", "gates", "horizon", "audit")
 """Subcommands that read a run."""
+
+
+def arguments(command: str) -> list[str]:
+    """Return what a command needs besides the run."""
+    return ["a man runs"] if command == "score" else []
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +93,16 @@ def test_a_row_without_a_run_has_no_trained_weights(runs):
         ("0000", "no run in runs begins with '0000'; studies in runs: runs/toy-text"),
         ("grru", "no row of the zoo 'grru'"),
         ("no/such/folder", "no/such/folder is not the folder of a trained run"),
+        (
+            "runs/toy-text",
+            "is the folder of a study; name a point of it, as in runs/toy-text:POINT",
+        ),
         ("runs/none:4", "is not the folder of a study"),
     ],
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_name_gives_one_line_in_every_command(runs, command, name, message, lmzoo):
-    code, out, err = lmzoo(command, name)
+    code, out, err = lmzoo(command, name, *arguments(command))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
 
@@ -115,7 +124,7 @@ def test_an_ambiguous_prefix_lists_its_runs_or_studies(runs):
 @pytest.mark.parametrize("name", ["toy:4", "hash"])
 def test_every_command_reads_the_named_run(runs, command, name, lmzoo):
     name = best(runs).name[:8] if name == "hash" else name
-    code, out, err = lmzoo(command, name)
+    code, out, err = lmzoo(command, name, *arguments(command))
     assert (code, err) == (0, "")
     assert out
 

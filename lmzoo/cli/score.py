@@ -1,0 +1,93 @@
+"""`lmzoo score`: how probable a trained run finds a text, token by token."""
+
+import json
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+
+from lmzoo.analysis.formatting import SCORE_KINDS
+from lmzoo.cli.common import AsJson, DataDir, new_table
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
+from lmzoo.cli.sample import encode_source
+from lmzoo.contract import UNKNOWN
+from lmzoo.data.text import encode_sentence
+from lmzoo.errors import UserError
+from lmzoo.train.trained import TrainedRun, open_run
+
+
+class ScoredText(NamedTuple):
+    """A text and the negative log-probabilities of its tokens, in nats."""
+
+    text: str
+    tokens: list[str]
+    """The scored tokens; a word outside the vocabulary is `<unk>`."""
+    nats: list[float]
+    unknown: list[str]
+    """Tokens of the text that are not in the vocabulary."""
+
+    @property
+    def total(self) -> float:
+        """−log P of the text in nats."""
+        return sum(self.nats)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields with total and mean."""
+        return {**self._asdict(), "total": self.total, "per_token": self.total / len(self.nats)}
+
+
+def score(
+    run: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run).")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to score, each in quotes.")],
+    source: Annotated[str | None, typer.Option(help="Source of the texts, for rows that read one.")] = None,
+    runs: Runs = RUNS,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Print −log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
+    trained = open_run(find_run(run, runs), data_dir)
+    if trained.model.conditional and source is None:
+        raise UserError(f"{trained.row_name} reads a source; give it with --source TEXT")
+    inputs = () if source is None else encode_source(trained, source)
+    scored = [score_text(trained, text, inputs) for text in texts]
+    if as_json:
+        kind = trained.model.score.value
+        typer.echo(json.dumps([{"score": kind, **one.as_json()} for one in scored], indent=1))
+        return
+    console = Console()
+    for one in scored:
+        _print(console, one)
+    leaks = f"; {trained.row_name} {trained.model.leaks}" if trained.model.leaks else ""
+    console.print(f"score: {SCORE_KINDS.get(trained.model.score, trained.model.score)}{leaks}")
+
+
+@torch.no_grad()
+def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ()) -> ScoredText:
+    """Return the negative log-probability of each scored token of a text.
+
+    Raises:
+        UserError: See `encode_sentence`.
+    """
+    vocabulary = trained.corpus.vocabulary
+    tokens, lengths = encode_sentence(trained.corpus, text)
+    scores = trained.model.eval().log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]
+    ids = tokens[0, 1 : int(lengths)].tolist()
+    words = text.split() if vocabulary.joiner else list(text)
+    unknown = [w for w, i in zip(words, ids, strict=False) if i == UNKNOWN]
+    shown = [vocabulary.tokens[i] for i in ids]
+    return ScoredText(text, shown, (-scores.double()).tolist(), unknown)
+
+
+def _print(console: Console, scored: ScoredText) -> None:
+    table = new_table("token", right=("nats",))
+    for token, nats in zip(scored.tokens, scored.nats, strict=True):
+        table.add_row(repr(token) if token.isspace() else token, f"{nats:.4f}")
+    console.print(table)
+    console.print(
+        f"{scored.total:.4f} nats, {scored.total / len(scored.nats):.4f} per token", highlight=False
+    )
+    if scored.unknown:
+        console.print(f"not in the vocabulary: {', '.join(scored.unknown)}", highlight=False)
+    console.print()

@@ -1,0 +1,79 @@
+"""`lmzoo score`: the score of a text by a trained run."""
+
+import json
+
+import pytest
+import torch
+
+from lmzoo.train.trained import open_run
+from tests.cli.run_lmzoo import run_lmzoo
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder with a run of gru on sentences with rare words, and one of characters."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = folder / "own.txt"
+    text.write_text("a man runs\na dog sits\ntwo men run\n" * 20 + "a cow moos\nan owl flies\n")
+    small = ["--corpus", f"text:{text}", "--set", "model.width=4", "--epochs", "1"]
+    words = ["--set", "corpus.length=6", "--set", "corpus.min_count=5", "--out", folder / "words"]
+    letters = [
+        "--set",
+        "corpus.length=20",
+        "--set",
+        "corpus.unit=char",
+        "--out",
+        folder / "letters",
+    ]
+    for options in (words, letters):
+        assert run_lmzoo("train", "gru", *small, *options) == 0
+    return folder
+
+
+@pytest.fixture
+def score(lmzoo, runs):
+    def call(store, *arguments):
+        return lmzoo("score", "gru", *arguments, "--runs", runs / store)
+
+    return call
+
+
+def test_the_sum_is_the_loss_of_the_model(score, runs):
+    code, out, err = score("words", "a man runs", "two men", "--json")
+    assert (code, err) == (0, "")
+    first, second = json.loads(out)
+    trained = open_run(next((runs / "words").iterdir()))
+    tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(["a", "man", "runs"]), 2]])
+    expected = -trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
+    assert first["total"] == pytest.approx(expected, rel=1e-5)
+    assert first["per_token"] == pytest.approx(expected / 4, rel=1e-5)
+    assert first["tokens"] == ["a", "man", "runs", "<end>"]
+    assert (first["score"], first["unknown"], len(second["nats"])) == ("exact", [], 3)
+
+
+def test_it_shows_each_token_and_names_unknown_words(score):
+    code, out, err = score("words", "a unicorn runs")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["a", "<unk>", "runs", "<end>"]
+    assert "not in the vocabulary: unicorn" in out
+    assert "score: exact log-likelihood" in out
+
+
+def test_a_blank_is_a_character(score):
+    code, out, _ = score("letters", "a man")
+    assert code == 0
+    assert "' '" in out
+
+
+@pytest.mark.parametrize(
+    ("store", "text", "message"),
+    [
+        ("words", "", "the text is empty"),
+        ("words", "a man runs " * 9, "the text has 27 tokens"),
+        ("letters", "a zebra", "'z' is not in the vocabulary"),
+    ],
+)
+def test_invalid_text_gives_one_line(score, store, text, message):
+    code, out, err = score(store, text)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
