@@ -2,8 +2,8 @@
 
 Multi-query associative recall (Arora et al. 2023, arXiv:2312.04927): 64 symbols, 4 pairs of a key
 and a value, then each key again; the accuracy is that of the values that follow. Attention can look
-a key up; a recurrent state must hold all pairs. All points have two layers; a recurrent cell is in a
-residual block with a feed-forward part, with a convolution and an output gate where its paper has
+a key up; a recurrent state must hold all pairs. All points have two layers. A recurrent cell is in
+a residual block with a feed-forward part, with a convolution and an output gate where its paper has
 them. The figure of the paper is accuracy against width:
 
     python sweeps/recall.py --set corpus.pairs=8

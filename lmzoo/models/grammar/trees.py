@@ -8,6 +8,8 @@ are drawn again, so the draws are from the grammar given the length.
 Source: S1.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from lmzoo.errors import UserError
@@ -18,7 +20,7 @@ ATTEMPTS = 1000
 
 
 def draw_tree(
-    grammar: LogGrammar, words: list[str], most: int, generator: torch.Generator | None = None
+    grammar: LogGrammar, words: Sequence[str], most: int, generator: torch.Generator | None = None
 ) -> str:
     """Return a tree in brackets, such as "(A0 (Q1 a) (A2 (Q0 man) (Q3 runs)))"; "()" if empty.
 
@@ -41,7 +43,7 @@ def draw_tree(
 
 
 def _draw(
-    grammar: LogGrammar, words: list[str], most: int, generator: torch.Generator | None
+    grammar: LogGrammar, words: Sequence[str], most: int, generator: torch.Generator | None
 ) -> str | None:
     """Return a tree, or None if it has too many leaves."""
     labels, symbols = grammar.rules.shape[:2]
