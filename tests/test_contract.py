@@ -33,6 +33,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("recurrent_lm", parts) for parts in PARTS),
     ("seq2seq_dot_attention", {"bidirectional": True}),
     ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
+    ("masked_lm", {"embedding_norm": True, "head": True}),
 ]
 
 

@@ -1,9 +1,16 @@
-"""`lmzoo embeddings`: norms, neighbours and analogies of the token embeddings of a run."""
+"""`lmzoo embeddings`: norms, neighbours and analogies of the token embeddings of a run.
+
+With --context, the vectors of the tokens of texts in their context (ELMo) are written to a file:
+`tokens_0` (n), `vectors_0` (n, R), `tokens_1` and so on.
+"""
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
+import torch
 import typer
 from rich.console import Console
 
@@ -11,11 +18,14 @@ from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
+from lmzoo.models.embedding.elmo import Elmo
 from lmzoo.train.trained import open_run
 
 
@@ -24,6 +34,8 @@ def show_embeddings(
     near: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Show the nearest words; repeatable.")] = None,
     analogies: Annotated[list[str] | None, typer.Option("--analogy", metavar="A:B:C", help="Show which words are to C as B is to A; repeatable.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of words of each answer.")] = 5,
+    context: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Write the vector of each token of TEXT in its context (elmo); repeatable.")] = None,
+    out: Annotated[Path, typer.Option(help="File of the vectors of --context.")] = Path("vectors.npz"),
     corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
@@ -40,6 +52,10 @@ def show_embeddings(
         data: Corpus = open_corpus(parse_spec(corpus), data_dir)
         settings = nest_settings(parse_settings(fields or []), "model")
         model = zoo.build(zoo.config(name, **settings), data.task, seed)
+    if context:
+        _write_context(model, data, context, out)
+        warn_untrained([] if found else [name])
+        return
     vectors, words = token_vectors(model), data.vocabulary
     bands, correlation = norm_bands(vectors, counts_of(data))
     answers: dict[str, list[tuple[str, float]]] = {}
@@ -66,6 +82,20 @@ def show_embeddings(
     for question, answer in answers.items():
         listed = ", ".join(f"{word} {cosine:.2f}" for word, cosine in answer)
         console.print(f"{question}: {listed}", markup=False, highlight=False)
+
+
+@torch.no_grad()
+def _write_context(model: LanguageModel, corpus: Corpus, texts: list[str], out: Path) -> None:
+    if not isinstance(model, Elmo):
+        raise UserError(f"--context: {model.name} has no vectors of tokens in context; use elmo")
+    arrays: dict[str, Any] = {}
+    for i, text in enumerate(texts):
+        tokens, lengths = encode_sentence(corpus, text)
+        arrays[f"tokens_{i}"] = np.array([corpus.vocabulary.tokens[t] for t in tokens[0].tolist()])
+        arrays[f"vectors_{i}"] = model.eval().represent(tokens, lengths)[0].numpy()
+    with out.open("wb") as file:  # numpy would add a suffix to a name without one
+        np.savez(file, **arrays)
+    typer.echo(str(out))
 
 
 def _ids(vocabulary: Vocabulary, words: list[str]) -> list[int]:

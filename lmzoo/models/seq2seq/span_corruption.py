@@ -14,6 +14,10 @@ given m_t = 1 that are the same for all sequences, and averages log P(s_t | x, y
 in nats per hidden token, like that of `masked_lm`. `next_log_prob` predicts the first token of one
 span after the prefix.
 
+Differences from T5: positions are added to the embeddings, where T5 adds a learned number for each
+distance and head to the attention; LayerNorm has a mean and a bias, where T5 divides by the root
+mean square. `relative_attention` and `modern_decoder` have such parts.
+
 Source: Raffel et al. 2020 (arXiv:1910.10683); S3.
 """
 
