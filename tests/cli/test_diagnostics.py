@@ -56,7 +56,10 @@ def test_elmo_writes_vectors_in_context(lmzoo: Call, tmp_path) -> None:
         (("embeddings", "lstm_lm", "--near", "zyzzyva"), "'zyzzyva' is not in the vocabulary"),
         (("embeddings", "lstm_lm", "--analogy", "a:b"), "'a:b' is not of the form A:B:C"),
         (("embeddings", "pcfg"), "no table of token embeddings"),
-        (("embeddings", "gru", "--context", "a man"), "recurrent_lm has no vectors of tokens in context"),
+        (
+            ("embeddings", "gru", "--context", "a man"),
+            "recurrent_lm has no vectors of tokens in context",
+        ),
         (("embeddings", "elmo", "--context", "a zyzzyva"), "'zyzzyva' is not in the vocabulary"),
         (("logit-rank", "gru_autoencoder"), "gru_autoencoder does not predict the next token"),
     ],
