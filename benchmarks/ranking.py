@@ -81,14 +81,14 @@ def epoch_lines(point: int, seed: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def write_study(path: Path) -> None:
-    """Write a study's folder as a sweep does."""
+def write_study(path: Path, count: int = POINTS, seeds: int = SEEDS) -> None:
+    """Write a study's folder as a sweep does, with `count` points."""
     path.mkdir(parents=True)
     points, chosen = [], {}
-    for point in range(POINTS):
+    for point in range(count):
         name, setting = f"point{point:03d}", {"lr": 0.003}
         runs = []
-        for seed in range(1, SEEDS + 1):
+        for seed in range(1, seeds + 1):
             runs.append(f"{name}-{seed}")
             folder = RunFolder(path / runs[-1])
             folder.create(
@@ -110,7 +110,7 @@ def write_study(path: Path) -> None:
             (folder.path / RECORDS).write_text(text)
         points.append({"id": name, "label": name, "aliases": []})
         chosen[name] = {"setting": setting, "runs": runs, "edge": []}
-    budget = {"epochs": EPOCHS, "samples": 1, "seeds": SEEDS}
+    budget = {"epochs": EPOCHS, "samples": 1, "seeds": seeds}
     search = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
     study = {"schema": SCHEMA, "name": "bench", "question": "How fast?", "reference": "point000"}
     write_json(
