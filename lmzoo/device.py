@@ -5,7 +5,10 @@ the call, such as masks and ranges, are on the device of the parameters.
 """
 
 import contextlib
+import functools
 import os
+import platform
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,6 +22,19 @@ GPU = torch.device("cuda", 0)
 def best_device() -> torch.device:
     """Return the GPU that this process sees, or the CPU if it sees none."""
     return GPU if torch.cuda.is_available() else CPU
+
+
+@functools.cache
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU, or the model of this host's CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):  # Linux only
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def granted_gpu(node: str) -> torch.device:

@@ -1,12 +1,14 @@
 """The device of a model: data moves to it, and a GPU that Ray granted is used or refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from lmzoo import device
 from lmzoo.data.batches import epoch_batches
 from lmzoo.data.open import open_corpus
-from lmzoo.device import CPU, device_of, granted_gpu
+from lmzoo.device import CPU, device_name, device_of, granted_gpu
 from lmzoo.errors import UserError
 
 META = torch.device("meta")
@@ -19,6 +21,14 @@ def test_moving_a_corpus_to_its_own_device_copies_nothing() -> None:
         assert {column.device for column in (part.tokens, part.lengths, *part.sources)} == {META}
     assert corpus.train.to(CPU) is corpus.train
     assert moved.task == corpus.task
+
+
+def test_a_cpu_is_named_by_its_model() -> None:
+    name = device_name(CPU)
+    assert name
+    assert name == name.strip()
+    lines = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert f": {name}\n" in lines or "model name" not in lines
 
 
 def test_the_order_of_the_data_does_not_depend_on_the_default_device() -> None:

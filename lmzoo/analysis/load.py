@@ -59,7 +59,7 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("accuracy", "sequence_accuracy"), pl.Float64),
         **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
         **dict.fromkeys(("tokens", "characters", "bytes", "sequences", "best_epoch"), pl.Int64),
-        **dict.fromkeys(("status", "reason"), pl.String),
+        **dict.fromkeys(("status", "reason", "device"), pl.String),
     }
 )
 TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))

@@ -33,7 +33,7 @@ UNSAFE = r'[/()<>:"\\|?*]'
 """Characters that Ray Tune replaces in the names of its folders."""
 HYPERPARAMETERS = ("study", "stage", "seed", "run", "corpus", "model", "recipe")
 """Parts of a run's config that are the config of its trial, nested as in `config.json`."""
-NOT_METRICS = ("event", "epoch", "host")
+NOT_METRICS = ("event", "epoch", "host", "device")
 """Keys of a record that a result leaves out; the epoch is `training_iteration`."""
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_of, device_scope
+from lmzoo.device import device_name, device_of, device_scope
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
@@ -233,4 +233,5 @@ def epoch_record(
         "seconds": round(seconds, 4),
         "tokens_per_second": round(tokens / seconds),
         "host": socket.gethostname(),
+        "device": device_name(device_of(training.model)),
     }

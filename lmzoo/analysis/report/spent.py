@@ -1,4 +1,4 @@
-"""What a study has spent: runs, epochs and training time of each stage."""
+"""What a study has spent: runs, epochs, training time and devices of each stage."""
 
 import polars as pl
 
@@ -9,13 +9,13 @@ from lmzoo.analysis.render import TextTable
 
 
 def spent_table(folder: StudyFolder) -> TextTable:
-    """Return runs, pruned runs, epochs and training time of each stage.
+    """Return runs, pruned runs, epochs, training time and devices of each stage.
 
-    Times are those of the runs' own clocks: runs of a pack share an epoch's time.
+    Runs of an older version have no device. Times are those of the runs' own clocks: runs of a pack share an epoch's time.
     """
     runs = with_status(folder.runs, folder.events)
     epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
-    trained = epochs.agg(epochs=pl.len(), seconds=pl.col("seconds").sum())
+    trained = epochs.agg(epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last())
     stages = (
         runs.join(trained, on="run", how="left")
         .group_by("stage")
@@ -24,14 +24,15 @@ def spent_table(folder: StudyFolder) -> TextTable:
             pruned=(pl.col("status") == "pruned").sum(),
             epochs=pl.col("epochs").sum(),
             seconds=pl.col("seconds").sum(),
+            device=pl.col("device").drop_nulls().unique().sort().str.join(", "),
         )
         .sort("stage", descending=True)
         .collect()
     )
     rows = [
         (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
-         format_duration(row["seconds"]))
+         format_duration(row["seconds"]), row["device"] or "not recorded")
         for row in stages.to_dicts()
     ]  # fmt: skip
-    header = ("stage", "runs", "pruned", "epochs", "training time")
-    return TextTable("what was spent", header, rows, frozenset({"stage"}))
+    header = ("stage", "runs", "pruned", "epochs", "training time", "device")
+    return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))
