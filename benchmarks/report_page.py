@@ -2,8 +2,8 @@
 
     python benchmarks/report_page.py --out runs/bench/report_page.json
 
-The first row is the time until the first chart is visible, the second until all are drawn; the third
-is the time of `lmzoo report`. Needs playwright and a chromium on the PATH.
+The rows are the time until the first chart is visible, the time until all are drawn, and the time
+of `lmzoo report`. Needs playwright and a chromium on the PATH.
 """
 
 import shutil

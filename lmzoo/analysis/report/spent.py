@@ -11,11 +11,14 @@ from lmzoo.analysis.render import TextTable
 def spent_table(folder: StudyFolder) -> TextTable:
     """Return runs, pruned runs, epochs, training time and devices of each stage.
 
-    Runs of an older version have no device. Times are those of the runs' own clocks: runs of a pack share an epoch's time.
+    Runs of an older version have no device. Times are those of the runs' own clocks: runs of a
+    pack share an epoch's time.
     """
     runs = with_status(folder.runs, folder.events)
     epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
-    trained = epochs.agg(epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last())
+    trained = epochs.agg(
+        epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last()
+    )
     stages = (
         runs.join(trained, on="run", how="left")
         .group_by("stage")
