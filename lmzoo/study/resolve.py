@@ -150,6 +150,8 @@ def _resolve(
     model = zoo.config(point.row, **overrides)
     if study.parameters:
         model = fit_width(model, corpus.task, study.parameters)
+    if corpus.valid.scored is not None:
+        zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(study.fields, "recipe")
     recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
     recipe = recipe.with_budget(study.epochs)

@@ -5,13 +5,14 @@ from contextlib import closing
 
 import pytest
 
+from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.search_space import FloatRange
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep import Point
+from lmzoo.sweep import Point, Study
 
 
 def test_equal_points_become_one_point_with_an_alias(study, corpus, corpus_fields):
@@ -69,6 +70,16 @@ def test_an_invalid_study_is_refused_in_one_line(study, corpus, corpus_fields, c
     with pytest.raises(UserError, match=message) as caught:
         resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_next_tokens_is_refused_on_a_task_that_scores_some_tokens():
+    fields = {"name": "parity", "train": 8, "valid": 4, "test": 4}
+    task = open_corpus(fields)
+    points = (Point("recurrent", "gru"), Point("autoencoder", "gru_autoencoder"))
+    study = Study(name="toy", question="?", points=points)
+    with pytest.raises(UserError, match=r"^point 'autoencoder': .* no distribution of the next to"):
+        resolve(study, task, fields)
+    assert resolve(study, task, fields, ["recurrent"])[0].label == "recurrent"
 
 
 def test_only_a_needed_point_must_accept_the_common_fields(study, corpus, corpus_fields):
