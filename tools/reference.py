@@ -10,6 +10,7 @@ do not allow a copy here. `--dry-run` prints the hours of each study: about 2 fo
 """
 
 import argparse
+import re
 import runpy
 import signal
 import subprocess
@@ -73,11 +74,9 @@ def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
 def _command(study: PublishedStudy) -> list[str]:
     script = ROOT / f"sweeps/{study.script}.py"
     command = [sys.executable, str(script), "--corpus", study.corpus, *study.options.split()]
-    if study.points:
-        points = runpy.run_path(str(script))["STUDY"].points
-        labels = [point.label for point in points if point.label.startswith(study.points)]
-        command += ["--points", ",".join(labels)]
-    return command
+    labels = [point.label for point in runpy.run_path(str(script))["STUDY"].points]
+    chosen = [label for label in labels if re.fullmatch(study.points, label)]
+    return command + (["--points", ",".join(chosen)] if chosen != labels else [])
 
 
 def _restore(file: Path, store: Path) -> None:
