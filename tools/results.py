@@ -99,7 +99,7 @@ def _folded(report: Report) -> str:
     parts = [render(replace(report, tables=(), legend=()), "md")]
     for table in report.tables:
         text = _table(report, table)
-        if table.title == "how each setting was found":
+        if table.title.startswith("how each setting was found"):
             title, _, rows = text.partition("\n\n")
             summary = f"<summary>{title.strip('*').capitalize()}</summary>"
             text = f'<details markdown="1">{summary}\n\n{rows}\n\n</details>'
