@@ -42,6 +42,24 @@ def test_the_points_gain_from_each_other_and_from_neighbouring_settings():
     assert together < 0.5 * mean_regret(lambda losses: losses.argmin(1))
 
 
+def test_settings_that_no_point_has_do_not_matter():
+    """Early stopping ends the same settings of most points."""
+    for truth, losses in SHARED[:4]:
+        fewer = np.where(np.arange(5) < 2, np.nan, losses)
+        full, rest = fit_responses(fewer, X), fit_responses(losses[:, 2:], X[2:])
+        assert np.array_equal(full.best, rest.best + 2)
+        assert np.allclose(full.mean[:, 2:], rest.mean, atol=1e-4)
+        assert (regret(truth, full.best) < 0.1).all()
+
+
+def test_points_of_little_noise_keep_their_small_differences():
+    """Half of the points vary a hundred times more; the others lose with the rate."""
+    truth = np.stack([2 + 0.01 * (X[:, 0] + 0.8)] * 6 + [2 + (X[:, 0] - 0.4) ** 2] * 6)
+    rng = np.random.default_rng(0)
+    noise = np.repeat([0.001, 0.1], 6)[:, None] * rng.standard_normal(truth.shape)
+    assert regret(truth, fit_responses(truth + noise, X).best)[:6].max() < 0.008
+
+
 def test_a_point_that_differs_clearly_keeps_its_own_minimum():
     for seed in range(20):
         truth = parabolas(12, seed)
