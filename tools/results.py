@@ -44,6 +44,8 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
+FOLDED = ("how each setting was found", "why they differ")
+"""First words of the titles of tables that a page folds."""
 
 
 def main() -> None:
@@ -107,11 +109,11 @@ def _block(text: str, folder: Path) -> str:
 
 
 def _folded(report: Report) -> str:
-    """Return the report as Markdown; the tables of the tuning are folded."""
+    """Return the report as Markdown; tables of details are folded."""
     parts = [render(replace(report, tables=(), legend=()), "md")]
     for table in report.tables:
         text = _table(report, table)
-        if table.title.startswith("how each setting was found"):
+        if table.title.startswith(FOLDED):
             title, _, rows = text.partition("\n\n")
             summary = f"<summary>{title.strip('*').capitalize()}</summary>"
             text = f'<details markdown="1">{summary}\n\n{rows}\n\n</details>'
