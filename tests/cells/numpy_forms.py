@@ -143,7 +143,9 @@ def mamba2(w: Weights, x: Array, start: Array) -> Array:
     parts = []
     for h, values in enumerate(by_head(u, heads)):
         log_a = -np.exp(w["log_rate"][h]) * delta[:, h]
-        mask = np.array([[log_a[s + 1 : t + 1].sum() for s in range(len(x))] for t in range(len(x))])
+        mask = np.array(
+            [[log_a[s + 1 : t + 1].sum() for s in range(len(x))] for t in range(len(x))]
+        )
         scores = np.tril(np.exp(mask) * (c @ b.T))
         o = scores @ (delta[:, h : h + 1] * values) + w["skip"][h] * values
         parts.append(o + np.exp(log_a.cumsum())[:, None] * (c @ start[h]))
@@ -155,7 +157,9 @@ def mlstm(w: Weights, x: Array, start: Array) -> Array:
     """Beck et al. 2024, appendix A.3: the parallel form, without a stabiliser."""
     heads, size = start.shape[:2]
     taps = np.split(w["conv"], 2)
-    q, k = (by_head(silu(convolution(x @ w[n].T, t)), heads) for n, t in zip("qk", taps, strict=True))
+    q, k = (
+        by_head(silu(convolution(x @ w[n].T, t)), heads) for n, t in zip("qk", taps, strict=True)
+    )
     v = by_head(x @ w["v"].T, heads)
     i, f = np.exp(x @ w["i"].T + w["bias_i"]), sigmoid(x @ w["f"].T + w["bias_f"])
     parts = []
