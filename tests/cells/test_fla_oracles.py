@@ -58,7 +58,7 @@ def readout(name: str) -> tuple[Update, Tensor, Tensor]:
     with torch.no_grad():
         matrix, *memory = cell.initial_state(start)
         update = cell.update(cell.prepare(cell.project(x), tuple(memory))[0])
-        return update, matrix, matrix_scan(update, matrix, cell.chunk)
+        return update, matrix, matrix_scan(update, matrix)
 
 
 def assert_equal(actual: Tensor, theirs: Tensor, keys: int) -> None:

@@ -11,7 +11,7 @@ from tests.cells.support import make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
 
-H, T, COUNT = 6, 7, 2
+H, T, COUNT = 10, 7, 2
 DECAYS_IN_SINGLE = 1e-6
 """`retention` computes its fixed decays in single precision."""
 
