@@ -23,7 +23,7 @@ from lmzoo.errors import UserError
 GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
     *("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", "search"),
-    *("time_left", "launches", "gpu_resources"),
+    *("time_left", "launches", "gpu_resources", "rows"),
     *GPU,
 )
 

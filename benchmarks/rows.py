@@ -2,11 +2,13 @@
 
     python benchmarks/rows.py --corpus multi30k_en --data-dir DIR
     python benchmarks/rows.py --rival lstm_lm --row min_gru --row lru
+    python benchmarks/rows.py --modern --corpus captions_char --width 64 --rounds 9
 
 Each row is measured in interleaved A/B runs with the rival, in one process on one thread, so slow
-changes of the machine's speed cancel. The seconds are CPU time, because other processes interrupt
-long steps more often than short ones. A count model is measured by its one pass over the data,
-divided by the number of batches of an epoch. Prints a Markdown table, the slowest row first.
+changes of the machine's speed cancel. A step is forward and backward. The seconds are CPU time,
+because other processes interrupt long steps more often than short ones. A count model is measured
+by its one pass over the data, divided by the number of batches of an epoch. Prints a Markdown
+table, the slowest row first; `--modern` also writes it to runs/bench/rows.md, for `publish.py`.
 """
 
 import statistics
@@ -19,13 +21,23 @@ import torch
 import typer
 
 from lmzoo import zoo
+from lmzoo.cli.catalogue import describe_state
 from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.open import open_corpus
+from lmzoo.train.packed.compatibility import reason_not_packable
 
 RIVAL = "aggregate_markov"
+LSTM = "lstm_lm"
+MODERN = (
+    *("rnn_lm", "gru", "min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "hgrn2", "slstm"),
+    *("retnet", "gla", "mamba", "mamba2", "deltanet", "gated_deltanet", "mlstm", "rwkv7"),
+    *("min_gru_block", "gated_deltanet_block", "modern_decoder"),
+)
+"""Rows that the page compares with the LSTM."""
+PAGE = Path("runs/bench/rows.md")
 BATCH = 100
 
 
@@ -38,45 +50,69 @@ def main(
     ] = None,
     row: Annotated[list[str] | None, typer.Option(help="Rows; default: all.")] = None,
     rival: Annotated[str, typer.Option(help="The row that others are compared with.")] = RIVAL,
+    width: Annotated[int, typer.Option(min=0, help="Width of all rows; 0: their own.")] = 0,
+    *,
+    modern: Annotated[
+        bool, typer.Option("--modern", help="Recurrent cells since 2017, and the LSTM as rival.")
+    ] = False,
 ) -> None:
-    """Print the time of a step of every row, its ratio to the rival's, and its parameters."""
+    """Print the time of a step of every row, its ratio to the rival's, and its sizes."""
     torch.set_num_threads(1)
+    if modern:
+        row, rival = list(MODERN), LSTM
     data = open_corpus(corpus, data_dir)
-    other = _model(rival, data)
-    rows = []
+    other = _model(rival, data, width)
+    lines = [(1.0, _line(rival, other, "1"))]
     for name in zoo.names():
         entry = zoo.row(name)
         wanted = (not family or entry.family in family) and (not row or name in row)
         if entry.model and name != rival and wanted:
             sys.stderr.write(f"{name}\n")
-            model = _model(name, data)
-            parameters = sum(parameter.numel() for parameter in model.parameters())
-            rows.append((name, *_compare(model, other, data, rounds), parameters))
-    rows.sort(key=lambda line: -line[1])
-    typer.echo(f"batch {BATCH}, {data.name}, V={len(data.vocabulary)}, median of {rounds} rounds\n")
-    typer.echo(f"| row | ratio to {rival} | ms a step | parameters |\n|---|---:|---:|---:|")
-    for name, ratio, ms, parameters in rows:
-        typer.echo(f"| {name} | {ratio:.2f} | {ms:.1f} | {parameters:,} |")
+            model = _model(name, data, width)
+            ratios = _ratios(model, other, data, rounds)
+            median = statistics.median(ratios)
+            text = f"{median:.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
+            lines.append((median, _line(name, model, text)))
+    table = _table(rival, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
+    sizes = f"V={len(data.vocabulary)}, T={data.task.length}, batch {BATCH}"
+    text = f"{data.name}, {sizes}, width {width or 'of the row'}, {rounds} rounds.\n\n{table}"
+    typer.echo(text)
+    if modern:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(text)
 
 
-def _model(name: str, data: Corpus) -> LanguageModel:
-    return zoo.build(zoo.config(name), data.task)
+def _table(rival: str, lines: list[str]) -> str:
+    head = f"| row | step time / {rival} | range | parameters | state of a sequence | packs |\n"
+    return head + "|---|---:|---|---:|---|---|\n" + "".join(lines)
 
 
-def _compare(
-    model: LanguageModel, rival: LanguageModel, data: Corpus, rounds: int
-) -> tuple[float, float]:
-    """Return the median ratio of step times, and the row's median milliseconds."""
+def _line(name: str, model: LanguageModel, ratio: str) -> str:
+    """Return the line of a row; `ratio` is one cell or two."""
+    ratio = ratio if "|" in ratio else f"{ratio} | "
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    packs = "no" if reason_not_packable(model) else "yes"
+    return f"| {name} | {ratio} | {parameters:,} | {describe_state(model)} | {packs} |\n"
+
+
+def _model(name: str, data: Corpus, width: int) -> LanguageModel:
+    config = zoo.config(name)
+    if width and hasattr(config, "width"):
+        config = zoo.config(name, width=width)
+    return zoo.build(config, data.task)
+
+
+def _ratios(model: LanguageModel, rival: LanguageModel, data: Corpus, rounds: int) -> list[float]:
+    """Return the ratio of step times in every round."""
     batches = epoch_batches(data.train.lengths, BATCH, seed=0, epoch=0)
-    ratios, own = [], []
+    ratios = []
     for i in range(rounds + 1):
         batch = batches[i % len(batches)]
         mine = _seconds(model, data, batch, len(batches))
         theirs = _seconds(rival, data, batch, 1)
         if i:  # the first is a warm-up
             ratios.append(mine / theirs)
-            own.append(mine)
-    return statistics.median(ratios), statistics.median(own) * 1e3
+    return ratios
 
 
 def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: int) -> float:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lmzoo.functional.vmapped import is_vmapped
 from lmzoo.types import Embeddings
 
 
@@ -23,7 +24,7 @@ def embed_unique(
 
     Under `torch.vmap`, where no shape may depend on the tokens, N is B t or V.
     """
-    if _is_vmapped(tokens):
+    if is_vmapped(tokens):
         if len(table) < tokens.numel():
             return table, lambda rows: torch.nn.functional.embedding(tokens, rows)
         return table[tokens].flatten(0, 1), lambda rows: rows.unflatten(0, tokens.shape)
@@ -37,13 +38,8 @@ def embed_unique(
 def unique_rows(contexts: Int[Tensor, "N W"]) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
     """Return the first index of each distinct row, and for every row the number of its value."""
     indices = torch.arange(len(contexts), device=contexts.device)
-    if _is_vmapped(contexts):
+    if is_vmapped(contexts):
         return indices, indices
     rows, index = contexts.unique(dim=0, return_inverse=True)
     first = indices.new_full((len(rows),), len(indices))
     return first.scatter_reduce(0, index, indices, "amin"), index
-
-
-def _is_vmapped(tokens: Tensor) -> bool:
-    """Return whether `torch.vmap` maps over the tokens."""
-    return torch._C._functorch.is_batchedtensor(tokens)  # pyright: ignore[reportAttributeAccessIssue]

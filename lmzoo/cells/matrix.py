@@ -12,7 +12,6 @@ for all.
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -33,7 +32,6 @@ class MatrixCell(Cell):
 
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
-    chunk: ClassVar[int] = 16
     w: Weights
 
     def shape_state(self, heads: int, keys: int, values: int) -> None:
@@ -96,7 +94,7 @@ class MatrixCell(Cell):
         matrix, *memory = self.initial_state(start)
         z, _ = self.prepare(self.project_inputs(x), tuple(memory))
         update = self.update(z)
-        return self.output(matrix_scan(update, matrix, self.chunk), z, update)
+        return self.output(matrix_scan(update, matrix), z, update)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the decay w of every head, or of every key channel."""

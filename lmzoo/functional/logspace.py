@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.functional.vmapped import is_vmapped
+
 MIN_SUM = 1e-30
 """Below this sum the terms that underflow are no longer negligible."""
 TERMS = 1 << 22
@@ -37,7 +39,7 @@ def exact_log_mixture(
     Under `torch.vmap`, where no shape may depend on values, it is `log_mixture`.
     """
     mixed = log_mixture(log_p.exp(), b)
-    if torch._C._functorch.is_batchedtensor(mixed):  # pyright: ignore[reportAttributeAccessIssue]
+    if is_vmapped(mixed):
         return mixed
     low = (mixed.detach() - b.detach().amax(dim=-2, keepdim=True)).exp() < MIN_SUM
     if not bool(low.any()):

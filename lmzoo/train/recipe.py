@@ -70,6 +70,8 @@ class Recipe:
     """Sequences per step."""
     clip: float | None = Field(1.0, gt=0)
     """Maximum global gradient norm; None disables clipping."""
+    clip_value: float | None = Field(None, gt=0, exclude_if=lambda most: most is None)
+    """Maximum absolute value of each number of a gradient, before `clip`; None disables it."""
     weight_decay: float = Field(0.0, ge=0)
     beta2: float = Field(0.999, gt=0, lt=1, exclude_if=lambda beta: beta == 0.999)
     """Decay of Adam's mean of squared gradients, as in torch; RMSprop ignores it."""

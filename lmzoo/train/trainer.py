@@ -183,6 +183,8 @@ class Step:
             objective, counts = restrict(objective, lengths, scored)
             compute_loss(objective, counts, self.recipe.loss).backward()
         self.total += objective.detach().double().sum()
+        if self.recipe.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.recipe.clip_value)
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         for group in self.optimiser.param_groups:

@@ -162,11 +162,14 @@ def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs() -> None:
             assert part.isfinite().all()
 
 
-@given(seed=SEEDS, heads=st.sampled_from([1, 2, 4]))
+@given(seed=SEEDS, heads=st.sampled_from([1, 2, 4]), width=st.sampled_from([4, 20]))
 @quick
-def test_hgrn2_is_linear_attention_with_decays(seed: int, heads: int) -> None:
-    """h_t = Σ_s ( q_t ⊙ f_{s+1} ⊙ .. ⊙ f_t ) · (1 − f_s) v_s, and S_0 decays by f_1 ⊙ .. ⊙ f_t."""
-    cell = make("hgrn2", heads=heads, width=4, length=6, seed=seed)
+def test_hgrn2_is_linear_attention_with_decays(seed: int, heads: int, width: int) -> None:
+    """Large heads are scanned in chunks.
+
+    h_t = Σ_s ( q_t ⊙ f_{s+1} ⊙ .. ⊙ f_t ) · (1 − f_s) v_s, and S_0 decays by f_1 ⊙ .. ⊙ f_t.
+    """
+    cell = make("hgrn2", heads=heads, width=width, length=6, seed=seed)
     w, (x, start) = cell.w, inputs(cell, seed=seed)
     gamma = torch.sigmoid(w.bound)
     f = gamma + (1 - gamma) * torch.sigmoid(x @ w.xf)

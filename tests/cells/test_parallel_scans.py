@@ -59,6 +59,16 @@ def test_every_cut(name: str) -> None:
         agree(build(config, torch.float64), FINE)
 
 
+@pytest.mark.parametrize("cut", [None, *range(6)])
+@pytest.mark.parametrize(("width", "heads"), [(17, 1), (40, 2)])
+def test_large_heads_of_hgrn2_are_scanned_in_chunks(
+    width: int, heads: int, cut: int | None
+) -> None:
+    cuts = [] if cut is None else [cut]
+    config = CELLS.parse({"name": "hgrn2", "heads": heads, "cuts": cuts})
+    agree(build(config, torch.float64, width=width), FINE, 3, 19)
+
+
 @pytest.mark.parametrize("fields", OTHER, ids=str)
 def test_every_option(fields: dict[str, Any]) -> None:
     agree(build(CELLS.parse(dict(fields)), torch.float64), FINE)

@@ -9,7 +9,6 @@ import pytest
 
 from lmzoo.analysis.subprocess_cli import audit_model
 from lmzoo.store.records import USER_CODE, read_json
-from tests.cli.run_lmzoo import run_lmzoo
 from tests.own_parts import own_parts as own_parts
 from tests.sweep.processes import ROOT
 
@@ -26,7 +25,13 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) -> None:
+    checked = run(own_parts, "-m", "lmzoo", "check", "own_mingru.py")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.splitlines()[-1].endswith(" laws, 0 do not hold")
     sweep = ("-m", "lmzoo", "sweep", "own_study.py", "--max-concurrent", "2")
+    refused = run(own_parts, *sweep, "--set", "model.cell=lstm")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "the study compares points that set it themselves ('MGU', 'minGRU')" in refused.stderr
     done = run(own_parts, *sweep)
     assert done.returncode == 0, done.stderr
     assert "minGRU" in done.stdout
@@ -37,7 +42,9 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     assert len(own) == 4
     [copy] = (store / USER_CODE).iterdir()
     assert {path.name for path in copy.iterdir()} == {"own_mingru.py", "own_gate.py"}
-    assert run_lmzoo("report", store, "--out", tmp_path / "report.html", "--no-ask") == 0
+    report = ("report", str(store), "--out", str(tmp_path / "report.html"), "--no-ask")
+    reported = run(own_parts, "-m", "lmzoo", *report)
+    assert reported.returncode == 0, reported.stderr
     assert "minGRU" in (tmp_path / "report.html").read_text()
     config = next(config for config in own if config["stage"] == "confirm")
     (own_parts / "own_gate.py").write_text("this file has changed\n")

@@ -1,4 +1,8 @@
-r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, of a run alone and of pack members."""
+r"""Clipping by the global norm, g ← min(1, θ/‖g‖) g, of a run alone and of pack members.
+
+Clipping of each number, g_i ← min(max(g_i, −θ), θ), of a run alone; `packed/test_trainer.py` has
+that of pack members.
+"""
 
 import dataclasses
 
@@ -7,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
+from lmzoo.config import to_dict
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels import dispatch
 from lmzoo.train.packed.trainer import PackedTrainer
@@ -18,14 +23,15 @@ BELOW, ABOVE = 0.05, 1e3
 """A threshold below the norm of every gradient in these tests, and one above."""
 
 
-def new_training(corpus: Corpus, clip: float | None) -> Training:
+def new_training(corpus: Corpus, clip: float | None, value: float | None = None) -> Training:
     config = zoo.config("DLM46", width=4, emission={"components": 3})
-    return Training(zoo.build(config, corpus.task), dataclasses.replace(SMALL, clip=clip), seed=0)
+    recipe = dataclasses.replace(SMALL, clip=clip, clip_value=value)
+    return Training(zoo.build(config, corpus.task), recipe, seed=0)
 
 
-def step_gradients(corpus: Corpus, clip: float | None) -> list[Tensor]:
+def step_gradients(corpus: Corpus, clip: float | None, value: float | None = None) -> list[Tensor]:
     """Return the gradient that the optimiser receives in each step of an epoch."""
-    training, recorded = new_training(corpus, clip), []
+    training, recorded = new_training(corpus, clip, value), []
     assert training.optimiser is not None
     step = training.optimiser.step
 
@@ -102,3 +108,20 @@ def test_a_pack_member_below_its_threshold_is_not_clipped(corpus: Corpus, gradie
     torch.testing.assert_close(rows[0], gradient, rtol=1e-6, atol=0)
     assert rows[2].equal(rows[0])
     assert not rows[1].equal(rows[0])
+
+
+def test_each_number_is_clipped_by_its_value_before_the_norm(corpus: Corpus) -> None:
+    """In the first step, because the later ones start from other weights."""
+    before, most = step_gradients(corpus, None)[0], 0.01
+    after = step_gradients(corpus, None, most)[0]
+    assert (before.abs() > most).any()
+    assert (before.abs() < most).any()
+    assert after.equal(before.clamp(-most, most))
+    both = step_gradients(corpus, BELOW, most)[0]
+    assert both.norm().item() == pytest.approx(BELOW, rel=1e-3)
+    assert_same_direction(both, after)
+
+
+def test_clipping_by_value_is_written_into_a_config_only_where_it_is_set() -> None:
+    assert "clip_value" not in to_dict(Recipe())
+    assert to_dict(Recipe(clip_value=0.5))["clip_value"] == 0.5

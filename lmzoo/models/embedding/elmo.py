@@ -17,6 +17,9 @@ is trained as if alone, except that recipe.clip clips their joint gradient. Chec
 weights of the forward model's best epoch; the report of the backward model is for that epoch too.
 h←_t has read s_t and all later tokens, so it is never used to predict the next token.
 
+Differences from the paper: there the directions share the token vectors and the softmax, and token
+vectors come from the characters of a word.
+
 Source: Peters et al. 2018 (arXiv:1802.05365); S3.
 """
 

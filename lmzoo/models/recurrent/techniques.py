@@ -19,6 +19,6 @@ for _name, _document, _source, _summary in (
     ("forget_bias", "S4", "Jozefowicz et al. 2015",
      "Initial bias of the LSTM forget gate (model.cell.forget_bias)."),
     ("grad_clip", "S3, S4", "Pascanu et al. 2013 (arXiv:1211.5063)",
-     "Clipping of the global gradient norm (recipe.clip)."),
+     "Clipping of the gradient norm (recipe.clip) or of each number (recipe.clip_value)."),
 ):  # fmt: skip
     technique(_name, document=_document, source=_source, summary=_summary)

@@ -170,7 +170,9 @@ class PackedTrainer:
 
     def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
         """Clip the gradients and update all members."""
-        stacked = self.stacked
+        stacked, most = self.stacked, self.recipe.clip_value
+        if most is not None:
+            stacked.gradients.clamp_(-most, most)
         if self._adam is not None:
             self._adam.step(rates, self._clips, stacked.gradients)
             return

@@ -17,13 +17,6 @@ from tests.tiny import FINE
 SINGLE = 1e-5
 
 KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
-PARALLEL_CELLS = {
-    *("min_gru", "min_lstm", "qrnn", "lru", "rg_lru", "hgrn2"),
-    *("retention", "gla", "mamba", "mamba2", "deltanet", "gated_deltanet", "mlstm", "rwkv7"),
-    "block",
-}
-"""Cells whose fast scan runs on every device (`tests/cells`: `test_parallel_scans.py`,
-`test_matrix_scan.py`)."""
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
@@ -35,13 +28,14 @@ def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None
         assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
 
 
-def test_exactly_these_cells_have_a_fast_scan() -> None:
-    fast = set()
-    for name in CELLS:
-        cell = build(CELLS.parse(name), torch.float64)
-        if cell.fast_scan(*data(cell)) is not None:
-            fast.add(name)
-    assert fast == KERNEL_CELLS | PARALLEL_CELLS
+@pytest.mark.parametrize("name", list(CELLS))
+def test_every_fast_scan_equals_the_loop_over_steps(name: str) -> None:
+    """`tests/cells` has every cut: `test_parallel_scans.py` and `test_matrix_scan.py`."""
+    cell = build(CELLS.parse(name), torch.float64)
+    if cell.fast_scan(*data(cell)) is None:
+        assert name not in KERNEL_CELLS
+    else:
+        agree(cell, FINE, 2, 19)
 
 
 def test_every_variant_is_tested() -> None:

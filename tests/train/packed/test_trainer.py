@@ -18,6 +18,8 @@ RECIPE_KINDS = [
     Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
     Recipe(batch=16, optimiser="rmsprop"),
     Recipe(batch=16, loss="sentence"),
+    Recipe(batch=16, clip_value=0.003),
+    Recipe(batch=16, clip_value=0.003, optimiser="rmsprop"),
     dataclasses.replace(RECIPES["published"], batch=30),
 ]
 
@@ -33,7 +35,7 @@ def _train_alone(training, corpus, epochs):
 
 
 @pytest.mark.parametrize(
-    "recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}-{r.loss}"
+    "recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}-{r.loss}-{r.clip_value}"
 )
 def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=0.1), recipe]
