@@ -123,7 +123,9 @@ def survival_chart(frame: pl.DataFrame, look: Look, *, page: bool) -> Any:
         )
     )  # fmt: skip
     shades = ["var(--soft)", "var(--better)"] if page else SHADES
-    colour = alt.Color("share:Q", title="share in training").scale(domain=[0, 1], range=shades)
+    colour = alt.Color("share:Q", title="share in training").scale(
+        domain=[0, 1], range=shades, interpolate=alt.ScaleInterpolateEnum("rgb")
+    )
     cells = base.mark_rect().encode(color=colour.legend(format=".0%"))
     number = readable_on("color", "share")
     text = base.mark_text(fontSize=11).encode(text="trained:Q", color=number)

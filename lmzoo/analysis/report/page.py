@@ -100,7 +100,9 @@ def render_report(
 
 def _answer(group: VerdictGroup) -> str:
     """Return a verdict and its points as HTML; of many, the first ones."""
-    rest = [f"and {len(group.points) - MOST} more, in the ranking"] if len(group.points) > MOST else []
+    rest = (
+        [f"and {len(group.points) - MOST} more, in the ranking"] if len(group.points) > MOST else []
+    )
     items = "".join(f"<li>{escape(text)}</li>" for text in group.points[:MOST] + rest)
     return (
         f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'

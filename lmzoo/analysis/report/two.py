@@ -176,7 +176,9 @@ def _chart(rows: list[dict[str, Any]]) -> Any:
     mark = base.mark_point(filled=True, size=90, opacity=1, color="var(--fg)").encode(
         x=alt.X("difference:Q", title=title)
     )
-    heading = alt.TitleParams("Difference of each point between the studies, B less A, 95 % intervals", anchor="start")
+    heading = alt.TitleParams(
+        "Difference of each point between the studies, B less A, 95 % intervals", anchor="start"
+    )
     chart = with_rows(alt.layer(zero, rule, mark), [row["label"] for row in rows])
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     return chart.properties(width="container", title=heading, autosize=fit)
