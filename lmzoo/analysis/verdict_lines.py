@@ -29,7 +29,7 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
-    """Return the verdicts that some point has: first what is free, then what costs, at most first."""
+    """Return the verdicts that some point has: what is free, then what costs, the largest first."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return ()

@@ -46,7 +46,7 @@ def contrast(first: Colour, second: Colour) -> float:
 
 
 @functools.cache
-def squares_and_numbers(page: bool) -> list[tuple[dict, dict]]:
+def squares_and_numbers(*, page: bool) -> list[tuple[dict, dict]]:
     """Return the encodings of colour of the squares and the numbers of both kinds of maps."""
     effects = pl.DataFrame(
         {
@@ -81,7 +81,7 @@ def at(scale: dict, share: float, variables: dict[str, str]) -> Colour:
 @settings(deadline=None)
 @given(share=st.floats(0, 1))
 def test_the_number_of_a_square_is_readable(page, theme, share):
-    for square, number in squares_and_numbers(page):
+    for square, number in squares_and_numbers(page=page):
         assert square["scale"]["interpolate"] == "rgb"
         condition = number["condition"]
         rule = RULE.fullmatch(condition["test"])
