@@ -22,7 +22,8 @@ PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 
 STUDY = Study(
     name="reference",
-    question="Which path of the minimal gated unit can be cut at least cost, at the published size?",
+    question="Which path of the minimal gated unit can be cut at least cost, "
+    "at the published size?",
     points=(
         Point("wild type", "DLM46"),
         *(Point(f"cut {i}", "DLM46", {"cell.cuts": [i]}) for i in range(8)),

@@ -13,7 +13,6 @@ line.
 import functools
 import io
 import json
-import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -143,10 +142,12 @@ def _without_folder(content: bytes) -> bytes:
     """Return a study whose script, if its path is absolute, is FOLDER/NAME.py."""
     study = parse_json(content)
     script = study.get("script") if isinstance(study, dict) else None
-    if not script or not any(map(os.path.isabs, script)):
+    paths = [Path(word) for word in script or []]
+    if not any(path.is_absolute() for path in paths):
         return content
     study["script"] = [
-        "/".join(Path(word).parts[-2:]) if os.path.isabs(word) else word for word in script
+        "/".join(path.parts[-2:]) if path.is_absolute() else word
+        for path, word in zip(paths, script, strict=True)
     ]
     return json_bytes(study)
 
