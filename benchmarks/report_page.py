@@ -2,8 +2,8 @@
 
     python benchmarks/report_page.py --out runs/bench/report_page.json
 
-The rows are the time until the first chart is visible, the time until all are drawn, the CPU time of
-the page's thread until then, which other processes affect least, and the time of `lmzoo report`.
+The rows are the time until the first chart is visible, the time until all are drawn, the CPU time
+of the page's thread until then, which other processes affect least, and the time of `lmzoo report`.
 Needs playwright and a chromium on the PATH.
 """
 

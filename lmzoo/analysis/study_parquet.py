@@ -141,8 +141,8 @@ def _public(name: str, content: bytes) -> bytes:
 def _without_folder(content: bytes) -> bytes:
     """Return a study whose script, if its path is absolute, is FOLDER/NAME.py."""
     study = parse_json(content)
-    script = study.get("script") if isinstance(study, dict) else None
-    paths = [Path(word) for word in script or []]
+    script = (study.get("script") if isinstance(study, dict) else None) or []
+    paths = [Path(word) for word in script]
     if not any(path.is_absolute() for path in paths):
         return content
     study["script"] = [

@@ -66,7 +66,7 @@ def render_two(paths: Sequence[Path], metric: str = "token") -> str:
     sections = [Section("Differences", _differences(rows, folders))]
     for name, path, folder, frame in zip(NAMES, paths, folders, ranked, strict=True):
         chart = forest_chart(frame)
-        body = chart_figure(chart, f"Differences within study {name}") if chart else ""
+        body = chart_figure(chart) if chart else ""
         body += code_block(reproduce_commands(path, folder))
         sections.append(Section(f"Study {name}", body))
     return html_page(f"{folders[0].study['name']}: two studies", lead, sections)
