@@ -42,8 +42,11 @@ class Section:
         return "-".join(self.title.lower().split())
 
 
-def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return the whole page: title (plain text), lead, links to the sections, sections."""
+def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str = "") -> str:
+    """Return the whole page: title (plain text), lead, links to the sections, sections.
+
+    The charts show the point with this label at first, or all.
+    """
     links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
     body = _unique_regions(
         f'<section id="{s.anchor}" aria-labelledby="{s.anchor}-title">'
@@ -55,7 +58,8 @@ def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
         scripts += f"<script>{_vega()}</script>\n"
     scripts += f"<script>{_asset('page.js')}</script>\n"
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="en" data-point="{escape(point)}">\n'
+        '<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<link rel="icon" href="data:,">\n'

@@ -56,7 +56,7 @@
     }
   };
   // A point that is chosen in one chart is chosen in all.
-  let chosen = "";
+  let chosen = document.documentElement.dataset.point;
   const choose = (list, name) => {
     if (list.value === name || ![...list.options].some((option) => option.value === name)) return;
     list.value = name;

@@ -45,6 +45,7 @@ from lmzoo.analysis.reproduce import reproduce_commands
 from lmzoo.analysis.verdict_lines import VerdictGroup, verdict_groups
 from lmzoo.equations import cell_equations
 from lmzoo.errors import UserError
+from lmzoo.labels import find_point
 from lmzoo.store.records import USER_CODE
 
 COSTLY, SEARCHED = "What it costs", "The search"
@@ -65,7 +66,12 @@ MOST = 20
 
 
 def render_report(
-    path: Path, *, metric: str = "token", use_models: bool = True, data_dir: Path | None = None
+    path: Path,
+    *,
+    metric: str = "token",
+    use_models: bool = True,
+    data_dir: Path | None = None,
+    point: str = "",
 ) -> str:
     """Return the page of the study in folder `path`.
 
@@ -74,11 +80,13 @@ def render_report(
         metric: `token` or `sentence`.
         use_models: sample from the best models and audit them, which loads the models.
         data_dir: folder of the corpus's files, for the samples.
+        point: label, cut or id of the point that the charts show at first; "" is all.
 
     Raises:
         UserError: Nothing can be ranked, or a name is unknown.
     """
     folder = load_study(path)
+    label = find_point(folder.study["points"], point)["label"] if point else ""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
     answer = verdict_groups(ranked)
@@ -95,7 +103,7 @@ def render_report(
     sections.append(Section("Spent and reproduce", spent))
     sections.append(Section("Terms", terms()))
     lead = paragraphs(summary(folder, ranked, answer), "text") + "".join(map(_answer, answer))
-    return html_page(ranking.heading[0], lead, sections)
+    return html_page(ranking.heading[0], lead, sections, point=label)
 
 
 def _answer(group: VerdictGroup) -> str:
