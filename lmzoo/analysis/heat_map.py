@@ -7,12 +7,13 @@ colour has no mutants to estimate it from. A number is black or white, by the co
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import readable_on
+from lmzoo.analysis.chart_looks import NOTE_WIDTH, readable_on
 from lmzoo.analysis.formatting import format_number
 from lmzoo.errors import UserError
 
@@ -20,6 +21,8 @@ COLOURS = ["#0068b3", "#f4f6f8", "#b8430a"]
 """Colours of the lowest effect, of zero and of the highest one."""
 PAGE_COLOURS = ["var(--better)", "var(--soft)", "var(--worse)"]
 """The same on a page, light or dark."""
+PADDING = 20
+"""Pixels around the maps: a reader's font may be wider than the one that was measured."""
 SQUARE = 50
 """Side of a square in pixels, before scaling."""
 FORMATS = (".png", ".svg", ".html")
@@ -30,23 +33,21 @@ def heat_maps(
 ) -> alt.VConcatChart:
     """Return the maps of all cells, one below the other; a page has colours of its own."""
     bound = max(abs(v) for frame in frames for v in frame["effect"].drop_nulls()) or 1.0
-    heading = alt.TitleParams(
-        title,
-        subtitle=[
-            "diagonal: mean change of the test loss (nats per token) by a switch, over all pairs "
-            "of points that differ in it only",
-            "off the diagonal: by how much the second switch changes the effect of the first",
-            "in brackets: the 95 % interval includes zero",
-        ],
-        anchor="start",
-    )
+    notes = [
+        "diagonal: mean change of the test loss (nats per token) by a switch, over all pairs "
+        "of points that differ in it only",
+        "off the diagonal: by how much the second switch changes the effect of the first",
+        "in brackets: the 95 % interval includes zero",
+    ]
+    lines = notes if page else [line for note in notes for line in wrap(note, NOTE_WIDTH)]
+    heading = alt.TitleParams(title, subtitle=lines, anchor="start")
     colour = alt.Color("value:Q", title="nats").scale(
         range=PAGE_COLOURS if page else COLOURS,
         domain=[-bound, 0, bound],
         interpolate=alt.ScaleInterpolateEnum("rgb"),
     )
-    maps = alt.vconcat(*(_map(frame, colour) for frame in frames)).properties(title=heading)
-    return maps.resolve_scale(color="shared")
+    maps = alt.vconcat(*(_map(frame, colour) for frame in frames), padding=PADDING)
+    return maps.properties(title=heading).resolve_scale(color="shared")
 
 
 def save_figure(chart: Any, path: Path) -> None:
