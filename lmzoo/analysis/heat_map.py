@@ -46,7 +46,7 @@ def heat_maps(
         domain=[-bound, 0, bound],
         interpolate=alt.ScaleInterpolateEnum("rgb"),
     )
-    maps = alt.vconcat(*(_map(frame, colour) for frame in frames), padding=0 if page else PADDING)
+    maps = alt.vconcat(*(_map(frame, colour) for frame in frames), padding=5 if page else PADDING)
     return maps.properties(title=heading).resolve_scale(color="shared")
 
 
