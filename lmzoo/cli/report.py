@@ -5,15 +5,23 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.cli.tables import Metric, Study, find_study
+from lmzoo.cli.run_names import find_studied, find_study
+from lmzoo.cli.tables import Metric
 
 
 def report(
-    study: Study,
-    other: Annotated[
-        Path | None,
+    name: Annotated[
+        str,
         typer.Argument(
-            callback=lambda path: path and find_study(str(path)),
+            metavar="STUDY",
+            help="A study: its folder, a file of records, or its name (or the beginning) in runs/. "
+            "STUDY:POINT, the folder of a run, or the first digits of its name show this point "
+            "first in the charts.",
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(
             metavar="[STUDY]",
             help="A second study, or the same with another version: compare the two.",
         ),
@@ -34,11 +42,12 @@ def report(
     from lmzoo.analysis.report import render_report
     from lmzoo.analysis.report.two import render_two
 
+    study, point = find_studied(name)
     target = output_path(study, out, "report.html")
     if other is not None:
-        text = render_two([study, other], metric=metric)
+        text = render_two([study, find_study(other)], metric=metric)
     else:
-        text = render_report(study, metric=metric, use_models=ask, data_dir=data_dir)
+        text = render_report(study, metric=metric, use_models=ask, data_dir=data_dir, point=point)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     typer.echo(target)

@@ -19,7 +19,7 @@ import typer
 from lmzoo.errors import UserError
 from lmzoo.labels import find_point, named_points
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
 
 RUNS = Path("runs")
 HASH = re.compile("[0-9a-f]{4,12}")
@@ -80,6 +80,27 @@ def find_study(text: str, runs: Path = RUNS) -> Path:
     if found:
         raise UserError(f"{text!r} names {len(found)} studies: {_listed(found)}; give one of them")
     raise UserError(f"no study {text!r}; {_studies_hint(runs)}")
+
+
+def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
+    """Return the study that a text names, and the point: "" if it names no run and no point.
+
+    The name of a run gives its study and its point.
+
+    Raises:
+        UserError: See `find_study`; or the run belongs to no study.
+    """
+    study, colon, point = text.partition(":")
+    if colon and not S3_SCHEME.match(text):
+        return find_study(study, runs), point
+    run = Path(text)
+    if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in _studies(runs)):
+        run = _with_prefix(text, runs)
+    if not (run / CONFIG).exists():
+        return find_study(text, runs), ""
+    if not (run.parent / STUDY).exists():
+        raise UserError(f"{run} is a run of no study; give a study, or a run of a sweep")
+    return run.parent, RunFolder(run).config["point"]["id"]
 
 
 def warn_untrained(names: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times.
 
     Raises:
-        UserError: This process imported Ray before the token was set.
+        UserError: This process imported Ray before the token was set, or no attempt succeeded.
     """
     if RAY_ALREADY_IMPORTED:  # Ray's processes would reject this one, and it would wait forever
         raise UserError(
@@ -77,9 +77,13 @@ def _start(quiet: Mapping[str, Any]) -> None:
         try:
             ray.init(address="local", include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
+            reason = str(error).partition(".")[0]
             if not attempts_left:
-                raise
-            LOG.warning("Ray did not start (%s); trying again", str(error).partition(".")[0])
+                raise UserError(
+                    f"Ray did not start in {START_ATTEMPTS} attempts ({reason}); the machine may "
+                    "be too busy: run the same command again later"
+                ) from error
+            LOG.warning("Ray did not start (%s); trying again", reason)
         else:
             return
 

@@ -24,7 +24,7 @@ from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet import Fleet
 from lmzoo.sweep.point_table import point_table
 from lmzoo.sweep.so_far import so_far
-from lmzoo.sweep.time_left import Interval, describe, duration, time_left
+from lmzoo.sweep.time_left import Interval, describe, elapsed, time_left
 from lmzoo.sweep.work_left import epochs_done, work_left
 
 PROGRESS_SECONDS = 10.0
@@ -153,8 +153,8 @@ class Console:
     def _progress(self) -> str:
         share = self._done / max(1e-9, self._done + self._left)
         if not self._left:
-            return f"100 % of the epochs, {duration(time.monotonic() - self.start_time)}"
-        spent = duration(time.monotonic() - self.start_time)
+            return f"100 % of the epochs, {elapsed(time.monotonic() - self.start_time)}"
+        spent = elapsed(time.monotonic() - self.start_time)
         return f"{100 * share:.0f} % of the epochs, {spent} so far, {self._note}"
 
     def _workers(self) -> str:

@@ -140,6 +140,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def elapsed(seconds: float) -> str:
+    """Format the time since the start: as `duration`, with seconds below ten minutes."""
+    if not 90 <= seconds < 600:
+        return duration(seconds)
+    return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
+
+
 def _stage(parts: Sequence[Work], pace: Pace, workers: int) -> tuple[Interval, Interval]:
     """Return (work / workers, longest chain) of a stage, in seconds."""
     runs: Mapping[str, int] = _runs_by_shape(parts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.cli.run_names import find_run, find_study, find_trained
+from lmzoo.cli.run_names import find_run, find_studied, find_study, find_trained
 from lmzoo.errors import UserError
 from lmzoo.store.records import RECORDS, STUDY, RunFolder, write_json
 from tests.cli.run_lmzoo import run_lmzoo
@@ -149,3 +149,21 @@ def test_a_study_is_named_in_every_table(runs, command, lmzoo):
     assert (code, out) == (2, "")
     assert err == "error: no study 'nothing'; studies in runs: runs/toy-text\n"
     assert "no study" not in lmzoo(command, "toy")[2]  # it is found; its files are not a sweep's
+
+
+def test_a_report_takes_a_study_a_point_and_a_run(runs):
+    study, run = runs / "toy-text", best(runs)
+    assert find_studied("toy") == (Path("runs/toy-text"), "")
+    assert find_studied("toy:state_to_candidate") == (Path("runs/toy-text"), "state_to_candidate")
+    config = json.loads((run / "config.json").read_text())
+    write_json(run / "config.json", config | {"point": {"id": "aa11", "label": "cut 4"}})
+    for text in (run.name[:8], str(run)):
+        found, point = find_studied(text)
+        assert (found.resolve(), point) == (study, "aa11")
+
+
+def test_a_run_of_no_study_has_no_report(trained):
+    run = next(path for path in trained.iterdir() if path.is_dir())
+    for text in (run.name, str(run)):
+        with pytest.raises(UserError, match="is a run of no study"):
+            find_studied(text, trained.parent if text == run.name else trained)

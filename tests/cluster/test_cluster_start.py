@@ -68,7 +68,7 @@ def test_a_start_that_fails_is_attempted_again(replace_init, failures):
 
     replace_init(init)
     fails = failures == clusters.START_ATTEMPTS
-    ends = pytest.raises(Exception, match="timed out") if fails else contextlib.nullcontext()
+    ends = pytest.raises(UserError, match="timed out") if fails else contextlib.nullcontext()
     with ends, clusters.cluster():
         assert len(calls) == failures + 1
     assert len(calls) == min(failures + 1, clusters.START_ATTEMPTS)

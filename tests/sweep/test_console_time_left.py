@@ -18,6 +18,7 @@ from lmzoo.sweep.time_left import (
     Pace,
     Work,
     describe,
+    elapsed,
     time_left,
 )
 from lmzoo.sweep.work_left import epochs_done, work_left
@@ -160,3 +161,12 @@ def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained
     assert left == 0
     truth = totals[-1]
     assert all(math.isclose(total, truth, rel_tol=0.25) for total in totals)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(89.9, "90 s"), (91.4, "1 min 31 s"), (119.9, "1 min 59 s"), (599, "9 min 59 s"),
+     (600, "10 min"), (7200, "2.0 h")],
+)  # fmt: skip
+def test_the_time_so_far_has_no_jumps(seconds, text):
+    assert elapsed(seconds) == text

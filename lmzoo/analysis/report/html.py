@@ -10,7 +10,6 @@ import base64
 import functools
 import json
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ POLICY = (
     "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
 )
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
-LINE = 52
-"""Letters in a line below the title of a chart: a phone shows as many."""
 VERDICTS = ("worse", "better", "equivalent", "undecided")
 
 
@@ -45,8 +42,11 @@ class Section:
         return "-".join(self.title.lower().split())
 
 
-def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return the whole page: title (plain text), lead, links to the sections, sections."""
+def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str = "") -> str:
+    """Return the whole page: title (plain text), lead, links to the sections, sections.
+
+    The charts show the point with this label at first, or all.
+    """
     links = "".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections)
     body = _unique_regions(
         f'<section id="{s.anchor}" aria-labelledby="{s.anchor}-title">'
@@ -58,7 +58,8 @@ def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
         scripts += f"<script>{_vega()}</script>\n"
     scripts += f"<script>{_asset('page.js')}</script>\n"
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="en" data-point="{escape(point)}">\n'
+        '<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<link rel="icon" href="data:,">\n'
@@ -127,17 +128,21 @@ def html_table(
     )
 
 
-def chart_figure(chart: Any, description: str) -> str:
-    """Return an altair chart, drawn by the page's script; `description` is read aloud."""
-    content = {**chart.to_dict(), "description": description}
-    if isinstance(title := content.get("title"), dict):
-        lines = title.get("subtitle") or []
-        lines = [lines] if isinstance(lines, str) else lines
-        title["subtitle"] = [part for line in lines for part in textwrap.wrap(line, LINE)]
+def chart_figure(chart: Any) -> str:
+    """Return an altair chart, drawn by the page's script.
+
+    Its title and notes become the caption, which the browser wraps; the title names the chart for a
+    screen reader.
+    """
+    content = chart.to_dict()
+    title = content.pop("title")
+    content["description"] = title["text"]
+    notes = "".join(f"<span>{escape(note)}</span>" for note in title.get("subtitle") or [])
     spec = json.dumps(content).replace("<", "\\u003c")
     return (
-        f'<figure tabindex="0"><div class="chart" role="img" aria-label="{escape(description)}">'
-        f'</div><script type="application/json">{spec}</script></figure>\n'
+        f'<figure tabindex="0"><figcaption><b>{escape(title["text"])}</b>{notes}</figcaption>'
+        f'<div class="chart" role="img" aria-label="{escape(title["text"])}"></div>'
+        f'<script type="application/json">{spec}</script></figure>\n'
     )
 
 
