@@ -97,8 +97,12 @@ def _download(file: RemoteFile, corpus: str) -> Path:
     known = file.checksum or _recorded(cache, file.name)
     try:
         path = pooch.retrieve(
-            file.url, known_hash=known, fname=file.name, path=cache, downloader=_stream
-        )  # fmt: skip
+            file.url,
+            known_hash=known,
+            fname=file.name,
+            path=cache,
+            downloader=_stream,  # type: ignore[arg-type]  pooch declares another type
+        )
         if known is None:
             _record(cache, file.name)
     except requests.HTTPError as error:
