@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-WORDS = "the cat saw a dog <unk> near old trees in N days .".split()
+WORDS = ["the", "cat", "saw", "a", "dog", "<unk>", "near", "old", "trees", "in", "N", "days", "."]
 
 
 def lines(count: int, seed: int = 0) -> str:
