@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lmzoo.data.token_cache import CACHED_FROM
+from lmzoo.data.encoded_splits import CACHED_FROM
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks/tokens.py"
 

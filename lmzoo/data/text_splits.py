@@ -1,0 +1,95 @@
+"""Cut one contiguous text into what trains, validates and tests.
+
+    split_characters   shares of the characters, such as 90 %, 5 % and 5 %
+    split_bytes        numbers of bytes, or shares of a shorter text
+    split_documents    two halves with as many documents
+
+Only the place in the text decides. Nothing is copied. With `words`, a word that a cut would divide
+belongs to the later part, because its halves would be words that occur nowhere else.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lmzoo.data.tokenisers.base import BLANKS, STRETCH, character_start
+
+Shares = Sequence[tuple[float, float]]
+"""Pairs (begin, end) between 0 and 1."""
+
+
+def split_characters(text: bytes, shares: Shares, *, words: bool = False) -> list[memoryview]:
+    """Return the parts of a text; shares are those of its characters."""
+    size = sum(map(_count, _windows(text)))
+
+    def cut(share: float) -> int:
+        place = _place(text, int(share * size))
+        return _word_start(text, place) if words else place
+
+    return [memoryview(text)[cut(begin) : cut(end)] for begin, end in shares]
+
+
+def split_bytes(
+    text: bytes, sizes: Sequence[int], *, characters: bool = True, words: bool = False
+) -> list[memoryview]:
+    """Return consecutive parts of these numbers of bytes; a shorter text has the same shares.
+
+    With `characters`, no part ends inside a character of UTF-8.
+    """
+    whole = memoryview(text)
+    ends = [int(end) * len(whole) // sum(sizes) for end in np.cumsum(sizes)]
+    if characters:
+        ends = [*(character_start(whole, end) for end in ends[:-1]), _last_end(text)]
+    if words:
+        ends = [_word_start(text, end) for end in ends]
+    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def split_documents(text: bytes, separator: bytes) -> tuple[memoryview, memoryview]:
+    """Return the first half of the documents and the others; separators end documents."""
+    half, place = text.count(separator) // 2, 0
+    for _ in range(half):
+        place = text.index(separator, place) + len(separator)
+    return memoryview(text)[:place], memoryview(text)[place:]
+
+
+def _word_start(text: bytes, place: int) -> int:
+    """Return the last place up to `place` that is not inside a word."""
+    while 0 < place < len(text) and text[place] not in BLANKS and text[place - 1] not in BLANKS:
+        place -= 1
+    return place
+
+
+def _last_end(text: bytes) -> int:
+    """Return the end of the last whole character; a text that was cut may end inside one."""
+    begin = character_start(memoryview(text), len(text) - 1)
+    return begin if len(text) - begin < _width(text[begin]) else len(text)
+
+
+def _width(first: int) -> int:
+    """Return the bytes of a character of UTF-8 from its first byte."""
+    return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+
+
+def _windows(text: bytes) -> list[np.ndarray]:
+    raw = np.frombuffer(text, dtype=np.uint8)
+    return [raw[i : i + STRETCH] for i in range(0, len(raw), STRETCH)]
+
+
+def _begins(window: np.ndarray) -> np.ndarray:
+    """Return whether a character begins at each byte."""
+    return (window & 0xC0) != 0x80
+
+
+def _count(window: np.ndarray) -> int:
+    return int(_begins(window).sum())
+
+
+def _place(text: bytes, characters: int) -> int:
+    """Return the number of bytes of the first `characters` characters."""
+    done = 0
+    for window in _windows(text):
+        if characters < (count := _count(window)):
+            return done + int(np.flatnonzero(_begins(window))[characters])
+        characters, done = characters - count, done + len(window)
+    return done
