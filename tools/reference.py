@@ -20,6 +20,7 @@ from typing import NamedTuple
 from lmzoo.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY
+from lmzoo.study.store_name import store_folder
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"
@@ -90,7 +91,7 @@ def main() -> int:
 def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
     """Continue one part until it is complete or the time ends; return the sweep's exit code."""
     part, file = PARTS[name], RECORDS / f"{name}.parquet"
-    store = STORES / name / f"{part.script}-{part.corpus.partition(':')[0]}"
+    store = store_folder(STORES / name, part.script, part.corpus)
     if file.exists():
         _restore(file, store)
     process = subprocess.Popen(
