@@ -24,7 +24,7 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
