@@ -76,7 +76,8 @@ def test_a_state_that_grows_is_not_carried() -> None:
 
 @pytest.mark.parametrize("dropout", ["dropout_input", "dropout_output", "dropout_recurrent"])
 def test_dropout_acts_in_training_only(dropout: str) -> None:
-    model = tiny("recurrent_lm", cell="lstm", **{dropout: 0.5})
+    fields: dict[str, Any] = {dropout: 0.5}
+    model = tiny("recurrent_lm", cell="lstm", **fields)
     assert isinstance(model, RecurrentLM)
     tokens = torch.randint(3, (4, 4))
     torch.manual_seed(0)
