@@ -58,7 +58,8 @@ EVENT_SCHEMA = pl.Schema(
         **dict.fromkeys(("valid_accuracy", "valid_sequence_accuracy"), pl.Float64),
         **dict.fromkeys(("accuracy", "sequence_accuracy"), pl.Float64),
         **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
-        **dict.fromkeys(("tokens", "characters", "bytes", "sequences", "best_epoch"), pl.Int64),
+        **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
+        **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
         **dict.fromkeys(("status", "reason", "device"), pl.String),
     }
 )

@@ -29,7 +29,7 @@ from lmzoo.analysis.provenance_table import provenance_table
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
-from lmzoo.analysis.units import UNITS, TextSizes, in_unit, metric_of, size_line
+from lmzoo.analysis.units import PERPLEXITIES, SIZE_OF, UNITS, TextSizes, in_unit, metric_of, size_line
 from lmzoo.analysis.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 
@@ -70,7 +70,7 @@ def study_ranking(
     if margin is not None and not 0 < margin < float("inf"):
         raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     metric = metric_of(unit)
-    if at is not None and unit in ("bpc", "bpb"):
+    if at is not None and unit in SIZE_OF:
         raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
     folder = load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
@@ -178,7 +178,7 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _perplexity(row: Mapping[str, Any]) -> str:
-    return "" if row["metric"] == "ppl" else format_perplexity(row["perplexity"])
+    return "" if row["metric"] in PERPLEXITIES else format_perplexity(row["perplexity"])
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

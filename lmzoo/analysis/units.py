@@ -1,13 +1,14 @@
-r"""Units of a loss: nats per token, bits per character, bits per byte, perplexity.
+r"""Units of a loss: nats per token, bits per character, bits per byte, perplexities.
 
     token      nats per token, every token with the same weight
     sentence   nats per token, every sentence with the same weight
     bpc        token · tokens / (ln 2 · characters)      bits per character, or per residue
     bpb        token · tokens / (ln 2 · bytes)           bits per byte
     ppl        exp(token)                                perplexity per token
+    wppl       exp(token · tokens / words)               perplexity per word, for any tokens
 
-`token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters
-and bytes of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all runs
+`token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
+bytes and words of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all runs
 on one corpus, so intervals and differences are converted by one factor, and verdicts stay. A
 difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its margin
 of equivalence remains in nats.
@@ -28,21 +29,23 @@ UNITS = {
     "bpc": "loss in bits per character",
     "bpb": "loss in bits per byte",
     "ppl": "perplexity per token",
+    "wppl": "perplexity per word",
 }
 """Unit -> what a table in this unit shows."""
-EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte", "ppl": "of perplexity"}
+EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte", "ppl": "of perplexity", "wppl": "of perplexity"}
 """Unit -> the words after a difference; "nats" for the others."""
 OBJECTIVE = "objective"
 """The kind of score of a training objective."""
-SIZES = ("characters", "bytes")
-SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token"}
+PERPLEXITIES = ("ppl", "wppl")
+SIZES = ("characters", "bytes", "words")
+SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
 SIZE_COLUMNS = tuple(SIZE_OF.values())
 LOSSES = ("loss", "low", "high", "floor")
 DIFFERENCES = ("difference", "difference_low", "difference_high", "margin", "gap")
 FIVE_GRAM = ("kn5_difference", "kn5_difference_low", "kn5_difference_high")
 
-TextSizes = Mapping[str, tuple[int, int, int]]
-"""Fingerprint of a corpus -> tokens, characters and bytes of its test split."""
+TextSizes = Mapping[str, tuple[int, int, int, int]]
+"""Fingerprint of a corpus -> tokens, characters, bytes and words of its test split."""
 
 
 def metric_of(unit: str, *, linear: bool = False) -> str:
@@ -51,7 +54,7 @@ def metric_of(unit: str, *, linear: bool = False) -> str:
     Raises:
         UserError: The unit is unknown, or `linear` and not proportional to nats.
     """
-    known = [name for name in UNITS if not linear or name != "ppl"]
+    known = [name for name in UNITS if not linear or name not in PERPLEXITIES]
     if unit not in known:
         raise UserError(f"no unit {unit!r} for this table; known: {', '.join(known)}")
     return "sentence" if unit == "sentence" else "token"
@@ -64,13 +67,15 @@ def effect_words(unit: str) -> str:
 
 def margin_words(unit: str) -> str:
     """Return the words after the margin of equivalence, which is in nats for perplexities."""
-    return effect_words("token" if unit == "ppl" else unit)
+    return effect_words("token" if unit in PERPLEXITIES else unit)
 
 
 def text_sizes(
     runs: pl.LazyFrame, events: pl.LazyFrame, measured: TextSizes | None = None
 ) -> pl.DataFrame:
-    """Return one row (fingerprint, characters_per_token, bytes_per_token) for each known corpus.
+    """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
+
+    Words are null in records of earlier versions.
 
     Args:
         runs: the runs, as `load_study` reads them.
@@ -78,7 +83,7 @@ def text_sizes(
         measured: sizes that replace those of the events.
     """
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
-    tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", *SIZES])
+    tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])
     recorded = tests.join(text, on="run").select("fingerprint", "tokens", *SIZES).collect()
     own = [(name, *sizes) for name, sizes in (measured or {}).items()]
     frame = pl.concat([pl.DataFrame(own, recorded.schema, orient="row"), recorded])
@@ -122,10 +127,10 @@ def unit_per_nat(
 
 def size_line(table: pl.DataFrame) -> str:
     """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
-    known = table.drop_nulls(SIZE_COLUMNS)
+    known = table.drop_nulls(SIZE_COLUMNS[:2])
     if known.is_empty():
         return ""
-    characters, size = (known.select(bits_per_nat(name)).item(0, 0) for name in SIZE_COLUMNS)
+    characters, size = (known.select(bits_per_nat(name)).item(0, 0) for name in SIZE_COLUMNS[:2])
     return (
         f"one nat per token is {characters:.4f} bits per character and {size:.4f} bits per byte "
         f"of the test text, which has {known[SIZE_COLUMNS[0]].item(0):.2f} characters per token"
@@ -145,6 +150,9 @@ def in_unit(frame: pl.DataFrame, unit: str) -> pl.DataFrame:
         return frame
     require_size(frame, unit)
     columns = [name for name in (*LOSSES, *DIFFERENCES, *FIVE_GRAM) if name in frame.columns]
+    if unit == "wppl":
+        columns.remove("margin")
+        return _perplexities(frame.with_columns(pl.col(columns) / pl.col(SIZE_OF[unit])))
     return frame.with_columns(pl.col(columns) * bits_per_nat(SIZE_OF[unit]))
 
 

@@ -121,7 +121,7 @@ def encode_text(
     Raises:
         UserError: A token is unknown, or special without `specials`, or there are more than `room`.
     """
-    tokens = text.split() if vocabulary.joiner else list(text)
+    tokens = vocabulary.split(text)
     for token in tokens:
         if token not in vocabulary.ids or (token in SPECIALS and not specials):
             raise UserError(f"{option}: {token!r} is not in the vocabulary of {corpus}")

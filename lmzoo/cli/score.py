@@ -74,7 +74,7 @@ def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ())
     tokens, lengths = encode_sentence(trained.corpus, text)
     scores = trained.model.eval().log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]
     ids = tokens[0, 1 : int(lengths)].tolist()
-    words = text.split() if vocabulary.joiner else list(text)
+    words = vocabulary.split(text)
     unknown = [w for w, i in zip(words, ids, strict=False) if i == UNKNOWN]
     shown = [vocabulary.tokens[i] for i in ids]
     return ScoredText(text, shown, (-scores.double()).tolist(), unknown)

@@ -27,12 +27,12 @@ Unit = Annotated[
         "--unit",
         "--metric",
         help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits "
-        "per character or byte; ppl: perplexity (rank only).",
+        "per character or byte; ppl, wppl: perplexity per token or word (rank only).",
     ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder of the corpus's files; for bpc and bpb of records without sizes."),
+    typer.Option(help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes."),
 ]
 
 

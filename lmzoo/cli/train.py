@@ -134,10 +134,19 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         bits = losses.token * losses.tokens / math.log(2)
         console.print(
             f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
+            + _perplexity_per_word(run.training.model, losses, size.words)
         )
     if losses.report:
         text = ", ".join(f"{name} {value:.4f}" for name, value in losses.report.items())
         console.print(f"on validation sequences: {text}")
+
+
+def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int) -> str:
+    """Return the perplexity per word of an exact density; "" for other scores."""
+    if model.score is not Score.EXACT or model.leaks or not words:
+        return ""
+    nats = losses.token * losses.tokens / words
+    return f", perplexity per word {math.exp(nats):.2f}" if nats < 700 else ""
 
 
 def describe_score(model: LanguageModel, losses: Losses) -> str:

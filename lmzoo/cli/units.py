@@ -14,13 +14,13 @@ def measured_sizes(study: Path, unit: str, data_dir: Path | None) -> "TextSizes 
 
     Args:
         study: the study's folder.
-        unit: the unit of the table; only `bpc` and `bpb` need sizes.
+        unit: the unit of the table; only `bpc`, `bpb` and `wppl` need sizes.
         data_dir: folder of the corpus's files; None measures nothing.
 
     Raises:
         UserError: A corpus cannot be opened, or it is not the one of the runs.
     """
-    if data_dir is None or unit not in ("bpc", "bpb"):
+    if data_dir is None or unit not in ("bpc", "bpb", "wppl"):
         return None
     import json
 

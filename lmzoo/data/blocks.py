@@ -93,11 +93,11 @@ def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
     return Sequences(windows.ids, windows.lengths, scored=scored, context=True)
 
 
-def require_length(name: str, part: str, stream: Stream, block: int) -> None:
+def require_length(name: str, part: str, stream: Stream, block: int, unit: str) -> None:
     """Raise a UserError if a split is shorter than one block."""
     if len(stream) <= block:
         raise UserError(
-            f"{name}: the {part} split has {len(stream)} characters, and a block needs "
+            f"{name}: the {part} split has {len(stream)} {unit}s, and a block needs "
             f"{block + 1}; lower corpus.block or use a longer text"
         )
 

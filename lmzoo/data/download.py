@@ -2,19 +2,28 @@
 
     locate(file, data_dir, corpus)   in the user's folder if there is one, else downloaded
 
-The download cache is the folder LMZOO_CACHE, by default `pooch.os_cache("lmzoo")`. The SHA-256 of
-a download is checked. Files in the user's folder are not checked, as they may be repacked or
-shortened on purpose; the corpus fingerprint in every record distinguishes them.
+The download cache is the folder LMZOO_CACHE, by default `pooch.os_cache("lmzoo")`. The checksum of
+a download is checked, whenever the file is opened. A file gets its name after the check, so nothing
+is half-written. Files in the user's folder are not checked, as they may be repacked or shortened on
+purpose; the corpus fingerprint in every record distinguishes them.
+
+Where nobody publishes a checksum (`first_use`), the SHA-256 of the first download is written to
+`NAME.sha256` in the cache, and the file must have it from then on.
 """
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lmzoo.errors import UserError
+from lmzoo.store.local import Store
 
 TIMEOUT = (10, 60)
 """Seconds to connect, and between two parts of the response."""
+PART = 2**20
+"""Bytes of a response that are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +33,23 @@ class RemoteFile:
     folder: str
     """Subfolder of the cache and, optionally, of the user's folder."""
     url: str
-    sha256: str | None
-    """None if the checksum is unknown; the file is then not downloaded."""
+    sha256: str | None = None
+    md5: str | None = None
+    """A published MD5, where no SHA-256 is published."""
+    first_use: bool = False
+    """Whether a file without a published checksum is downloaded. Its first SHA-256 is recorded."""
 
     @property
     def name(self) -> str:
         """The last part of the URL."""
         return self.url.rpartition("/")[2]
+
+    @property
+    def checksum(self) -> str | None:
+        """The published checksum as `sha256:...` or `md5:...`."""
+        if self.sha256:
+            return f"sha256:{self.sha256}"
+        return f"md5:{self.md5}" if self.md5 else None
 
 
 def cache_dir() -> Path:
@@ -66,7 +85,7 @@ def _in_folder(file: RemoteFile, data_dir: Path, corpus: str) -> Path:
 
 def _download(file: RemoteFile, corpus: str) -> Path:
     remedy = f"pass --data-dir DIR with {file.name}"
-    if file.sha256 is None:
+    if file.checksum is None and not file.first_use:
         raise UserError(
             f"{corpus}: the checksum of {file.name} is unknown, so it is not downloaded; "
             f"download {file.url} yourself and {remedy}"
@@ -75,16 +94,17 @@ def _download(file: RemoteFile, corpus: str) -> Path:
     import requests
 
     cache = cache_dir() / file.folder
-    # With stream=True, an error response such as 404 would leave its connection open.
-    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)
+    known = file.checksum or _recorded(cache, file.name)
     try:
         path = pooch.retrieve(
             file.url,
-            known_hash=f"sha256:{file.sha256}",
+            known_hash=known,
             fname=file.name,
             path=cache,
-            downloader=downloader,  # type: ignore[arg-type]  a class of pooch
+            downloader=_stream,  # type: ignore[arg-type]  pooch declares another type
         )
+        if known is None:
+            _record(cache, file.name)
     except requests.HTTPError as error:
         status = str(error).partition(" for url")[0]  # "404 Client Error: Not Found"
         raise UserError(f"{corpus}: {file.url} responds {status}; {remedy}") from None
@@ -100,8 +120,42 @@ def _download(file: RemoteFile, corpus: str) -> Path:
             f"{corpus}: cannot write to {cache}: {reason}; set LMZOO_CACHE, or {remedy}"
         ) from None
     except ValueError:  # pooch raises this if the hash differs
+        kind, _, value = str(known).partition(":")
+        origin = "" if file.checksum else f" of the first download, {cache / file.name}.sha256"
         raise UserError(
-            f"{corpus}: {file.url} does not have the SHA-256 {file.sha256}; "
+            f"{corpus}: {file.url} does not have the {CHECKSUMS[kind]} {value}{origin}; "
             f"the file is damaged or changed: retry, or {remedy}"
         ) from None
     return Path(path)
+
+
+CHECKSUMS = {"sha256": "SHA-256", "md5": "MD5"}
+
+
+def _stream(url: str, output_file: Any, pooch: Any) -> None:
+    """Write a response to the path `output_file` in parts; pooch calls this.
+
+    The library's own downloader would keep the whole file in memory, or leave the connection of an
+    error response open.
+    """
+    del pooch
+    import requests
+
+    with requests.get(url, stream=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        with Path(output_file).open("wb") as file:
+            for part in response.iter_content(PART):
+                file.write(part)
+
+
+def _recorded(cache: Path, name: str) -> str | None:
+    try:
+        return f"sha256:{(cache / f'{name}.sha256').read_text().strip()}"
+    except FileNotFoundError:
+        return None
+
+
+def _record(cache: Path, name: str) -> None:
+    with (cache / name).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    Store(cache).write(f"{name}.sha256", f"{digest}\n".encode())

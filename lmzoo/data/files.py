@@ -1,9 +1,11 @@
-"""Read UTF-8 text files and FASTA files, plain or gzipped."""
+"""Read UTF-8 text files and FASTA files, plain or gzipped, and the files of a zip archive."""
 
 import gzip
+import hashlib
+import zipfile
 import zlib
 from codecs import BOM_UTF8
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lmzoo.errors import UserError
 
@@ -27,9 +29,7 @@ def read_text(path: Path) -> str:
     Raises:
         UserError: The file is missing, a folder, empty, a broken gzip file or not UTF-8.
     """
-    raw = _unzip(path, _read_bytes(path)).removeprefix(BOM_UTF8)
-    if not raw.strip():
-        raise UserError(f"{path} is empty; it must have at least one line of text")
+    raw = read_bytes(path)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -38,6 +38,50 @@ def read_text(path: Path) -> str:
         raise UserError(
             f"{path} line {line}: bytes {bad} are not UTF-8; convert the file to UTF-8"
         ) from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a text, without a byte order mark.
+
+    Raises:
+        UserError: The file is missing, a folder, empty or a broken gzip file.
+    """
+    raw = _unzip(path, _read_bytes(path)).removeprefix(BOM_UTF8)
+    if not raw.strip():
+        raise UserError(f"{path} is empty; it must have at least one line of text")
+    return raw
+
+
+def read_members(path: Path, pattern: str) -> dict[str, bytes]:
+    """Return name -> bytes of the files in a zip archive whose names end in `pattern`, sorted.
+
+    `pattern` has wildcards as in `Path.match`; an archive is read without unpacking it on disk.
+
+    Raises:
+        UserError: The archive is broken.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = sorted(n for n in archive.namelist() if _is_member(PurePosixPath(n), pattern))
+            return {name: archive.read(name) for name in names}
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise UserError(f"{path} is a broken zip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _is_member(name: PurePosixPath, pattern: str) -> bool:
+    hidden = any(part.startswith((".", "__MACOSX")) for part in name.parts)
+    return name.match(pattern) and not hidden
+
+
+def sha256_of(path: Path | str) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
+    return hashlib.sha256(_read_bytes(Path(path).expanduser())).hexdigest()
 
 
 def read_fasta(path: Path) -> list[str]:

@@ -13,14 +13,15 @@ checked, or read from `--data-dir`.
 Source: Karpathy 2015 (char-rnn); github.com/karpathy/nanoGPT (`shakespeare_char`).
 """
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.download import RemoteFile, locate
+from lmzoo.data.files import read_bytes
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
-from lmzoo.data.token_cache import Parts
+from lmzoo.data.text_splits import Shares, split_characters
 
 FILE = RemoteFile(
     "tinyshakespeare",
@@ -29,7 +30,7 @@ FILE = RemoteFile(
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
 
-NANOGPT = Parts(((0.0, 0.9), (0.9, 1.0), (0.9, 1.0)))
+NANOGPT: Shares = ((0.0, 0.9), (0.9, 1.0), (0.9, 1.0))
 
 
 @config
@@ -46,9 +47,6 @@ class ShakespeareCharacters(TextStream):
     Config = ShakespeareConfig
     origin = "plays of Shakespeare, github.com/karpathy/char-rnn, public domain"
 
-    def file(self) -> Path:
-        return locate(FILE, self.data_dir, self.name)
-
-    @property
-    def parts(self) -> Parts:
-        return STANDARD if self.config.split == "standard" else NANOGPT
+    def texts(self) -> Sequence[memoryview]:
+        shares = STANDARD if self.config.split == "standard" else NANOGPT
+        return split_characters(read_bytes(locate(FILE, self.data_dir, self.name)), shares)

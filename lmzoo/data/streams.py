@@ -1,15 +1,16 @@
-"""Contiguous text by character: `stream:PATH`, and the base class of published texts.
+"""Contiguous text: `stream:PATH`, and the base class of published texts.
 
     train   <start> c_i .. c_{i+L}     random blocks
-    valid   windows with context       every character is scored once
+    valid   windows with context       every token is scored once
 
-No line or document boundary is marked but by its own characters. The first 90 % of the characters
-train, the next 5 % validate, the last 5 % test. The vocabulary is that of the training split; other
-characters become `<unk>`. With the file of text8, this is its standard split of 90, 5 and 5 million
-characters (Mikolov et al. 2012). `blocks.py` defines blocks and windows.
+A token is a character, a word, a byte or a byte pair (`tokenisers/`). No line or document boundary
+is marked but by its own characters. The first 90 % of the characters train, the next 5 % validate,
+the last 5 % test, whatever the tokens are. The vocabulary is that of the training split.
+`blocks.py` defines blocks and windows.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,22 +19,25 @@ from pydantic import Field, model_validator
 from lmzoo.config import config
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.text_size import TextSize
-from lmzoo.data.token_cache import Parts, encode_file
+from lmzoo.data.encoded_splits import SPLITS, encode_splits
+from lmzoo.data.files import read_bytes
+from lmzoo.data.text_splits import Shares, split_characters
+from lmzoo.data.tokenisers import TOKENISERS
+from lmzoo.data.tokenisers.base import TokeniserConfig
 from lmzoo.errors import UserError
 
-STANDARD = Parts(((0.0, 0.9), (0.9, 0.95), (0.95, 1.0)))
+STANDARD: Shares = ((0.0, 0.9), (0.9, 0.95), (0.95, 1.0))
 """The parts that train, validate and test."""
 
 
 @config
-class StreamConfig:
-    """The blocks of training and the windows of evaluation."""
+class StreamConfig(TokeniserConfig):
+    """The tokens, the blocks of training and the windows of evaluation."""
 
     block: int = Field(64, ge=1)
-    """Block length L. A block has L + 1 characters; T is L + 2."""
+    """Block length L. A block has L + 1 tokens; T is L + 2."""
     stride: int = Field(0, ge=0)
-    """Characters that an evaluation window scores; 0: L. Fewer give each more context."""
+    """Tokens that an evaluation window scores; 0: L. Fewer give each more context."""
     blocks: int = Field(0, ge=0)
     """Blocks of a training epoch, at random places; 0: one pass over the text."""
 
@@ -42,50 +46,50 @@ class StreamConfig:
         if self.stride > self.block:
             raise UserError(
                 f"stride={self.stride} is greater than block={self.block}, so windows would leave "
-                "characters out; set at most the block length"
+                "tokens out; set at most the block length"
             )
         return self
 
 
 class TextStream(CorpusSource):
-    """A contiguous text; a subclass returns its file."""
+    """A contiguous text; a subclass returns its splits."""
 
     Config = StreamConfig
     origin: ClassVar[str] = ""
     """Origin and licence of the text."""
 
     @abstractmethod
-    def file(self) -> Path:
-        """Return the path of the text."""
+    def texts(self) -> Sequence[memoryview | bytes]:
+        """Return the bytes that train, validate and test.
 
-    @property
-    def parts(self) -> Parts:
-        """The parts of the text that train, validate and test."""
-        return STANDARD
+        Raises:
+            UserError: The data is missing or unreadable; the message says what to do.
+        """
 
     def load(self) -> Corpus:
-        c, text = self.config, encode_file(self.file(), self.parts)
-        streams = [text.ids[begin:end] for begin, end in self.parts.bounds(len(text.ids))]
-        for name, stream in zip(("training", "validation", "test"), streams, strict=True):
-            require_length(self.name, name, stream, c.block)
-        train, valid, test = streams
+        c = self.config
+        train, valid, test = map(memoryview, self.texts())
+        text = encode_splits(self.name, (train, valid, test), c)
+        unit = TOKENISERS[c.unit].name
+        for part, stream in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
+            require_length(self.name, part, stream, c.block, unit)
         stride = c.stride or c.block
         return Corpus(
             name=self.name,
             vocabulary=text.vocabulary,
-            train=cut_blocks(train, c.block, c.blocks),
-            valid=cut_windows(valid, c.block, stride),
-            test=cut_windows(test, c.block, stride),
-            unit="character",
+            train=cut_blocks(text.train, c.block, c.blocks),
+            valid=cut_windows(text.valid, c.block, stride),
+            test=cut_windows(text.test, c.block, stride),
+            unit=unit,
             source=self.origin,
-            test_text=TextSize(len(test), text.bytes[2]),
+            test_text=text.test_text,
             ends=False,
         )
 
 
 @config
 class StreamFileConfig(StreamConfig):
-    """The file, the blocks of training and the windows of evaluation."""
+    """The file, the tokens, the blocks of training and the windows of evaluation."""
 
     path: str = ""
 
@@ -96,12 +100,17 @@ class StreamFile(TextStream):
 
     Config = StreamFileConfig
 
-    def file(self) -> Path:
+    def texts(self) -> Sequence[memoryview]:
         if not self.config.path:
             raise UserError("the corpus needs a file; write stream:PATH")
+        return split_characters(read_bytes(self.path), STANDARD)
+
+    @property
+    def path(self) -> Path:
+        """Path of the file, with `~` expanded."""
         return Path(self.config.path).expanduser()
 
     @property
     def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Origin of the data, for `Corpus.source`."""
-        return f"{self.file().name}, the user's own file"
+        return f"{self.path.name}, the user's own file"

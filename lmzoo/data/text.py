@@ -22,7 +22,7 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
             split has no `<unk>`.
     """
     vocabulary = corpus.vocabulary
-    tokens = text.split() if vocabulary.joiner else list(text)
+    tokens = vocabulary.split(text)
     if not tokens:
         raise UserError("the text is empty; give at least one token")
     has_unknown = bool((corpus.train.tokens == UNKNOWN).any())

@@ -1,6 +1,7 @@
-r"""Characters and bytes of scored text, for bits per character and per byte.
+r"""Characters, bytes and words of scored text, for losses that do not depend on the tokens.
 
     bits per character = Σ NLL / (ln 2 · characters)         bits per byte = Σ NLL / (ln 2 · bytes)
+    perplexity per word = exp(Σ NLL / words)                 a newline counts as a word
 
 Σ NLL is the loss of all scored tokens of the test split in nats. The text of a sequence is what its
 scored tokens stand for:
@@ -12,6 +13,10 @@ scored tokens stand for:
 
 A model pays for `<unk>` and not for the spelling of the word. So bits per character of corpora by
 word compare models by word with one vocabulary; beside a model by character they are too low.
+
+Of a contiguous text, it is the raw text that is counted, whatever its tokens are: perplexity per
+word of a model by byte pair is comparable with that of a model by word. Source of the newline:
+Mikolov et al. 2010 and Merity et al. 2017 (arXiv:1609.07843) score the end of a line as a word.
 
 Tokens after a cut are neither scored nor counted. A character is a Unicode code point; bytes are
 those of UTF-8. By character, and by residue, every scored token is one character, so that bits per
@@ -29,9 +34,16 @@ class TextSize(NamedTuple):
 
     characters: int
     bytes: int
+    words: int
+    """Words between blanks, and newlines, as PTB and WikiText count them."""
 
 
 def text_size(texts: Iterable[tuple[str, bool]]) -> TextSize:
     """Return the size of texts, given as (text, whether a newline ends it)."""
     joined = "".join(f"{text}\n" if ends else text for text, ends in texts)
-    return TextSize(len(joined), len(joined.encode()))
+    return TextSize(len(joined), len(joined.encode()), count_words(joined))
+
+
+def count_words(text: str) -> int:
+    """Return the number of words and newlines."""
+    return len(text.split()) + text.count("\n")

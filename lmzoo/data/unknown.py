@@ -24,7 +24,10 @@ from math import fsum
 from random import Random
 from typing import Annotated
 
+import torch
+from jaxtyping import Integer
 from pydantic import Field
+from torch import Tensor
 
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import Corpus, Sequences
@@ -59,6 +62,29 @@ def replace_rare_words(
     chance = {word: z / (z + count) for word, count in known.items()}
     draw = Random(derive_seed(0, "unknown words")).random
     return [[UNK if draw() < chance.get(w, 0.0) else w for w in s] for s in sentences]
+
+
+def replace_rare_ids(
+    train: Integer[Tensor, "n"], valid: Integer[Tensor, "m"], test: Integer[Tensor, "k"]
+) -> Integer[Tensor, "n"]:
+    """Return the ids of a training text with a share of n_1 / N of its words as `<unk>`.
+
+    The ids are returned as they are if validation and test have no `<unk>`, or if training has as
+    many `<unk>` as words that occur once.
+    """
+    if not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
+        return train
+    counts = torch.bincount(train.int()).tolist()
+    singletons = sum(count == 1 for count in counts[UNKNOWN + 1 :])
+    wanted = min(singletons, len(train) // 2) - sum(counts[UNKNOWN : UNKNOWN + 1])
+    if wanted <= 0:
+        return train
+    known = {str(i): count for i, count in enumerate(counts) if count and i > UNKNOWN}
+    z = replacement_constant(known, float(wanted))
+    chance = torch.tensor([z / (z + count) if i > UNKNOWN else 0 for i, count in enumerate(counts)])
+    generator = torch.Generator().manual_seed(derive_seed(0, "unknown words"))
+    drawn = torch.rand(len(train), generator=generator, device="cpu")
+    return train.masked_fill(drawn < chance[train.int()], UNKNOWN)
 
 
 def replacement_constant(counts: Mapping[str, int], wanted: float) -> float:

@@ -38,6 +38,14 @@ class Vocabulary:
                 break
             if self.tokens[i] != "<start>":
                 tokens.append(self.tokens[i])
+        return self.join(tokens)
+
+    def split(self, text: str) -> list[str]:
+        """Return the tokens of a text: its words, or its characters if the joiner is empty."""
+        return text.split() if self.joiner else list(text)
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens, which are not `<start>`, `<end>` or `<pad>`."""
         return self.joiner.join(tokens)
 
 

@@ -22,7 +22,7 @@ of everything that decides its result, so a finished run is never trained again.
             host: the machine that trained this epoch;
             valid_accuracy, valid_sequence_accuracy: in a task, which scores some tokens only
     test    token, sentence, tokens, sequences, best_epoch: the test split, scored once per budget;
-            characters, bytes: the size of its scored text;
+            characters, bytes, words: the size of its scored text;
             accuracy, sequence_accuracy: in a task; report: further numbers of some models
     end     status: finished | pruned | diverged | failed; `reason`
     note    `reason`: a fact for the reader, for example that a checkpoint was damaged

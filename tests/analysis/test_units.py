@@ -17,8 +17,8 @@ from lmzoo.store.records import RECORDS
 from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy, row
 
-SIZES = {"characters": 198, "bytes": 396}
-"""Two characters and four bytes per token; a test event of the toy study has 99 tokens."""
+SIZES = {"characters": 198, "bytes": 396, "words": 33}
+"""Two characters, four bytes and a third of a word per token; a test event of the toy study has 99 tokens."""
 
 
 def add_sizes(toy: ToyStudy, sizes: dict[str, int] = SIZES) -> ToyStudy:
@@ -89,6 +89,22 @@ def test_perplexities_differ_by_their_difference(study):
     assert gate["loss"] == pytest.approx(math.exp((2.5 + 2.7 + 2.75) / 3))
 
 
+def test_perplexity_per_word_is_that_of_the_nats_per_word(study):
+    frame = study_ranking(add_sizes(study).path, unit="wppl").frame
+    full, gate = row(frame, "full"), row(frame, "gate")
+    assert full["loss"] == pytest.approx(math.exp(3 * (2.0 + 2.1 + 2.3) / 3))
+    assert gate["difference"] == pytest.approx(gate["loss"] - full["loss"])
+    assert frame["margin"].to_list() == study_ranking(study.path).frame["margin"].to_list()
+    assert "perplexity per word" in render(study_ranking(study.path, unit="wppl"), "md")
+
+
+def test_records_before_words_were_counted_have_bits_and_no_perplexity_per_word(study):
+    add_sizes(study, {"characters": 198, "bytes": 396})
+    study_ranking(study.path, unit="bpc")
+    with pytest.raises(UserError, match="lack the size of the test text"):
+        study_ranking(study.path, unit="wppl")
+
+
 def test_records_without_sizes_are_refused_and_sizes_can_be_measured(study):
     for table in (study_ranking, study_comparison):
         if table is study_comparison:
@@ -97,7 +113,7 @@ def test_records_without_sizes_are_refused_and_sizes_can_be_measured(study):
         with pytest.raises(UserError, match=r"lack the size of the test text.*--unit token") as e:
             table(study.path, unit="bpc")
         assert "\n" not in str(e.value)
-    frame = study_ranking(study.path, unit="bpb", measured={"f00d": (10, 20, 40)}).frame
+    frame = study_ranking(study.path, unit="bpb", measured={"f00d": (10, 20, 40, 5)}).frame
     assert row(frame, "full")["loss"] == pytest.approx((2.0 + 2.1 + 2.3) / 3 / math.log(2) / 4)
     assert "bits per character" not in render(study_ranking(study.path), "md")
 
@@ -113,7 +129,7 @@ def test_a_training_objective_has_neither_bits_nor_perplexity(study):
 
 def test_a_wrong_unit_is_refused(study):
     add_sizes(study)
-    with pytest.raises(UserError, match=r"no unit 'bits'.*token, sentence, bpc, bpb, ppl"):
+    with pytest.raises(UserError, match=r"no unit 'bits'.*token, sentence, bpc, bpb, ppl, wppl"):
         study_ranking(study.path, unit="bits")
     with pytest.raises(UserError, match="no unit 'ppl'"):
         study_comparison(study.path, unit="ppl")

@@ -26,17 +26,17 @@ def test_by_hand():
     train = [["ein", "weißes", "haus"]]
     # "ein blaues haus\n" has 16 characters; blaues is unknown. "weißes ein\n" has 11 and 12 bytes.
     corpus = corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
-    assert corpus.test_size == TextSize(16 + 11, 16 + 12)
+    assert corpus.test_size == TextSize(16 + 11, 16 + 12, 4 + 3)
     assert corpus.test.num_scored == 4 + 3
 
 
 def test_tokens_after_a_cut_are_not_counted():
     sentences = [["ab", "cde", "f", "gh"]]
     # <start> and three more places
-    assert corpus_of(sentences, length=4).test_size == TextSize(8, 8)  # "ab cde f"
-    assert corpus_of(sentences, length=4, end_after_cut=True).test_size == TextSize(7, 7)
-    assert corpus_of(sentences, length=4, end=False).test_size == TextSize(8, 8)
-    assert corpus_of(sentences, length=9, end=False).test_size == TextSize(11, 11)  # no newline
+    assert corpus_of(sentences, length=4).test_size == TextSize(8, 8, 3)  # "ab cde f"
+    assert corpus_of(sentences, length=4, end_after_cut=True).test_size == TextSize(7, 7, 3)
+    assert corpus_of(sentences, length=4, end=False).test_size == TextSize(8, 8, 3)
+    assert corpus_of(sentences, length=9, end=False).test_size == TextSize(11, 11, 4)  # no newline
 
 
 letters = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
@@ -62,7 +62,7 @@ def test_the_size_is_that_of_the_decoded_tokens(sentences, end, length):
 
 def test_without_a_measurement_unknown_words_have_no_size():
     corpus = corpus_of([["new"]], [["old"]])
-    assert corpus.test_size == TextSize(4, 4)
+    assert corpus.test_size == TextSize(4, 4, 2)
     assert dataclasses.replace(corpus, test_text=None).test_size is None
 
 
@@ -82,7 +82,7 @@ def test_a_text_has_the_size_of_its_file(tmp_path):
     test = "".join(f"{line}\n" for line in lines[9::10])
     for unit in ("word", "char"):
         corpus = open_corpus({"name": "text", "path": str(path), "unit": unit})
-        assert corpus.test_size == TextSize(len(test), len(test.encode()))
+        assert corpus.test_size == TextSize(len(test), len(test.encode()), 5 * 3)
 
 
 def test_a_size_without_newlines_is_detected(monkeypatch):

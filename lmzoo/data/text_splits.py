@@ -1,0 +1,81 @@
+"""Cut one contiguous text into what trains, validates and tests.
+
+    split_characters   shares of the characters, such as 90 %, 5 % and 5 %
+    split_bytes        numbers of bytes, or shares of a shorter text
+    split_documents    two halves with as many documents
+
+Only the place in the text decides. Nothing is copied.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lmzoo.data.tokenisers.base import STRETCH, character_start
+
+Shares = Sequence[tuple[float, float]]
+"""Pairs (begin, end) between 0 and 1."""
+
+
+def split_characters(text: bytes, shares: Shares) -> list[memoryview]:
+    """Return the parts of a text; shares are those of its characters."""
+    whole = memoryview(text)
+    size = sum(map(_count, _windows(text)))
+    return [whole[_place(text, int(b * size)) : _place(text, int(e * size))] for b, e in shares]
+
+
+def split_bytes(
+    text: bytes, sizes: Sequence[int], *, whole_characters: bool = True
+) -> list[memoryview]:
+    """Return consecutive parts of these numbers of bytes; a shorter text has the same shares.
+
+    With `whole_characters`, no part ends inside a character of UTF-8.
+    """
+    whole = memoryview(text)
+    ends = [int(end) * len(whole) // sum(sizes) for end in np.cumsum(sizes)]
+    if whole_characters:
+        ends = [character_start(whole, end) for end in ends[:-1]] + [_last_end(text)]
+    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def split_documents(text: bytes, separator: bytes) -> tuple[memoryview, memoryview]:
+    """Return the first half of the documents and the others; separators end documents."""
+    half, place = text.count(separator) // 2, 0
+    for _ in range(half):
+        place = text.index(separator, place) + len(separator)
+    return memoryview(text)[:place], memoryview(text)[place:]
+
+
+def _last_end(text: bytes) -> int:
+    """Return the end of the last whole character; a text that was cut may end inside one."""
+    begin = character_start(memoryview(text), len(text) - 1)
+    return begin if len(text) - begin < _width(text[begin]) else len(text)
+
+
+def _width(first: int) -> int:
+    """Return the bytes of a character of UTF-8 from its first byte."""
+    return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+
+
+def _windows(text: bytes) -> list[np.ndarray]:
+    raw = np.frombuffer(text, dtype=np.uint8)
+    return [raw[i : i + STRETCH] for i in range(0, len(raw), STRETCH)]
+
+
+def _begins(window: np.ndarray) -> np.ndarray:
+    """Return whether a character begins at each byte."""
+    return (window & 0xC0) != 0x80
+
+
+def _count(window: np.ndarray) -> int:
+    return int(_begins(window).sum())
+
+
+def _place(text: bytes, characters: int) -> int:
+    """Return the number of bytes of the first `characters` characters."""
+    done = 0
+    for window in _windows(text):
+        if characters < (count := _count(window)):
+            return done + int(np.flatnonzero(_begins(window))[characters])
+        characters, done = characters - count, done + len(window)
+    return done
