@@ -72,14 +72,15 @@ def open_text(spec: str) -> dict[str, float]:
     from lmzoo.data.open import open_corpus
 
     torch.set_num_threads(1)
-    before, start = peak_megabytes(), time.perf_counter()
+    before, start, cpu = peak_megabytes(), time.perf_counter(), time.process_time()
     corpus = open_corpus(spec)
-    opened = time.perf_counter()
+    opened, cpu = time.perf_counter(), time.process_time() - cpu
     len(corpus.fingerprint)
     hashed = time.perf_counter()
     assert len(corpus.train.for_epoch(0))
     return {
         "open s": round(opened - start, 2),
+        "open CPU s": round(cpu, 2),
         "fingerprint s": round(hashed - opened, 2),
         "epoch s": round(time.perf_counter() - hashed, 2),
         "peak MB": peak_megabytes(),
