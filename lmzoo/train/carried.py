@@ -56,7 +56,7 @@ def check_carry(model: LanguageModel, recipe: Recipe, corpus: Corpus) -> None:
         )
     if not num_blocks(data, recipe.batch):
         raise UserError(
-            f"recipe.batch={recipe.batch} parallel streams of {data.size} characters are longer "
+            f"recipe.batch={recipe.batch} parallel streams of {data.size} tokens are longer "
             f"than the training split of {corpus.name}; lower recipe.batch or corpus.block"
         )
 
