@@ -16,6 +16,7 @@ import argparse
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -52,11 +53,11 @@ def main() -> None:
         "--check", action="store_true", help="Change nothing; fail if a file differs."
     )
     check = parser.parse_args().check
-    stale = [path for path, text in generated(PAGES) if _read(path) != text]
+    stale = [(path, text) for path, text in generated(PAGES) if _read(path) != text]
     if check and stale:
-        names = ", ".join(path.name for path in stale)
+        names = ", ".join(path.name for path, _ in stale)
         sys.exit(f"error: {names}: not what the records give; run `make results`")
-    for path, text in generated(PAGES) if stale else ():
+    for path, text in stale:
         path.write_text(text, encoding="utf-8")
 
 
@@ -65,10 +66,21 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
     for page in sorted(folder.glob("*.md")):
         text = fill(page.read_text(encoding="utf-8"), folder)
         yield page, text
+        for block in BLOCK.finditer(text):
+            if block["command"].startswith("epistasis "):
+                yield folder / "epistasis.svg", _heat_maps(folder / block["command"].split()[1])
         for name, figure in forest.figures(text):
             yield folder / name, figure
             if name == ranking_picture.FIGURE:
                 yield from ranking_picture.pictures(figure)
+
+
+def _heat_maps(records: Path) -> str:
+    """Return the heat maps of effects and interactions as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        figure = Path(folder) / "epistasis.svg"
+        study_effects(records, figure=figure)
+        return figure.read_text(encoding="utf-8")
 
 
 def fill(page: str, folder: Path) -> str:
@@ -99,7 +111,7 @@ def _folded(report: Report) -> str:
     parts = [render(replace(report, tables=(), legend=()), "md")]
     for table in report.tables:
         text = _table(report, table)
-        if table.title == "how each setting was found":
+        if table.title.startswith("how each setting was found"):
             title, _, rows = text.partition("\n\n")
             summary = f"<summary>{title.strip('*').capitalize()}</summary>"
             text = f'<details markdown="1">{summary}\n\n{rows}\n\n</details>'

@@ -58,7 +58,7 @@ def effect_report(
             folder.study["question"],
             f"{folder.study['name']}: {UNITS[unit]}, test at epoch "
             f"{folder.study['budget']['epochs']}; changes of the loss (positive is worse); 95 % "
-            f"intervals over {seeds} seeds; p: t-test over seeds with Holm's correction",
+            f"intervals over {seeds} seeds; p: moderated t-test with Holm's correction",
         ),
         tables=tuple(
             table

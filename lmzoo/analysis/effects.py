@@ -13,21 +13,25 @@ correlation of losses within a seed, and lack of fit of the model does not count
 
 The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w
 are the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions
-of the tuning. p is of the same t-test, with Holm's correction over all effects and interactions of
-one cell.
+of the tuning. Few seeds say little about the variance of one estimate, so the estimates of one kind
+share it: their variances over seeds, divided by Σ_p w_p², have a common prior (`moderation.py`).
+Effects of switches and of pairs are different kinds, because a switch may change with the seed. p
+is of the same t-test, with Holm's correction over all effects and interactions of one cell.
 """
 
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from lmzoo.analysis.contrasts import cubes, effect, effect_alone, effect_given, interaction
 from lmzoo.analysis.mutants import Mutants
 from lmzoo.analysis.regression import least_squares
 from lmzoo.statistics.families import holm
-from lmzoo.statistics.intervals import Array, mean_interval, paired_difference
+from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
+from lmzoo.statistics.moderation import LEAST_POINTS, moderate
 
 ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
 COLUMNS = (
@@ -44,10 +48,9 @@ def estimate_effects(mutants: Mutants) -> pl.DataFrame:
     terms = effect_terms(mutants)
     rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
     weights = {name: np.stack([row[name] for row in rows]) for name in ESTIMATES}
-    by_seed = {name: w @ mutants.losses for name, w in weights.items()}
-    tuning = {name: w**2 @ mutants.tuning_sd**2 for name, w in weights.items()}
-    intervals = {name: mean_interval(by_seed[name], variance=tuning[name]) for name in ESTIMATES}
-    p = paired_difference(by_seed["effect"], 0.0, variance=tuning["effect"]).p
+    is_pair = np.array([len(term) == 2 for term in terms])
+    estimates = {name: _estimates(w, mutants, is_pair) for name, w in weights.items()}
+    p = estimates["effect"].p
     columns: dict[str, Any] = {
         "cell": [mutants.cell] * len(rows),
         "first": [mutants.switches[term[0]] for term in terms],
@@ -56,9 +59,38 @@ def estimate_effects(mutants: Mutants) -> pl.DataFrame:
         "p_raw": p,
         "p": holm(p),
     }
-    for name, (mean, low, high) in intervals.items():
+    for name, (mean, low, high, _) in estimates.items():
         columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return pl.DataFrame(columns).fill_nan(None).select(COLUMNS)
+
+
+class _Estimates(NamedTuple):
+    """Estimates of one kind with intervals and the p-values of zero, (E,) each."""
+
+    mean: Array
+    low: Array
+    high: Array
+    p: Array
+
+
+def _estimates(weights: Array, mutants: Mutants, is_pair: NDArray[np.bool_]) -> _Estimates:
+    """Return the estimates with these weights (E, P) of the mutants' losses."""
+    n, mean, error = mean_and_error(weights @ mutants.losses)
+    scale = (weights**2).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance, freedom = error**2 * n / scale, n - 1
+    for kind in (is_pair, ~is_pair):
+        kind = kind & (variance > 0)
+        if kind.sum() >= LEAST_POINTS:
+            total = float(freedom[kind].sum())
+            variance[kind], freedom[kind] = moderate(variance[kind], freedom[kind], total)
+    of_seeds, of_tuning = variance * scale / n, weights**2 @ mutants.tuning_sd**2
+    error = np.sqrt(of_seeds + of_tuning)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(of_tuning > 0, freedom * (1 + of_tuning / of_seeds) ** 2, freedom)
+        p = 2 * np.asarray(t_below(-np.where(error > 0, np.abs(mean) / error, np.nan), freedom))
+    half = t_quantile(LEVEL, freedom) * error
+    return _Estimates(mean, mean - half, mean + half, p)
 
 
 def effect_terms(mutants: Mutants) -> list[tuple[int, ...]]:

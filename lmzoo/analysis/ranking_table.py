@@ -42,8 +42,8 @@ MARKS = {
     "below all points without a diverged run",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
-    "fixed": "every seed gives the same loss, so it has no interval; the difference of two such "
-    "points is exact, so it has no p",
+    "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
+    "interval, if any, covers the choice of the setting",
 }
 
 

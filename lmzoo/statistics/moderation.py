@@ -66,6 +66,13 @@ def prior_of_variances(variances: ArrayLike, freedom: ArrayLike) -> tuple[float,
     return d0, float(np.exp(logs.mean() + special.digamma(d0 / 2) - np.log(d0 / 2)))
 
 
+def moderate(variances: Array, freedom: Array, total: float) -> tuple[Array, Array]:
+    """Return ṽ and its degrees of freedom, at most `total`, of sample variances, (P,) each."""
+    d0, s0 = prior_of_variances(variances, freedom)
+    pooled = (d0 * s0 + freedom * variances) / (d0 + freedom) if np.isfinite(d0) else s0
+    return np.maximum(pooled, s0), np.minimum(d0 + freedom, total)
+
+
 def seed_spread(losses: ArrayLike) -> Spread:
     """Return the moderated variances of losses (P, S); NaN and infinity are left out."""
     x = np.asarray(losses, np.float64)
@@ -82,12 +89,9 @@ def seed_spread(losses: ArrayLike) -> Spread:
     if not (s2.max() > 0 and (f > 0).all()):  # all differences are exact
         return Spread(nothing, nothing, 0.0)
     s2 = np.maximum(s2, 1e-12 * s2.max())
-    d0, s0 = prior_of_variances(s2, f)
     total = float(f.sum())
-    moderated = s0 if np.isinf(d0) else (d0 * s0 + f * s2) / (d0 + f)
     variance, freedom = nothing.copy(), nothing.copy()
-    variance[varying] = np.maximum(moderated, s0)
-    freedom[varying] = np.minimum(d0 + f, total)
+    variance[varying], freedom[varying] = moderate(s2, f, total)
     return Spread(variance, freedom, total)
 
 
@@ -126,15 +130,13 @@ def moderated_intervals(losses: ArrayLike, level: float = LEVEL) -> Interval:
         return mean_interval(x, level)
     own = x[varying] - mean[varying, None]
     f, s2 = n[varying] - 1, (error[varying] ** 2) * n[varying]
-    d0, s0 = prior_of_variances(s2, f)
     scaled = own / np.sqrt(s2)[:, None]
     with np.errstate(invalid="ignore"):
         sums = np.nansum(scaled, 0) ** 2 - np.nansum(scaled**2, 0)
     P = len(own)
     rho = float(np.clip(sums.sum() / f.mean() / (P * (P - 1)), 0, 1))
     total = float(f.mean()) / (1 / P + (1 - 1 / P) * rho**2)
-    moderated = s0 if np.isinf(d0) else (d0 * s0 + f * s2) / (d0 + f)
-    variance = np.maximum(moderated, s0)
+    variance, freedom = moderate(s2, f, total)
     half = np.where(n > 1, 0.0, np.nan)
-    half[varying] = t_quantile(level, np.minimum(d0 + f, total)) * np.sqrt(variance / n[varying])
+    half[varying] = t_quantile(level, freedom) * np.sqrt(variance / n[varying])
     return Interval(mean, mean - half, mean + half)

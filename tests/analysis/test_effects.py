@@ -71,6 +71,21 @@ def test_intervals_cover_planted_effects_in_95_percent():
     assert np.allclose([row["given_intact"], row["given_thrown"]], [0.3, 0.6])
 
 
+@pytest.mark.parametrize("own", [0.0, 0.05])
+def test_two_seeds_are_enough_for_a_factorial(own):
+    """Effects share their variance; a switch may change with the seed or not."""
+    patterns, rng, hits, false, widths = mgu(), RNG(5), [], [], []
+    for _ in range(150):
+        y = noisy(patterns, rng, 2, own=own) + rng.normal(0, 0.05, (len(patterns), 2))
+        frame = estimate_effects(mutants(patterns, y)).filter(pl.col("effect").is_not_null())
+        hits += covered(frame, 0.0).tolist()
+        false.append(frame["p"].min() < 0.05)
+        widths.append(frame.filter(first="b", second="c")["effect_high"].item())
+    assert 0.93 < np.mean(hits) < 0.98
+    assert np.mean(false) < 0.1
+    assert np.mean(widths) < 0.06  # of the upper end; with its own variance it is 0.2
+
+
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_noise_shared_by_a_seed_does_not_widen_intervals(seeds):
     patterns, rng = full(3), RNG(4)

@@ -1,0 +1,76 @@
+"""The studies of the results pages: the script, corpus and options that made each file of records.
+
+`tools/reference.py` trains them; `docs/results/records/NAME.parquet` has the records.
+"""
+
+from typing import NamedTuple
+
+
+class PublishedStudy(NamedTuple):
+    """A study whose records are in the repository."""
+
+    script: str
+    """Name of its file in `sweeps/`."""
+    corpus: str
+    """Option of the sweep. A path is relative to the folder of the data, as it enters each run."""
+    options: str = ""
+    points: str = ".*"
+    """Regular expression of the labels to train."""
+
+
+COSINE = "--set recipe.schedule=cosine --epochs 4"
+RATE = "--set recipe.lr=0.01 --search-space recipe.lr=off --samples 1"
+"""The study `reference-words` chose this rate at every point."""
+S0_SIZE = "--set model.width=128 --set model.emission.components=400"
+SMALL = "--set model.width=64 --set model.emission.components=90"
+PUBLISHED = "--recipe published --set model.norm=time_std --search-space recipe.lr=off --samples 1"
+
+REFERENCE = {
+    "reference-words": PublishedStudy("reference", "multi30k_en"),
+    "reference-proteins": PublishedStudy("reference", "cath", SMALL),
+    "reference-characters": PublishedStudy("reference", "multi30k_en_char", SMALL),
+    "reference-shakespeare": PublishedStudy(
+        "reference", "text:tinyshakespeare/input.txt.gz", f"{SMALL} --set corpus.unit=char"
+    ),
+    "reference-mutants": PublishedStudy(
+        "gru_factorial",
+        "multi30k_en",
+        "--set model.width=64 --set model.emission.components=128 --set recipe.batch=140"
+        f" {COSINE} {RATE} --seeds 2",
+        points="mgu .*",
+    ),
+    # The rows of the published table that `reference-words` does not have, in its setting.
+    "reference-sound": PublishedStudy(
+        "words",
+        "multi30k_en",
+        f"{S0_SIZE} --set recipe.batch=280 {COSINE} {RATE} --seeds 3",
+        points=r"wild type|MGRU \{(4|5|4;6;.*)\}|VAE.*",
+    ),
+    "reference-published": PublishedStudy(
+        "words", "multi30k_en", f"{S0_SIZE} --set corpus.split=seed {PUBLISHED} --epochs 20"
+    ),
+}
+"""The reference study, in the order in which its parts are trained."""
+
+OTHERS = {
+    "ngrams-captions": PublishedStudy("ngrams", "captions"),
+    "mixtures-captions": PublishedStudy("mixtures", "captions"),
+    "autoencoders-captions": PublishedStudy("autoencoders", "captions", "--samples 3"),
+    "initial_states-captions": PublishedStudy("initial_states", "captions"),
+    "normalisation-proteins": PublishedStudy("normalisation", "cath", "--samples 3"),
+    "normalisation-words": PublishedStudy(
+        "normalisation",
+        "multi30k_en",
+        f"--set corpus.min_count=5 --set recipe.batch=280 {COSINE} {RATE}",
+    ),
+    "ngrams-words": PublishedStudy(
+        "ngrams", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
+    ),
+    "mixtures-words": PublishedStudy(
+        "mixtures", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
+    ),
+    "factorial-captions": PublishedStudy("gru_factorial", "captions"),
+}
+"""The studies of the other pages, the short ones first."""
+
+STUDIES = {**REFERENCE, **OTHERS}
