@@ -29,7 +29,15 @@ from lmzoo.analysis.provenance_table import provenance_table
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.render import Report, TextTable
 from lmzoo.analysis.search_ranges import distinct_ranges
-from lmzoo.analysis.units import PERPLEXITIES, SIZE_OF, UNITS, TextSizes, in_unit, metric_of, size_line
+from lmzoo.analysis.units import (
+    PERPLEXITIES,
+    SIZE_OF,
+    UNITS,
+    TextSizes,
+    in_unit,
+    metric_of,
+    size_line,
+)
 from lmzoo.analysis.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 

@@ -8,8 +8,8 @@ r"""Units of a loss: nats per token, bits per character, bits per byte, perplexi
     wppl       exp(token · tokens / words)               perplexity per word, for any tokens
 
 `token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
-bytes and words of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all runs
-on one corpus, so intervals and differences are converted by one factor, and verdicts stay. A
+bytes and words of the split; `lmzoo/data/text_size.py` says what is counted. They are equal for all
+runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay. A
 difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its margin
 of equivalence remains in nats.
 
@@ -32,7 +32,12 @@ UNITS = {
     "wppl": "perplexity per word",
 }
 """Unit -> what a table in this unit shows."""
-EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte", "ppl": "of perplexity", "wppl": "of perplexity"}
+EFFECTS = {
+    "bpc": "bits per character",
+    "bpb": "bits per byte",
+    "ppl": "of perplexity",
+    "wppl": "of perplexity",
+}
 """Unit -> the words after a difference; "nats" for the others."""
 OBJECTIVE = "objective"
 """The kind of score of a training objective."""

@@ -32,7 +32,9 @@ Unit = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes."),
+    typer.Option(
+        help="Folder of the corpus's files; for bpc, bpb and wppl of records without sizes."
+    ),
 ]
 
 

@@ -49,4 +49,5 @@ class ShakespeareCharacters(TextStream):
 
     def texts(self) -> Sequence[memoryview]:
         shares = STANDARD if self.config.split == "standard" else NANOGPT
-        return split_characters(read_bytes(locate(FILE, self.data_dir, self.name)), shares)
+        text = read_bytes(locate(FILE, self.data_dir, self.name))
+        return split_characters(text, shares, words=self.by_word)

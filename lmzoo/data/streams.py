@@ -5,8 +5,8 @@
 
 A token is a character, a word, a byte or a byte pair (`tokenisers/`). No line or document boundary
 is marked but by its own characters. The first 90 % of the characters train, the next 5 % validate,
-the last 5 % test, whatever the tokens are. The vocabulary is that of the training split.
-`blocks.py` defines blocks and windows.
+the last 5 % test, whatever the tokens are; no word is divided if they are words. The vocabulary is
+that of the training split. `blocks.py` defines blocks and windows.
 """
 
 from abc import abstractmethod
@@ -66,6 +66,11 @@ class TextStream(CorpusSource):
             UserError: The data is missing or unreadable; the message says what to do.
         """
 
+    @property
+    def by_word(self) -> bool:
+        """Whether the tokens are words, which a split must not divide."""
+        return self.config.unit == "word"
+
     def load(self) -> Corpus:
         c = self.config
         train, valid, test = map(memoryview, self.texts())
@@ -108,7 +113,7 @@ class StreamFile(TextStream):
         text = read_documents(self.path, blank_lines=self.config.documents)
         if text.ends:
             return text.split(self.path, (STANDARD[0][1], STANDARD[1][1]))
-        return split_characters(text.text, STANDARD)
+        return split_characters(text.text, STANDARD, words=self.by_word)
 
     @property
     def path(self) -> Path:

@@ -4,8 +4,8 @@
     text8    cleaned: a to z and single blanks, digits spelled      by character, 27 of them
 
 The standard split has 90, 5 and 5 million bytes, in the order of the text. Published results are
-bits per byte of enwik8, which papers call bits per character, and bits per character of text8. If
-enwik8 is not read by byte, the parts begin at the character before the byte of the standard split.
+bits per byte of enwik8, which papers call bits per character, and bits per character of text8. With
+other tokens, a character or word that the standard split divides belongs to the later part.
 
 Both are from mattmahoney.net/dc/textdata, text of Wikipedia under the GFDL and CC BY-SA. The
 archives are downloaded and checked, or read from `--data-dir`: text8.zip or text8, enwik8.zip or
@@ -56,7 +56,8 @@ class Enwik8(TextStream):
 
     def texts(self) -> Sequence[memoryview]:
         text = read_published(ENWIK8, "enwik8", self.data_dir, self.name)
-        return split_bytes(text, SIZES, whole_characters=self.config.unit != "byte")
+        bytewise = self.config.unit == "byte"
+        return split_bytes(text, SIZES, characters=not bytewise, words=self.by_word)
 
 
 @CORPORA("text8")
@@ -70,4 +71,5 @@ class Text8(TextStream):
     origin = f"text8: {ORIGIN}"
 
     def texts(self) -> Sequence[memoryview]:
-        return split_bytes(read_published(TEXT8, "text8", self.data_dir, self.name), SIZES)
+        text = read_published(TEXT8, "text8", self.data_dir, self.name)
+        return split_bytes(text, SIZES, words=self.by_word)

@@ -4,37 +4,44 @@
     split_bytes        numbers of bytes, or shares of a shorter text
     split_documents    two halves with as many documents
 
-Only the place in the text decides. Nothing is copied.
+Only the place in the text decides. Nothing is copied. With `words`, a word that a cut would divide
+belongs to the later part, because its halves would be words that occur nowhere else.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from lmzoo.data.tokenisers.base import STRETCH, character_start
+from lmzoo.data.tokenisers.base import BLANKS, STRETCH, character_start
 
 Shares = Sequence[tuple[float, float]]
 """Pairs (begin, end) between 0 and 1."""
 
 
-def split_characters(text: bytes, shares: Shares) -> list[memoryview]:
+def split_characters(text: bytes, shares: Shares, *, words: bool = False) -> list[memoryview]:
     """Return the parts of a text; shares are those of its characters."""
-    whole = memoryview(text)
     size = sum(map(_count, _windows(text)))
-    return [whole[_place(text, int(b * size)) : _place(text, int(e * size))] for b, e in shares]
+
+    def cut(share: float) -> int:
+        place = _place(text, int(share * size))
+        return _word_start(text, place) if words else place
+
+    return [memoryview(text)[cut(begin) : cut(end)] for begin, end in shares]
 
 
 def split_bytes(
-    text: bytes, sizes: Sequence[int], *, whole_characters: bool = True
+    text: bytes, sizes: Sequence[int], *, characters: bool = True, words: bool = False
 ) -> list[memoryview]:
     """Return consecutive parts of these numbers of bytes; a shorter text has the same shares.
 
-    With `whole_characters`, no part ends inside a character of UTF-8.
+    With `characters`, no part ends inside a character of UTF-8.
     """
     whole = memoryview(text)
     ends = [int(end) * len(whole) // sum(sizes) for end in np.cumsum(sizes)]
-    if whole_characters:
-        ends = [character_start(whole, end) for end in ends[:-1]] + [_last_end(text)]
+    if characters:
+        ends = [*(character_start(whole, end) for end in ends[:-1]), _last_end(text)]
+    if words:
+        ends = [_word_start(text, end) for end in ends]
     return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -44,6 +51,13 @@ def split_documents(text: bytes, separator: bytes) -> tuple[memoryview, memoryvi
     for _ in range(half):
         place = text.index(separator, place) + len(separator)
     return memoryview(text)[:place], memoryview(text)[place:]
+
+
+def _word_start(text: bytes, place: int) -> int:
+    """Return the last place up to `place` that is not inside a word."""
+    while 0 < place < len(text) and text[place] not in BLANKS and text[place - 1] not in BLANKS:
+        place -= 1
+    return place
 
 
 def _last_end(text: bytes) -> int:

@@ -18,7 +18,7 @@ from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy, row
 
 SIZES = {"characters": 198, "bytes": 396, "words": 33}
-"""Two characters, four bytes and a third of a word per token; a test event of the toy study has 99 tokens."""
+"""Per token two characters, four bytes, a third of a word; a test event has 99 tokens."""
 
 
 def add_sizes(toy: ToyStudy, sizes: dict[str, int] = SIZES) -> ToyStudy:

@@ -73,7 +73,9 @@ def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> 
     assert {text for _, text in beams} == set(LINES)
     assert [number for number, _ in beams] == sorted((n for n, _ in beams), reverse=True)
     trained = open_run(
-        next(path for path in runs.iterdir() if '"gru"' in (path / "config.json").read_text())
+        next(
+            path for path in runs.iterdir() if '"row": "gru"' in (path / "config.json").read_text()
+        )
     )
     number, text = beams[0]
     tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(text.split()), 2]])

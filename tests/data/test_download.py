@@ -79,6 +79,58 @@ def test_a_file_with_a_wrong_checksum_is_rejected_and_deleted(server, cache):
     assert list((cache / "toy").iterdir()) == []
 
 
+def test_a_published_md5_is_checked(server, cache):
+    url = remote(server.server_port).url
+    good = RemoteFile("toy", url, md5=hashlib.md5(CONTENT).hexdigest())
+    assert locate(good, None, "toy").read_bytes() == CONTENT
+    (cache / "toy" / "train.en").unlink()
+    wrong = RemoteFile("toy", url, md5=hashlib.md5(b"other").hexdigest())
+    with raises_user_error("toy", f"MD5 {wrong.md5}", "--data-dir DIR with train.en"):
+        locate(wrong, None, "toy")
+    assert list((cache / "toy").iterdir()) == []
+
+
+def test_without_a_published_checksum_the_first_download_decides(server, cache, tmp_path):
+    file = RemoteFile("toy", remote(server.server_port).url, first_use=True)
+    recorded = cache / "toy" / "train.en.sha256"
+    assert locate(file, None, "toy").read_bytes() == CONTENT
+    assert recorded.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}\n"
+    (cache / "toy" / "train.en").write_bytes(b"damaged")
+    assert locate(file, None, "toy").read_bytes() == CONTENT
+    (cache / "toy" / "train.en").unlink()
+    (tmp_path / "www" / "train.en").write_bytes(b"another release")
+    with raises_user_error("toy", "of the first download", recorded, "changed"):
+        locate(file, None, "toy")
+    assert list((cache / "toy").iterdir()) == [recorded]
+
+
+def test_a_truncated_first_download_is_not_recorded(server, cache):
+    url = remote(server.server_port, "short.en").url
+    with raises_user_error("toy", "/short.en", "check the network"):
+        locate(RemoteFile("toy", url, first_use=True), None, "toy")
+    assert list((cache / "toy").iterdir()) == []
+
+
+def test_an_interrupted_download_leaves_nothing(server, cache, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("requests.Response.iter_content", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        locate(remote(server.server_port), None, "toy")
+    assert list((cache / "toy").iterdir()) == []
+
+
+def test_a_full_disk_is_named(server, cache, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("requests.Response.iter_content", fail)
+    with raises_user_error("toy", "cannot write", "No space left", "LMZOO_CACHE"):
+        locate(remote(server.server_port), None, "toy")
+    assert list((cache / "toy").iterdir()) == []
+
+
 def test_a_missing_file_is_named_in_the_error(server):
     with raises_user_error("toy", "/nowhere.en", "404", "--data-dir DIR with nowhere.en"):
         locate(remote(server.server_port, "nowhere.en"), None, "toy")

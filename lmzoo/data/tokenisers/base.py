@@ -38,7 +38,7 @@ class TokeniserConfig:
     """The unit of a token: char, word, byte or bpe."""
     vocab: Annotated[int, Field(ge=0, exclude_if=lambda size: size == 0)] = 0
     """Vocabulary size V, the four special tokens included. By word, at most V; 0 is no limit. Byte
-    pairs are merged until there are V tokens; 0 is 8192."""
+    pairs are merged until there are V tokens or no more pairs; 0 is 8192."""
     min_count: Annotated[int, Field(ge=1, exclude_if=lambda count: count == 1)] = 1
     """By word, words that are rarer in the training split become `<unk>`."""
     tokenizer: Annotated[str, Field(exclude_if=lambda path: not path)] = ""

@@ -1,0 +1,114 @@
+"""The cache of encoded texts: equal ids, reuse, damage, changed files, no space."""
+
+import random
+
+import pytest
+
+from lmzoo.data import encoded_splits, id_cache
+from lmzoo.data.open import open_corpus
+from lmzoo.data.tokenisers import TOKENISERS, base
+from lmzoo.data.vocabulary import build_vocabulary
+
+TEXT = "".join(random.Random(0).choices("abc é漢\n😀", [9, 5, 5, 3, 2, 1, 2, 1], k=3000)) + "ß"
+UNITS = tuple(TOKENISERS)
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(encoded_splits, "CACHED_FROM", 0)
+    monkeypatch.setattr(base, "STRETCH", 700)
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def load(file, unit="char", **fields):
+    return open_corpus({"name": "stream", "path": str(file), "unit": unit, "block": 8, **fields})
+
+
+def folders(file):
+    return sorted((file.parent / "cache" / "tokens").iterdir())
+
+
+def forbid_encoding(monkeypatch):
+    monkeypatch.setattr(encoded_splits, "_encode", lambda *_: pytest.fail("encoded again"))
+
+
+def test_ids_and_vocabulary_are_those_of_the_plain_encoding(file):
+    vocabulary = build_vocabulary([TEXT[:2700]], joiner="")
+    for _ in range(2):  # encoded, then from the cache
+        corpus = load(file)
+        assert corpus.vocabulary == vocabulary
+        assert corpus.train.stream.tolist() == vocabulary.encode(TEXT[:2700])
+        assert corpus.test.num_scored == corpus.test_size.characters == 151
+        assert corpus.test_size.bytes == len(TEXT[2850:].encode())
+    assert len(folders(file)) == 1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_corpus_from_the_cache_is_the_same(file, unit, monkeypatch):
+    first = load(file, unit)
+    forbid_encoding(monkeypatch)
+    again = load(file, unit)
+    assert again.fingerprint == first.fingerprint
+    assert again.vocabulary == first.vocabulary
+    assert again.test_size == first.test_size
+    assert again.vocabulary.split("a b\nc") == first.vocabulary.split("a b\nc")
+
+
+def test_every_tokeniser_has_a_folder_of_its_own(file):
+    for unit in UNITS:
+        load(file, unit)
+    load(file, "bpe", vocab=270)
+    load(file, "word", min_count=2)
+    assert len(folders(file)) == len(UNITS) + 2
+
+
+def test_a_text_is_encoded_once_until_it_changes(file, monkeypatch):
+    load(file)
+    with monkeypatch.context() as patch:
+        forbid_encoding(patch)
+        load(file)
+    file.write_text(TEXT[::-1], encoding="utf-8")
+    changed = load(file)
+    assert changed.vocabulary.tokens[int(changed.train.stream[0])] == "ß"
+    assert len(folders(file)) == 2
+
+
+def test_another_split_of_the_same_text_is_another_entry(file, monkeypatch):
+    load(file)
+    monkeypatch.setattr("lmzoo.data.streams.STANDARD", ((0.0, 0.5), (0.5, 0.9), (0.9, 1.0)))
+    assert len(load(file).train.stream) == 1500
+
+
+@pytest.mark.parametrize("damage", ["ids.bin", "meta.json"])
+def test_a_damaged_folder_is_encoded_again(file, damage, monkeypatch):
+    expected = load(file).fingerprint
+    path = folders(file)[0] / damage
+    path.write_bytes(path.read_bytes()[:-3])
+    assert load(file).fingerprint == expected
+    forbid_encoding(monkeypatch)
+    assert load(file).fingerprint == expected
+
+
+def test_a_change_of_the_ids_does_not_reach_the_file(file):
+    load(file)
+    load(file).train.stream.fill_(0)
+    assert load(file).train.stream.max() > 0
+
+
+def test_without_a_writable_cache_the_ids_are_in_memory(file):
+    (file.parent / "cache").write_text("a file where the cache should be")
+    assert load(file).fingerprint == load(file).fingerprint
+
+
+def test_an_interrupted_write_leaves_nothing_that_is_read(file, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    load(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(id_cache.Path, "write_text", fail)
+        load(file, "byte")
+    assert len(folders(file)) == 1

@@ -1,0 +1,65 @@
+"""The published Kneser-Ney 5-gram on PTB, where the user has the files of PTB.
+
+Mikolov et al. (2011, "Extensions of recurrent neural network language model") report a perplexity
+of 141.2 on the test split, by sentence. These tests have not run on PTB yet, whose files are not
+free. Their bounds, 4 % by sentence and 10 % as one text, are a choice and no measurement.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lmzoo import zoo
+from lmzoo.data.assemble import Split, assemble
+from lmzoo.data.files import read_lines
+from lmzoo.data.open import open_corpus
+from lmzoo.data.vocabulary import build_vocabulary
+from lmzoo.train.evaluate import evaluate
+
+PUBLISHED = 141.2
+
+
+@pytest.fixture(scope="module")
+def ptb():
+    """Folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt."""
+    folder = Path(os.environ.get("LMZOO_DATA", "data")) / "ptb"
+    if not all((folder / f"ptb.{split}.txt").is_file() for split in ("train", "valid", "test")):
+        pytest.skip(f"no ptb.train.txt, ptb.valid.txt and ptb.test.txt in {folder}; set LMZOO_DATA")
+    return folder
+
+
+def perplexity(corpus, order=5):
+    model = zoo.build(zoo.config("ngram_count", order=order), corpus.task)
+    model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)
+    return evaluate(model, corpus.test).perplexity
+
+
+@pytest.mark.slow
+def test_the_files_have_the_published_sizes(ptb):
+    corpus = open_corpus("ptb", ptb)
+    assert len(corpus.train.stream) == 929_589
+    assert (corpus.valid.num_scored, corpus.test.num_scored) == (73_760, 82_430)
+    assert corpus.test_size.words == 82_430
+    assert len(corpus.vocabulary) == 10_000 + 3  # <unk> is a special token and a word of PTB
+
+
+@pytest.mark.slow
+def test_by_sentence_the_5_gram_has_the_published_perplexity(ptb):
+    train, valid, test = (
+        [line.split() for line in read_lines(ptb / f"ptb.{split}.txt")]
+        for split in ("train", "valid", "test")
+    )
+    longest = max(map(len, train + valid + test)) + 2
+    corpus = assemble(
+        "ptb", Split(train, valid, test), build_vocabulary(train), length=longest, end=True,
+        unit="word", source="",
+    )  # fmt: skip
+    assert corpus.test.num_scored == 82_430
+    assert perplexity(corpus) == pytest.approx(PUBLISHED, rel=0.04)
+
+
+@pytest.mark.slow
+def test_as_one_text_the_5_gram_is_near_the_published_perplexity(ptb):
+    corpus = open_corpus({"name": "ptb", "stride": 60}, ptb)
+    assert perplexity(corpus) == pytest.approx(PUBLISHED, rel=0.1)

@@ -1,0 +1,182 @@
+"""text8, enwik8, WikiText, PTB, TinyStories, BabyLM: their splits, their files, their faults."""
+
+import gzip
+
+import pytest
+
+from lmzoo.data.corpus import CORPORA
+from lmzoo.data.open import open_corpus
+from lmzoo.data.streams import TextStream
+from lmzoo.laws.corpora import CORPUS_LAWS
+from tests.data.published_files import (
+    ARCHIVES,
+    FILES,
+    FLAT,
+    SPLITS,
+    STORIES,
+    XML,
+    lines,
+    write_archive,
+    write_published,
+    write_unpacked,
+)
+from tests.user_errors import raises_user_error
+
+UNITS = {"text8": "char", "enwik8": "byte", "tinystories": "bpe", "babylm": "bpe"}
+
+
+def spec(corpus, **fields):
+    return {"name": corpus, "block": 8, **fields}
+
+
+def text_of(corpus, part):
+    return corpus.vocabulary.decode(part.tokens[part.scored].tolist())
+
+
+def parts(corpus, folder, **fields):
+    """Return the text of the three splits as characters."""
+    config = CORPORA.parse(spec(corpus, unit="char", **fields))
+    source = CORPORA.build(config, folder)
+    assert isinstance(source, TextStream)
+    return tuple(bytes(text).decode() for text in source.texts())
+
+
+@pytest.mark.parametrize("corpus", FILES)
+@pytest.mark.parametrize("law", CORPUS_LAWS)
+def test_corpora_obey_the_laws(tmp_path, corpus, law):
+    write_published(tmp_path, corpus)
+
+    class Source:
+        def load(self):
+            return open_corpus(spec(corpus), tmp_path)
+
+    law(Source())
+
+
+@pytest.mark.parametrize("corpus", FILES)
+def test_every_way_of_keeping_the_files_gives_the_same_data(tmp_path, corpus):
+    folders = [tmp_path / name for name in ("published", "sub", "unpacked", "zipped")]
+    for folder in folders:
+        folder.mkdir()
+    write_published(folders[0], corpus)
+    subfolder = next(iter(FILES[corpus])).partition("/")[0] if corpus in ARCHIVES else corpus
+    (folders[1] / subfolder).mkdir()
+    write_published(folders[1] / subfolder, corpus)
+    write_unpacked(folders[2], corpus)
+    write_unpacked(folders[3], corpus)
+    for path in [path for path in folders[3].rglob("*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    prints = {open_corpus(spec(corpus), folder).fingerprint for folder in folders}
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize("corpus", FILES)
+def test_units_and_licences_are_stated(tmp_path, corpus):
+    write_published(tmp_path, corpus)
+    opened = open_corpus(spec(corpus), tmp_path)
+    names = {"char": "character", "byte": "byte", "bpe": "subword", "word": "word"}
+    assert opened.unit == names[UNITS.get(corpus, "word")]
+    assert len(opened.source) > 30
+    assert opened.test_size.words > 0
+    dumped = CORPORA.dump(CORPORA.parse(spec(corpus)))
+    assert CORPORA.dump(CORPORA.parse(dumped)) == dumped
+
+
+def test_text8_and_enwik8_are_split_90_5_5(tmp_path):
+    write_published(tmp_path, "text8")
+    write_published(tmp_path, "enwik8")
+    train, valid, test = parts("text8", tmp_path)
+    assert train + valid + test == FLAT
+    assert len(train) == len(FLAT) * 90 // 100
+    assert len(train) + len(valid) == len(FLAT) * 95 // 100
+    raw = XML.encode()
+    texts = CORPORA.build(CORPORA.parse(spec("enwik8")), tmp_path).texts()
+    assert [len(text) for text in texts] == [
+        len(raw) * 9 // 10,
+        len(raw) * 95 // 100 - len(raw) * 9 // 10,
+        len(raw) - len(raw) * 95 // 100,
+    ]
+    assert "".join(parts("enwik8", tmp_path)) == XML
+
+
+def test_a_text_that_was_cut_inside_a_character_loses_that_character(tmp_path):
+    (tmp_path / "enwik8").write_bytes(("ab é" * 500).encode()[:-1])
+    assert "".join(parts("enwik8", tmp_path)) == ("ab é" * 500)[:-1]
+
+
+@pytest.mark.parametrize("corpus", ["ptb", "wikitext-2", "wikitext-103"])
+def test_the_published_splits_are_used(tmp_path, corpus):
+    write_published(tmp_path, corpus)
+    assert parts(corpus, tmp_path) == tuple(SPLITS.values())
+    opened = open_corpus(spec(corpus), tmp_path)
+    assert opened.valid.num_scored == len(SPLITS["valid"].split()) + 60
+    assert "<unk>" in text_of(opened, opened.test)
+
+
+def test_wikitext_has_a_raw_version(tmp_path):
+    folder = tmp_path / "wikitext-2-raw"
+    folder.mkdir()
+    for split, text in SPLITS.items():
+        (folder / f"wiki.{split}.raw").write_text(text.upper())
+    assert parts("wikitext-2", tmp_path, version="raw")[1] == SPLITS["valid"].upper()
+
+
+def test_half_of_the_held_out_stories_test(tmp_path):
+    write_published(tmp_path, "tinystories")
+    train, valid, test = parts("tinystories", tmp_path)
+    assert train == STORIES * 5
+    assert valid + test == STORIES
+    assert valid.count("<|endoftext|>") == test.count("<|endoftext|>") == 20
+    assert test.startswith("Story 20")
+    with raises_user_error("tinystories", "TinyStoriesV2-GPT4-train.txt"):
+        parts("tinystories", tmp_path, version="v2")
+
+
+def test_the_domains_of_babylm_follow_one_another(tmp_path):
+    write_published(tmp_path, "babylm")
+    train, valid, test = parts("babylm", tmp_path)
+    assert train == lines(150, 1) + lines(150, 0)  # aochildes, cbt
+    assert (valid, test) == (SPLITS["valid"], SPLITS["test"])
+    with raises_user_error("babylm", "babylm_100M/*.train", "babylm_data.zip"):
+        parts("babylm", tmp_path, track="strict")
+
+
+@pytest.mark.parametrize("corpus", FILES)
+def test_a_missing_file_is_named(tmp_path, corpus):
+    name = ARCHIVES.get(corpus) or next(iter(FILES[corpus]))
+    with raises_user_error(corpus, name, tmp_path):
+        open_corpus(corpus, tmp_path)
+    with raises_user_error(corpus, "does not exist", tmp_path / "none"):
+        open_corpus(corpus, tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("corpus", "missing", "pattern"),
+    [
+        ("wikitext-2", "valid", "wiki.valid.tokens"),
+        ("babylm", "_test/", "babylm_test/*.test"),
+        ("text8", "text8", "text8"),
+    ],
+)
+def test_an_archive_without_a_split_is_refused(tmp_path, corpus, missing, pattern):
+    path = write_archive(tmp_path, corpus, without=missing)
+    with raises_user_error(corpus, path, f"has no {pattern}"):
+        open_corpus(corpus, tmp_path)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"PK" + b"\0" * 90])
+def test_a_broken_archive_is_named(tmp_path, damage):
+    path = write_archive(tmp_path, "wikitext-2")
+    path.write_bytes(damage(path.read_bytes()))
+    with raises_user_error(path, "broken zip file"):
+        open_corpus("wikitext-2", tmp_path)
+
+
+def test_a_damaged_member_is_named(tmp_path):
+    path = write_archive(tmp_path, "wikitext-2")
+    content = bytearray(path.read_bytes())
+    content[80:90] = b"\xff" * 10
+    path.write_bytes(content)
+    with raises_user_error(path, "broken zip file"):
+        open_corpus("wikitext-2", tmp_path)

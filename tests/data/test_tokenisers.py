@@ -1,0 +1,253 @@
+"""Tokenisers of contiguous texts: nothing is lost, stretches change nothing, faults are named."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from lmzoo.config import to_dict
+from lmzoo.contract import START, UNKNOWN
+from lmzoo.data.corpus import CORPORA
+from lmzoo.data.open import open_corpus
+from lmzoo.data.streams import StreamConfig, StreamFileConfig
+from lmzoo.data.text_size import TextSize
+from lmzoo.data.tokenisers import TOKENISERS, base, new_tokeniser
+from lmzoo.data.tokenisers.base import cut_stretches
+from lmzoo.data.vocabulary import SPECIALS
+from tests.tiny import quick
+from tests.user_errors import raises_user_error
+
+TEXT = "".join(
+    f"the {['cat', 'dog', 'bird'][i % 3]} sees {i % 7} mäuse 日本 now.\n{' ' * (i % 2)}"
+    for i in range(300)
+)
+UNITS = tuple(TOKENISERS)
+
+
+def tokeniser(unit, text=TEXT, **fields):
+    if unit == "bpe":
+        fields.setdefault("vocab", 300)
+    made = new_tokeniser(StreamConfig(unit=unit, **fields))
+    made.fit(memoryview(text.encode()))
+    return made
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def spec(file, unit, **fields):
+    if unit == "bpe" and "tokenizer" not in fields:
+        fields.setdefault("vocab", 290)
+    return {"name": "stream", "path": str(file), "unit": unit, "block": 8, **fields}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_ids_stand_for_the_text(unit):
+    made = tokeniser(unit)
+    ids = made.encode(TEXT.encode()).tolist()
+    assert min(ids) > UNKNOWN
+    decoded = made.vocabulary.decode(ids)
+    assert decoded == (TEXT.replace("\n ", "\n") if unit == "word" else TEXT)
+    assert made.vocabulary.encode(made.vocabulary.split(TEXT)) == ids
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("stretch", [9, 64, 1000])
+def test_stretches_have_the_ids_of_the_whole_text(unit, stretch, monkeypatch):
+    made = tokeniser(unit)
+    whole = made.encode(TEXT.encode()).tolist()
+    monkeypatch.setattr(base, "STRETCH", stretch)
+    parts = [made.encode(part).tolist() for part in made.stretches(memoryview(TEXT.encode()))]
+    assert len(parts) > 9
+    assert list(chain.from_iterable(parts)) == whole
+
+
+@quick
+@given(st.text(st.sampled_from("ab é日\n\t "), max_size=90), st.integers(4, 30), st.booleans())
+def test_stretches_are_the_text_and_cut_no_word(text, size, at_blanks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "STRETCH", size)
+        parts = [
+            part.decode() for part in cut_stretches(memoryview(text.encode()), at_blanks=at_blanks)
+        ]
+    assert "".join(parts) == text
+    if at_blanks:
+        assert [word for part in parts for word in part.split()] == text.split()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_bits_and_words_are_those_of_the_raw_text_for_every_unit(file, unit):
+    corpus = open_corpus(spec(file, unit))
+    begin = int(0.95 * len(TEXT))
+    if unit == "word":  # the word that the cut divides belongs to the test split
+        begin = max(TEXT.rindex(blank, 0, begin) for blank in " \n") + 1
+    test = TEXT[begin:]
+    words = len(test.split()) + test.count("\n")
+    assert corpus.test_size == TextSize(len(test), len(test.encode()), words)
+    ids = corpus.test.tokens[corpus.test.scored].tolist()
+    count = {"char": len(test), "byte": len(test.encode()), "word": words, "bpe": len(ids)}[unit]
+    assert corpus.test.num_scored == len(ids) == count
+    assert "".join(corpus.vocabulary.decode(ids).split()) == "".join(test.split())
+    assert (corpus.train.tokens[:, 0] == START).all()
+
+
+@pytest.mark.parametrize("unit", ["char", "word"])
+def test_the_vocabulary_is_that_of_the_training_split(file, unit):
+    file.write_text(TEXT + "Ω " * 20, encoding="utf-8")
+    corpus = open_corpus(spec(file, unit))
+    assert "Ω" not in corpus.vocabulary.tokens
+    assert (corpus.test.tokens == UNKNOWN).any()
+
+
+def test_rare_words_are_unknown_in_training_only_if_held_out_words_are(file):
+    rare = " ".join(f"r{i}" for i in range(200)) + "\n"
+    file.write_text(rare + TEXT, encoding="utf-8")
+    corpus = open_corpus(spec(file, "word"))
+    assert not (corpus.train.stream == UNKNOWN).any()
+    file.write_text(rare + TEXT + "Ω " * 40, encoding="utf-8")
+    corpus = open_corpus(spec(file, "word"))
+    replaced = int((corpus.train.stream == UNKNOWN).sum())
+    assert 160 < replaced < 240  # about as many as words that occur once
+    assert len(corpus.vocabulary) > 200
+    assert corpus.fingerprint == open_corpus(spec(file, "word")).fingerprint
+
+
+def test_words_are_limited_by_rank_and_by_count():
+    assert len(tokeniser("word", vocab=7).vocabulary) == 7
+    limited = tokeniser("word", "a a a b b c\n", min_count=2).vocabulary
+    assert limited.tokens == (*SPECIALS, "a", "b")
+
+
+def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
+    """Threads and hash seeds of other processes change nothing."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 4, encoding="utf-8")
+    code = (
+        "from lmzoo.data.open import open_corpus;"
+        f"c = open_corpus({spec(path, 'bpe', vocab=330)!r});"
+        "import hashlib; json = c.vocabulary.json.encode();"
+        "print(c.fingerprint, hashlib.sha256(json).hexdigest())"
+    )
+    answers = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
+        command = [sys.executable, "-c", code]
+        answers.add(subprocess.check_output(command, env=environment, text=True))
+    assert len(answers) == 1
+    assert open_corpus(spec(path, "bpe", vocab=330)).fingerprint == answers.pop().split()[0]
+
+
+def test_byte_pairs_have_the_given_vocabulary_size(file):
+    assert open_corpus(spec(file, "bpe", vocab=280)).task.vocab == 280
+    with raises_user_error("vocab=259", "260"):
+        open_corpus(spec(file, "bpe", vocab=259))
+
+
+@pytest.fixture
+def given_json(tmp_path):
+    """A byte-level encoding with special tokens of its own, as `Tokenizer.save` writes it."""
+    made = tokenizers.Tokenizer.from_str(tokeniser("bpe").vocabulary.json)
+    made.add_special_tokens(["<pad>", "<|endoftext|>"])
+    path = tmp_path / "tokenizer.json"
+    made.save(str(path))
+    return path
+
+
+def test_a_given_tokeniser_is_used_with_its_ids_shifted(file, given_json):
+    corpus = open_corpus(spec(file, "bpe", tokenizer=str(given_json)))
+    theirs = tokenizers.Tokenizer.from_file(str(given_json))
+    ids = theirs.encode(TEXT[int(0.95 * len(TEXT)) :]).ids
+    ours = corpus.test.tokens[corpus.test.scored].tolist()
+    assert ours == [i + len(SPECIALS) for i in ids]
+    assert corpus.task.vocab == theirs.get_vocab_size() + len(SPECIALS)
+
+
+def test_the_content_of_a_given_tokeniser_is_part_of_the_config(file, given_json):
+    config = CORPORA.parse(spec(file, "bpe", tokenizer=str(given_json)))
+    fields = CORPORA.dump(config)
+    assert len(fields["tokenizer_sha256"]) == 64
+    other = json.loads(given_json.read_text())
+    other["added_tokens"].pop()
+    given_json.write_text(json.dumps(other))
+    again = CORPORA.dump(CORPORA.parse(spec(file, "bpe", tokenizer=str(given_json))))
+    assert again["tokenizer_sha256"] != fields["tokenizer_sha256"]
+    with raises_user_error(given_json, fields["tokenizer_sha256"][:12], "another tokeniser"):
+        open_corpus(fields)
+
+
+def lower_case():
+    made = tokenizers.Tokenizer.from_str(tokeniser("bpe").vocabulary.json)
+    made.normalizer = normalizers.Replace("cat", "dog")
+    return made
+
+
+def word_level():
+    made = tokenizers.Tokenizer(models.WordLevel({"the": 0, "<unk>": 1}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.decoder = decoders.Fuse()
+    return made
+
+
+@pytest.mark.parametrize("lossy", [lower_case, word_level])
+def test_a_tokeniser_that_changes_the_text_is_refused(file, tmp_path, lossy):
+    path = tmp_path / "lossy.json"
+    lossy().save(str(path))
+    with raises_user_error("stream", path, "changes the test text", "bits per character"):
+        open_corpus(spec(file, "bpe", tokenizer=str(path)))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "no JSON"])
+def test_a_file_that_is_no_tokeniser_is_refused(file, tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    with raises_user_error(path, "not a tokenizer.json"):
+        open_corpus(spec(file, "bpe", tokenizer=str(path)))
+    with raises_user_error(tmp_path / "none.json", "does not exist"):
+        open_corpus(spec(file, "bpe", tokenizer=str(tmp_path / "none.json")))
+
+
+def test_a_missing_package_says_what_to_install(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with raises_user_error("tokenizers", "pip install 'lmzoo[bpe]'"):
+        open_corpus(spec(file, "bpe"))
+    open_corpus(spec(file, "word"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"unit": "byte", "vocab": 300}, ("vocab=300", "byte")),
+        ({"unit": "bpe", "vocab": 300, "min_count": 2}, ("min_count=2", "bpe")),
+        ({"unit": "word", "tokenizer": "t.json"}, ("t.json", "unit=bpe")),
+        ({"unit": "bpe", "vocab": 300, "tokenizer": "t.json"}, ("vocab=300", "t.json")),
+        ({"unit": "syllable"}, ("unit", "syllable")),
+    ],
+)
+def test_fields_that_exclude_each_other_are_refused(fields, parts):
+    with raises_user_error(*parts):
+        open_corpus({"name": "stream", "path": "text.txt", **fields})
+
+
+def test_texts_by_character_keep_their_identity():
+    assert to_dict(StreamFileConfig(path="a.txt")) == {
+        "path": "a.txt", "block": 64, "stride": 0, "blocks": 0,
+    }  # fmt: skip
+
+
+def test_bytes_that_are_not_utf8_are_named_and_can_be_read_as_bytes(file):
+    file.write_bytes(TEXT.encode() + b"caf\xe9\n")
+    for unit in ("char", "word", "bpe"):
+        with raises_user_error("stream", "e9", "line 16 of the test split", "corpus.unit=byte"):
+            open_corpus(spec(file, unit))
+    assert open_corpus(spec(file, "byte")).test_size.bytes > 0
