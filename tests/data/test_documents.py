@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.data.documents import DocumentText, document_ends, read_documents
 from lmzoo.data.open import open_corpus
+from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
 LINE = st.text("ab é", min_size=1, max_size=6).filter(str.strip)
@@ -18,6 +19,7 @@ BLANK = st.sampled_from(["\n\n", "\n\n\n", "\n \t\n", "\n\r\n"])
 SHARES = (0.8, 0.9)
 
 
+@quick
 @given(
     documents=st.lists(DOCUMENT, min_size=1, max_size=20),
     blank=BLANK,
@@ -32,6 +34,7 @@ def test_blank_lines_end_documents(documents, blank, last, first) -> None:
     assert ends[-1] == len(text)
 
 
+@quick
 @given(sizes=st.lists(st.integers(1, 50), min_size=3, max_size=30))
 def test_a_split_is_a_run_of_whole_documents(sizes) -> None:
     documents = [bytes([65 + i]) * size for i, size in enumerate(sizes)]
@@ -50,13 +53,13 @@ def test_a_split_is_a_run_of_whole_documents(sizes) -> None:
         assert all(end == ends[-2] or end <= len(parts[0]) for end in nearer)
 
 
+@quick
 @given(
     count=st.integers(3, 12),
     sizes=st.data(),
     kind=st.sampled_from(["text", "stream"]),
     folder=st.booleans(),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_the_splits_of_a_corpus_share_no_document(
     tmp_path_factory, count, sizes, kind, folder
 ) -> None:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from lmzoo.contract import START
 from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.parallel_streams import cut_in_order, num_blocks, scored_text, stream_batches
+from tests.tiny import quick
 
 SIZES = st.tuples(st.integers(1, 8), st.integers(1, 5), st.integers(0, 60))
 
 
+@quick
 @given(sizes=SIZES, seed=st.integers(0, 3), epoch=st.integers(0, 3))
 def test_block_t_plus_1_of_a_stream_follows_block_t(sizes, seed, epoch) -> None:
     block, streams, rest = sizes
@@ -42,6 +44,7 @@ def test_the_offset_depends_on_seed_and_epoch_only() -> None:
     assert all(first(*place) == begin for place, begin in places.items())
 
 
+@quick
 @given(length=st.integers(9, 60), stride=st.integers(1, 8))
 def test_the_text_of_windows_is_the_split(length: int, stride: int) -> None:
     text = torch.arange(10, 10 + length)
