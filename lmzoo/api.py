@@ -23,7 +23,8 @@ from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.errors import UserError
 from lmzoo.study.study import Study
-from lmzoo.train.evaluate import Losses, evaluate
+from lmzoo.train.closed_form import evaluate_test
+from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trained import open_run
 from lmzoo.train.trainer import Training, fit
@@ -41,9 +42,15 @@ class TextModel:
     """
 
     def __init__(
-        self, module: LanguageModel, corpus: Corpus, training: Training | None = None
+        self,
+        module: LanguageModel,
+        corpus: Corpus,
+        training: Training | None = None,
+        *,
+        carry_state: bool = False,
     ) -> None:
         self.module, self.corpus, self._training = module, corpus, training
+        self._carry_state = carry_state
 
     def fit(self, epochs: int = 10) -> list[dict[str, Any]]:
         """Train for more epochs and return the record of each, with its losses in nats per token.
@@ -96,7 +103,7 @@ class TextModel:
 
     def test(self) -> Losses:
         """Return the losses on the test split; `.token` is in nats per token."""
-        return evaluate(self.module, self.corpus.test)
+        return evaluate_test(self.module, self.corpus, carry_state=self._carry_state)
 
 
 def build(
@@ -126,7 +133,8 @@ def build(
     config = zoo.config(row, **fields)
     trained = zoo.build(config, data.task, seed, settings.init)
     module = zoo.build(config, data.task, seed, settings.init)
-    return TextModel(module, data, Training(trained, settings, seed))
+    training = Training(trained, settings, seed)
+    return TextModel(module, data, training, carry_state=settings.carry_state)
 
 
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
@@ -136,7 +144,8 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
         UserError: The folder has no trained run, or its corpus has changed.
     """
     trained = open_run(Path(run), data_dir)
-    return TextModel(trained.model, trained.corpus)
+    carry_state = trained.config["recipe"].get("carry_state", False)
+    return TextModel(trained.model, trained.corpus, carry_state=carry_state)
 
 
 def run_study(

@@ -23,6 +23,7 @@ from published_studies import REFERENCE, STUDIES, PublishedStudy
 from lmzoo.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY
+from lmzoo.study.store_name import store_folder
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"
@@ -51,7 +52,7 @@ def main() -> int:
 def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
     """Continue a study until it is complete or the time ends; return the sweep's exit code."""
     study, file = STUDIES[name], RECORDS / f"{name}.parquet"
-    store = STORES / name / f"{study.script}-{study.corpus.partition(':')[0]}"
+    store = store_folder(STORES / name, study.script, study.corpus)
     if file.exists():
         _restore(file, store)
     process = subprocess.Popen(

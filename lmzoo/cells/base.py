@@ -30,6 +30,8 @@ class Cell(nn.Module, ABC):
     Config: ClassVar[type]
     num_state_vectors: int = 1
     """Vectors of width H in the initial state (2 for an LSTM: h and c)."""
+    outputs_state: bool = False
+    """Whether the state is h alone and the outputs are h, so that `fast_scan` gives both."""
     recurrent_weights: tuple[str, ...] = ()
     """Names of the weights in `w` that multiply h_{t-1}: DropConnect acts on them."""
     num_boundaries: int = 0
@@ -81,12 +83,29 @@ class Cell(nn.Module, ABC):
 
     def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
-        state, outputs = self.initial_state(start), []
+        return self.naive_scan_from(x, self.initial_state(start))[0]
+
+    def scan_from(self, x: Inputs, state: State) -> tuple[Float[Tensor, "B T H"], State]:
+        """Return the outputs of all steps from a state, and the state after them.
+
+        Gradients pass through the outputs; the returned state is detached.
+        """
+        outputs, state = self.fast_scan_from(x, state) or self.naive_scan_from(x, state)
+        return outputs, tuple(part.detach() for part in state)
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        """Compute `scan_from` without a loop over `step`; None where this is not possible."""
+        outputs = self.fast_scan(x, *state) if self.outputs_state else None
+        return None if outputs is None else (outputs, (outputs[:, -1],))
+
+    def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        """Compute `scan_from` with a loop over `step`."""
+        outputs = []
         x = x.vectors() if isinstance(x, TokenInputs) else x
         for projected in self.project(x).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
-        return torch.stack(outputs, dim=1)
+        return torch.stack(outputs, dim=1), state
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""

@@ -98,6 +98,12 @@ class Block(Cell):
         u, _, _ = self._enter(x, self.initial_state(start))
         return self._leave(x, u, self.inner.scan(u, start))
 
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        x = x.vectors() if isinstance(x, TokenInputs) else x
+        u, inner, window = self._enter(x, state)
+        h, inner = self.inner.scan_from(u, inner)
+        return self._leave(x, u, h), (*inner, *window)
+
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the gates of the cell inside."""
         u, inner, _ = self._enter(projected[:, None], state)

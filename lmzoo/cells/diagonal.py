@@ -55,9 +55,13 @@ class DiagonalCell(Cell):
         return self.read(s, projected, before), self.split(s)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if self.reads_state:
             return None
         projected = self.project_inputs(x)
         a, b = self.coefficients(projected, None)
-        s = linear_recurrence(a, b, self.join(self.initial_state(start)))
-        return self.read(s, projected, None)
+        s = linear_recurrence(a, b, self.join(state))
+        return self.read(s, projected, None), self.split(s[:, -1])

@@ -44,6 +44,7 @@ class Update(StrEnum):
 class GRU(Cell):
     """A GRU layer."""
 
+    outputs_state = True
     recurrent_weights = ("weight_hh",)
 
     @config

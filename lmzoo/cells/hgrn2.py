@@ -124,18 +124,18 @@ class HGRN2(DiagonalCell):
         state = s.unflatten(-1, (self.config.heads, -1, self.width // self.config.heads))
         return (self._query(self._parts(projected))[..., None, :] @ state).flatten(-3)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Scan large heads in chunks: the cell is gated linear attention with keys 1 − f."""
         if Cut.CARRY in self.cuts or self.width // self.config.heads <= SMALL:
-            return super().fast_scan(x, start)
+            return super().fast_scan_from(x, state)
         projected = self.project_inputs(x)
         parts = self._parts(projected)
         log_f = self._by_head(self._log_forget(parts))
         value = self._by_head(parts["xv"])
         key = torch.ones_like(value) if Cut.TIED_WRITE in self.cuts else -torch.expm1(log_f)
-        state = self.initial_state(start)[0].unflatten(-1, (*value.shape[-2:], -1))
-        o = matrix_scan(Update(self._query(parts), key, value, log_f), state)
-        return o.flatten(-2)
+        matrix = state[0].unflatten(-1, (*value.shape[-2:], -1))
+        o, matrix = matrix_scan(Update(self._query(parts), key, value, log_f), matrix)
+        return o.flatten(-2), (matrix.flatten(1),)
 
     def _log_forget(self, parts: dict[str, Tensor]) -> Tensor:
         """Return log f, which is finite where f underflows."""

@@ -24,7 +24,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import OptionalName, config
 from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
-from lmzoo.kernels.scan import scan_batch_first
+from lmzoo.kernels.scan import scan_with_memory
 
 
 class Forget(OptionalName):
@@ -96,12 +96,21 @@ class LSTM(Cell):
         return {name: torch.sigmoid(gate) for name, gate in gates.items()}, torch.tanh(g)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self._kernel_scan(x, start)
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        done = self._kernel_scan(x, torch.cat(state, dim=-1))
+        return done and (done[0], (done[0][:, -1], done[1]))
+
+    def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the outputs and the last c, which has no gradient; None without a kernel."""
         if has_gpu_scan(start, self.width, weights=4):
             from lmzoo.kernels.gpu.lstm import LSTMGpuScan
-            from lmzoo.kernels.gpu.scan import gpu_scan
+            from lmzoo.kernels.gpu.scan import gpu_scan_with_memory
 
-            recurrence = LSTMGpuScan(self.config.forget.value)
-            return gpu_scan(recurrence, self.project_inputs(x), start, [self.w.weight_hh.mT])
+            recurrence, projected = LSTMGpuScan(self.config.forget.value), self.project_inputs(x)
+            return gpu_scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT])
         if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.lstm import LSTMScan
@@ -109,7 +118,7 @@ class LSTM(Cell):
         w = self.w
         weights = (w.weight_ih.mT, w.bias_ih + w.bias_hh, w.weight_hh.mT)
         recurrence = LSTMScan(coupled=self.config.forget is Forget.COUPLED)
-        return scan_batch_first(recurrence, x, start, weights)
+        return scan_with_memory(recurrence, x, start, weights)
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:

@@ -119,12 +119,13 @@ class Mamba(MatrixCell):
         s = decay * s[:, 0] + written
         return self.read(s, z), (s[:, None], *memory)
 
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        s, *memory = self.initial_state(start)
-        z, _ = self.prepare(self.project_inputs(x), tuple(memory))
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        s, *memory = state
+        z, memory = self.prepare(self.project_inputs(x), tuple(memory))
         decay, written = (part.flatten(-2) for part in self.coefficients(z["x"]))
         s = linear_recurrence(decay, written, s.flatten(1))
-        return self.read(s.unflatten(-1, (self.keys, self.values)), z)
+        s = s.unflatten(-1, (self.keys, self.values))
+        return self.read(s, z), (s[:, -1:], *memory)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         z, _ = self.prepare(projected[:, None], tuple(state[1:]))

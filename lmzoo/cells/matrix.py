@@ -91,10 +91,14 @@ class MatrixCell(Cell):
         return self.output(o, z, update), (matrix, *memory)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        matrix, *memory = self.initial_state(start)
-        z, _ = self.prepare(self.project_inputs(x), tuple(memory))
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        matrix, *memory = state
+        z, memory = self.prepare(self.project_inputs(x), tuple(memory))
         update = self.update(z)
-        return self.output(matrix_scan(update, matrix), z, update)
+        o, matrix = matrix_scan(update, matrix)
+        return self.output(o, z, update), (matrix, *memory)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the decay w of every head, or of every key channel."""

@@ -141,11 +141,22 @@ class MGRU(Cell):
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        done = self.fast_scan_from(x, self.initial_state(start))
+        return done and done[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+        states = self._fast_states(x, state[0])
+        if states is None:
+            return None
+        outputs = states - 0.5 if self.config.output is Output.CENTRED else states
+        return outputs, (states[:, -1],)
+
+    def _fast_states(self, x: Inputs, start: Tensor) -> Tensor | None:
+        """Return h after every step; None without a kernel."""
         if self.attend is not None:
             return None
         if has_gpu_scan(start, self.width, weights=1):
-            states = self._gpu_scan(x, start)
-            return states - 0.5 if self.config.output is Output.CENTRED else states
+            return self._gpu_scan(x, start)
         if not has_product_kernels(start):
             return None
         from lmzoo.kernels.cpu.mgru import MGRUScan
@@ -157,8 +168,7 @@ class MGRU(Cell):
             sigmoid=self.config.squash is Squash.SIGMOID,
             read=self.config.gate.value,
         )
-        states = scan_batch_first(recurrence, x, start, (self.w.hf, self.w.xh))
-        return states - 0.5 if self.config.output is Output.CENTRED else states
+        return scan_batch_first(recurrence, x, start, (self.w.hf, self.w.xh))
 
     def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
         from lmzoo.kernels.gpu.mgru import MGRUGpuScan

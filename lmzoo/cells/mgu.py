@@ -73,6 +73,7 @@ def canonical(cuts: Cuts) -> Cuts:
 class MGU(Cell):
     """A recurrence with one gate that both updates and resets; each of eight terms can be cut."""
 
+    outputs_state = True
     recurrent_weights = ("hf", "hh")
 
     @config

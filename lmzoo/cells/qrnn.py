@@ -24,7 +24,7 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
@@ -99,13 +99,18 @@ class QRNN(Cell):
         return self._output(c, gates), (c, *(projected, *past)[: self.window - 1])
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
-        x = self.project_inputs(x)
-        shifted = [
-            nn.functional.pad(x, (0, 0, j, 0))[..., : x.shape[-2], :] for j in range(self.window)
-        ]
-        recent = torch.cat(shifted, dim=-1)
+        return self.fast_scan_from(x, self.initial_state(start))[0]
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        c, *past = state
+        x, size = self.project_inputs(x), self.window - 1
+        inputs = torch.cat([*(part[:, None] for part in reversed(past)), x], dim=1)
+        steps = x.shape[1]
+        recent = torch.cat([inputs[:, size - j :][:, :steps] for j in range(self.window)], dim=-1)
         gates = self._gates(recent)
-        return self._output(linear_recurrence(*self._coefficients(recent, gates), start), gates)
+        c = linear_recurrence(*self._coefficients(recent, gates), c)
+        last = inputs[:, inputs.shape[1] - size :].flip(1).unbind(1)
+        return self._output(c, gates), (c[:, -1], *last)
 
     def _gates(self, recent: Float[Tensor, "*N kE"]) -> dict[str, Tensor]:
         return {name: torch.sigmoid(self._affine(name, recent)) for name in self.gate_names}

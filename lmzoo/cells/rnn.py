@@ -43,6 +43,7 @@ FUNCTIONS = {
 class RNN(Cell):
     """A recurrent layer without gates."""
 
+    outputs_state = True
     recurrent_weights = ("weight_hh",)
 
     @config

@@ -23,6 +23,7 @@ from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
+from lmzoo.train.carried import check_carry
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import Run
@@ -56,6 +57,8 @@ def train(
     if gates:
         require_activity(zoo.build(model, data.task), zoo.row(name).name)
     settings_of_training = from_dict(Recipe, recipe_fields).with_budget(epochs)
+    if settings_of_training.carry_state:
+        check_carry(zoo.build(model, data.task), settings_of_training, data)
     config = run_config(model, settings_of_training, data, spec, seed)
     folder = RunFolder(out / config["run"])
     save(parts_code(model, spec), open_store(out))

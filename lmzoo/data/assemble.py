@@ -12,12 +12,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
+from lmzoo.data.progress import track
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
@@ -60,9 +61,10 @@ def encode(
     """
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
     tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
-    for first in range(0, len(sentences), CHUNK):  # lists of Python numbers need much memory
+    unread = iter(sentences)
+    for first in track(range(0, len(sentences), CHUNK)):  # lists of numbers need much memory
         rows = []
-        for sentence in sentences[first : first + CHUNK]:
+        for sentence in islice(unread, CHUNK):
             kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
             ids = vocabulary.encode(kept)
             rows.append([START, *ids, END] if has_end else [START, *ids])

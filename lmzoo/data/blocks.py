@@ -39,10 +39,15 @@ class Blocks(Sequences):
     count: int = 0
     """Blocks of an epoch, at random places; 0: one pass."""
 
+    @property
+    def size(self) -> int:
+        """Scored characters of a block, L + 1."""
+        return self.ids.shape[1] - 1
+
     def for_epoch(self, epoch: int) -> Sequences:
         """Return the blocks of an epoch, a function of its number alone."""
         assert self.stream is not None
-        size = self.ids.shape[1] - 1
+        size = self.size
         generator = torch.Generator().manual_seed(derive_seed(0, "blocks", epoch))
         if self.count:
             places = len(self.stream) - size + 1
@@ -56,19 +61,19 @@ class Blocks(Sequences):
     @property
     def num_scored(self) -> int:
         """Number of scored characters of an epoch, the same in every epoch."""
-        return self._per_epoch * (self.ids.shape[1] - 1)
+        return self._per_epoch * self.size
 
     @property
     def _per_epoch(self) -> int:
         """Blocks of an epoch; a pass leaves room for every offset below the size of a block."""
         assert self.stream is not None
-        size = self.ids.shape[1] - 1
-        return self.count or max(1, (len(self.stream) - size + 1) // size)
+        return self.count or max(1, (len(self.stream) - self.size + 1) // self.size)
 
-    def to(self, device: torch.device) -> Sequences:
+    def to(self, device: torch.device) -> "Blocks":
         """Return the blocks with their stream on `device`, or self if they are there already."""
-        if self.ids.device == device or self.stream is None:
+        if self.ids.device == device:
             return self
+        assert self.stream is not None
         moved = super().to(device)
         return Blocks(moved.ids, moved.lengths, stream=self.stream.to(device), count=self.count)
 

@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 from lmzoo.config import config
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
+from lmzoo.data.documents import Documents, read_documents
 from lmzoo.data.encoded_splits import SPLITS, encode_splits
-from lmzoo.data.files import read_bytes
 from lmzoo.data.text_splits import Shares, split_characters
 from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.tokenisers.base import TokeniserConfig
@@ -97,18 +97,23 @@ class StreamFileConfig(StreamConfig):
     """The file, the tokens, the blocks of training and the windows of evaluation."""
 
     path: str = ""
+    documents: Documents = False
+    """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
 
 
 @CORPORA("stream")
 class StreamFile(TextStream):
-    """A UTF-8 text file, plain or .gz, as one contiguous text."""
+    """A UTF-8 text file, plain or .gz, or a folder of such files, as one contiguous text."""
 
     Config = StreamFileConfig
 
     def texts(self) -> Sequence[memoryview]:
         if not self.config.path:
             raise UserError("the corpus needs a file; write stream:PATH")
-        return split_characters(read_bytes(self.path), STANDARD, words=self.by_word)
+        text = read_documents(self.path, blank_lines=self.config.documents)
+        if text.ends:
+            return text.split(self.path, (STANDARD[0][1], STANDARD[1][1]))
+        return split_characters(text.text, STANDARD, words=self.by_word)
 
     @property
     def path(self) -> Path:

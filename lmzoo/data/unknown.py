@@ -19,10 +19,11 @@ where z = 0.25; Dyer et al. 2015 (arXiv:1505.08075).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from math import fsum
 from random import Random
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Integer
@@ -50,7 +51,7 @@ def replace_rare_words(
 
     The sentences are returned as they are if so many words are not in the vocabulary already.
     """
-    counts = Counter(word for sentence in sentences for word in sentence)
+    counts = Counter(chain.from_iterable(sentences))
     unknown = sum(c for w, c in counts.items() if w == UNK or w not in vocabulary.ids)
     singletons = sum(c == 1 for c in counts.values())
     known = {w: c for w, c in counts.items() if w != UNK and w in vocabulary.ids}
@@ -60,8 +61,28 @@ def replace_rare_words(
     z = replacement_constant(known, float(wanted))
     # A word that is not in the vocabulary becomes `<unk>` in any case.
     chance = {word: z / (z + count) for word, count in known.items()}
-    draw = Random(derive_seed(0, "unknown words")).random
-    return [[UNK if draw() < chance.get(w, 0.0) else w for w in s] for s in sentences]
+    return Replaced(sentences, chance)
+
+
+class Replaced(Sequence[Sequence[str]]):
+    """Sentences of which each word w is `<unk>` with probability `chance[w]`.
+
+    The draws are made when the sentences are read, because the words need much memory.
+    """
+
+    def __init__(self, sentences: Sequence[Sequence[str]], chance: Mapping[str, float]) -> None:
+        self._sentences, self._chance = sentences, chance
+
+    def __len__(self) -> int:
+        return len(self._sentences)
+
+    def __iter__(self) -> Iterator[Sequence[str]]:
+        draw, chance = Random(derive_seed(0, "unknown words")).random, self._chance.get
+        for sentence in self._sentences:
+            yield [UNK if draw() < chance(word, 0.0) else word for word in sentence]
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
 def replace_rare_ids(
@@ -107,7 +128,7 @@ def replacement_constant(counts: Mapping[str, int], wanted: float) -> float:
 
 def has_unknown(*parts: Sequences) -> bool:
     """Whether any of the parts contains `<unk>`."""
-    return any(bool((part.tokens == UNKNOWN).any()) for part in parts)
+    return any(bool((part.ids == UNKNOWN).any()) for part in parts)
 
 
 def describe_unknown(corpus: Corpus) -> str:
@@ -118,11 +139,12 @@ def describe_unknown(corpus: Corpus) -> str:
     held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"
     if train:
         return f"<unk> is {train:.2%} of the training, {held_out}"
-    rare = bool((corpus.train.tokens[corpus.train.tokens > UNKNOWN].bincount() == 1).any())
+    ids = corpus.train.ids
+    rare = bool((ids[ids > UNKNOWN].int().bincount() == 1).any())
     reason = "" if rare else "no training token is rare, and "
     return f"<unk> is {held_out}, but {reason}training has none: its probability is not learned"
 
 
 def _unknown_share(part: Sequences) -> float:
     """Return the share of `<unk>` among the scored tokens."""
-    return float((part.tokens == UNKNOWN).sum()) / max(1, part.num_scored)
+    return float((part.ids == UNKNOWN).sum()) / max(1, part.num_scored)

@@ -1,15 +1,13 @@
-"""Corpora from the user's own files: `text:PATH`, `fasta:PATH` and `pairs:PATH`.
+"""The user's own files: `fasta:PATH` and `pairs:PATH`. `text:PATH` is in `text_lines.py`.
 
-A text file has one sequence per line, a FASTA file one per record, a file of pairs has a source, a
-tab and its target on each line. Sequences are dealt to the training, validation and test splits
-8:1:1 in file order. Vocabularies are those of the training split. `<end>` follows every sequence
-that is not cut; in pairs, it follows cut sequences too. In texts by word and in pairs, some rare
-training words are `<unk>` if validation or test has unknown words (`train_unk`).
+A FASTA file has one sequence per record, a file of pairs has a source, a tab and its target on each
+line. Sequences are dealt to the training, validation and test splits 8:1:1 in file order.
+Vocabularies are those of the training split. `<end>` follows every sequence that is not cut; in
+pairs, it follows cut sequences too. In pairs, some rare training words are `<unk>` if validation or
+test has unknown words (`train_unk`).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -52,19 +50,9 @@ class PairsConfig(FastaConfig):
     words (`unknown.py`)."""
 
 
-@config
-class TextConfig(FastaConfig):
-    """The file, and the unit of a token."""
+class UserFile(CorpusSource):
+    """A corpus of one file, `config.path`."""
 
-    unit: Literal["word", "char"] = "word"
-    lower: bool = False
-    """Convert the text to lower case."""
-    train_unk: TrainUnk = True
-    """Replace some rare training words by `<unk>` if `unit` is word and validation or test has
-    unknown words, so that its probability is learned (`unknown.py`)."""
-
-
-class _UserFile(CorpusSource):
     @property
     def path(self) -> Path:
         """Path of the file, with `~` expanded."""
@@ -75,51 +63,24 @@ class _UserFile(CorpusSource):
         """Origin of the data, for `Corpus.source`."""
         return f"{self.path.name}, the user's own file"
 
-    def corpus(
-        self,
-        sequences: Sequence[Sequence[str]],
-        *,
-        unit: str,
-        joiner: str,
-        train_unk: bool = False,
-    ) -> Corpus:
-        """Split and encode the sequences."""
-        split = Split(*interleave(sequences, (8, 1, 1)))
-        vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
-        return assemble(
-            self.name, split, vocabulary, length=self.config.length, end=True, unit=unit,
-            source=self.origin, train_unk=train_unk,
-        )  # fmt: skip
-
-
-@CORPORA("text")
-class TextFile(_UserFile):
-    """A UTF-8 text file, plain or .gz, one sequence per line; blank lines are dropped."""
-
-    Config = TextConfig
-
-    def load(self) -> Corpus:
-        lines = [line for line in read_lines(self.path) if line.strip()]
-        if self.config.lower:
-            lines = [line.lower() for line in lines]
-        if self.config.unit == "char":
-            return self.corpus(lines, unit="character", joiner="")
-        words = [line.split() for line in lines]
-        return self.corpus(words, unit="word", joiner=" ", train_unk=self.config.train_unk)
-
 
 @CORPORA("fasta")
-class FastaFile(_UserFile):
+class FastaFile(UserFile):
     """A FASTA file, plain or .gz, one token per residue."""
 
     Config = FastaConfig
 
     def load(self) -> Corpus:
-        return self.corpus(read_fasta(self.path), unit="residue", joiner="")
+        split = Split(*interleave(read_fasta(self.path), (8, 1, 1)))
+        vocabulary = build_vocabulary(split.train, joiner="", min_count=self.config.min_count)
+        return assemble(
+            self.name, split, vocabulary, length=self.config.length, end=True, unit="residue",
+            source=self.origin,
+        )  # fmt: skip
 
 
 @CORPORA("pairs")
-class PairsFile(_UserFile):
+class PairsFile(UserFile):
     """A UTF-8 text file of tab-separated pairs, plain or .gz; blank lines are dropped."""
 
     Config = PairsConfig

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from lmzoo.contract import UNKNOWN
 
@@ -61,7 +62,7 @@ def build_vocabulary(
     The special tokens come first and count towards `limit`. Tokens that occur fewer than
     `min_count` times are left out.
     """
-    counts = Counter(token for sentence in sentences for token in sentence)
+    counts = Counter(chain.from_iterable(sentences))
     return rank_tokens(counts, joiner=joiner, limit=limit, min_count=min_count)
 
 

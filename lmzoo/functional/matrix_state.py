@@ -58,8 +58,8 @@ def matrix_step(
 
 def matrix_scan(
     update: Update, state: Float[Tensor, "B n K V"], chunk: int | None = None
-) -> Float[Tensor, "B T n V"]:
-    """Return o_1..o_T in chunks of the sequence; equal to a loop over `matrix_step`."""
+) -> tuple[Float[Tensor, "B T n V"], Float[Tensor, "B n K V"]]:
+    """Compute T steps in chunks: (o_1..o_T, S_T); equal to a loop over `matrix_step`."""
     length = update.query.shape[1]
     if chunk is None:
         chunk = CHUNK if update.log_decay.shape[-1] == 1 else CHUNK_OF_VECTORS
@@ -76,7 +76,7 @@ def matrix_scan(
         for m in range(q.shape[1]):
             outputs.append(from_start[:, m] @ state + attend[:, m] @ v[:, m])
             state = kept[:, m] * state + written[:, m] @ v[:, m]
-        return _joined(outputs, length)
+        return _joined(outputs, length), state
     p, r = _chunks(update.erase, chunk), _chunks(update.probe, chunk)
     before = _decays(total - log_w, total, diagonal=-1)
     system, known = _products(r, p, before), _products(r, k, before)
@@ -88,7 +88,7 @@ def matrix_scan(
         output = from_start[:, m] @ state + attend[:, m] @ v[:, m]
         outputs.append(output - attend_erased[:, m] @ u)
         state = kept[:, m] * state + written[:, m] @ v[:, m] - erased[:, m] @ u
-    return _joined(outputs, length)
+    return _joined(outputs, length), state
 
 
 def _joined(outputs: list[Tensor], length: int) -> Float[Tensor, "B T n V"]:

@@ -49,10 +49,7 @@ def scan(
     Raises:
         IndexError: a token id is outside the table.
     """
-    inputs = (x.tokens, x.table) if isinstance(x, TokenInputs) else (x,)
-    call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
-    present = [weight for weight in weights if weight is not None]
-    return _Scan.apply(call, *inputs, start, *present)[0]
+    return _apply(recurrence, x, start, weights)[0]
 
 
 def scan_batch_first(
@@ -62,9 +59,35 @@ def scan_batch_first(
     weights: Weights,
 ) -> Float[Tensor, "*P B T H"]:
     """Run a recurrence over batch-first inputs, with the arguments of `scan`."""
-    tokens = isinstance(x, TokenInputs)
-    time_first = TokenInputs(x.tokens.mT, x.table) if tokens else x.movedim(-2, 0)
-    return scan(recurrence, time_first, start, weights).movedim(0, -2)
+    return scan(recurrence, _time_first(x), start, weights).movedim(0, -2)
+
+
+def scan_with_memory(
+    recurrence: Recurrence,
+    x: Float[Tensor, "*P B T E"] | TokenInputs,
+    start: Float[Tensor, "*P B S"],
+    weights: Weights,
+) -> tuple[Float[Tensor, "*P B T H"], Float[Tensor, "*P B _"]]:
+    """Return the outputs of `scan_batch_first`, and the last step of the last saved tensor.
+
+    For an LSTM this is c after the last step. It has no gradient.
+    """
+    outputs, *saved = _apply(recurrence, _time_first(x), start, weights)
+    return outputs.movedim(0, -2), saved[-1][-1]
+
+
+def _time_first(x: Tensor | TokenInputs) -> Tensor | TokenInputs:
+    return TokenInputs(x.tokens.mT, x.table) if isinstance(x, TokenInputs) else x.movedim(-2, 0)
+
+
+def _apply(
+    recurrence: Recurrence, x: Tensor | TokenInputs, start: Tensor, weights: Weights
+) -> tuple[Tensor, ...]:
+    """Return the outputs of `_Scan`."""
+    inputs = (x.tokens, x.table) if isinstance(x, TokenInputs) else (x,)
+    call = _Call(recurrence, len(inputs), tuple(weight is not None for weight in weights))
+    present = [weight for weight in weights if weight is not None]
+    return _Scan.apply(call, *inputs, start, *present)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,19 @@ def law_steps_equal_the_scan(cell: Cell) -> None:
     assert_close(torch.stack(steps, 1), cell.scan(x, start), FINE, "outputs of steps")
 
 
+def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
+    """Blocks that each start from the state after the block before give the outputs of `scan`."""
+    x, start = inputs(cell)
+    first, rest = x.split([1, cell.length - 1], dim=1)
+    for scan in (cell.scan_from, cell.naive_scan_from):
+        before, state = scan(first, cell.initial_state(start))
+        after, last = scan(rest, state)
+        outputs = torch.cat([before, after], dim=1)
+        assert_close(outputs, cell.scan(x, start), FINE, "outputs of blocks")
+        for part, whole in zip(last, scan(x, cell.initial_state(start))[1], strict=True):
+            assert_close(part, whole, FINE, "state after the blocks")
+
+
 def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     """A change of later inputs changes no output before them."""
     x, start = inputs(cell)

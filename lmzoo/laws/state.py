@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.contract import DecodingState, LanguageModel
-from lmzoo.laws.support import new_model
-from lmzoo.laws.tiny import every_sequence, sources
+from lmzoo.laws.support import assert_close, new_model
+from lmzoo.laws.tiny import FINE, batch, every_sequence, sources
 
 LENGTH = 6
 """Length of the sequences: one more than the window of a cell's convolution."""
@@ -38,6 +39,24 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
         first = 1 if window is None else min(window, len(sizes))
         assert all(size <= declared for size in sizes), found
         assert set(sizes[max(0, first - 1) :]) == {declared}, found
+
+
+def law_blocks_with_carried_state_equal_one_pass(model: LanguageModel) -> None:
+    """Blocks that each start from the state after the block before score a text as one pass."""
+    if not isinstance(model, CarriesState) or model.state_size is None:
+        return
+    model = new_model(model, 0, replace(model.task, length=LENGTH)).double().eval()
+    assert isinstance(model, CarriesState)
+    tokens, lengths = batch(model.task, count=8)
+    lengths = torch.full_like(lengths, LENGTH)
+    whole, blocks, state, begin = model.log_prob(tokens, lengths)[:, 1:], [], None, 0
+    for size in (2, 1, 2):
+        scores, state = model.score_block(tokens[:, begin : begin + size + 1], state)
+        blocks.append(scores)
+        begin += size
+    assert_close(torch.cat(blocks, dim=1), whole, FINE, "scores in blocks and in one pass")
+    parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
+    assert not any(part.requires_grad for part in parts), "the state after a block has a gradient"
 
 
 def law_unused_parameters_are_declared(model: LanguageModel) -> None:

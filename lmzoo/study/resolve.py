@@ -22,6 +22,7 @@ from lmzoo.search_space import Range, ranges
 from lmzoo.study.baselines import baselines
 from lmzoo.study.parameter_budget import fit_width
 from lmzoo.study.study import Point, Settings, Study
+from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, parts_code
 from lmzoo.user_code import UserCode
@@ -155,6 +156,8 @@ def _resolve(
     recipe_fields = nest_settings(study.fields, "recipe")
     recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
     recipe = recipe.with_budget(study.epochs)
+    if recipe.carry_state:
+        check_carry(zoo.build(model, corpus.task), recipe, corpus)
     resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {}, study.epochs)
     search = study.search if point.search is None else point.search
     if _is_count_model(point):  # a count model has no recipe fields to tune

@@ -78,6 +78,7 @@ class Sweep:
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import corpus_config, resolve
             from lmzoo.study.select_points import select_labels
+            from lmzoo.study.store_name import store_folder
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
             from lmzoo.sweep.dry_run import print_dry_run
 
@@ -89,7 +90,7 @@ class Sweep:
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
         store_class = ReadOnlyStudyStore if dry_run else StudyStore
-        self.folder = storage / f"{self.study.name}-{corpus.name}"
+        self.folder = store_folder(storage, self.study.name, fields)
         with closing(store_class(self.folder)) as store:
             planner = Planner(self.study, points, corpus, store, needed)
             if dry_run:

@@ -130,7 +130,8 @@ class _Shape:
         self._bytes = 0
         with contextlib.suppress(Exception):  # the run fails on a worker, and says why
             self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
-            self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
+            if not self._recipe.carry_state:  # each member would need the state of its own blocks
+                self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
 
     def member_bytes(self) -> int:
         """Return the memory of one pack member; computed at the first call."""

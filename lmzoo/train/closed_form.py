@@ -17,6 +17,7 @@ from torch import Tensor
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import device_of
+from lmzoo.train.carried import evaluate_carried
 from lmzoo.train.evaluate import Losses, evaluate
 
 CAPACITY = 4
@@ -53,10 +54,10 @@ def load_estimate(model: LanguageModel, corpus: Corpus) -> Estimate:
         return found
 
 
-def evaluate_test(model: LanguageModel, corpus: Corpus) -> Losses:
+def evaluate_test(model: LanguageModel, corpus: Corpus, *, carry_state: bool = False) -> Losses:
     """Return the test losses of a model; a closed-form model in the cache is evaluated once."""
     if not model.closed_form:
-        return evaluate(model, corpus.test)
+        return (evaluate_carried if carry_state else evaluate)(model, corpus.test)
     with _LOCK:
         found = _ESTIMATES.get(_key(model, corpus))
         if found is None:  # the model comes from a checkpoint

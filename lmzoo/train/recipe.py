@@ -84,6 +84,9 @@ class Recipe:
     final_lr: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
     """Share of `lr` at which the schedule ends."""
     accumulate: Accumulate = Accumulate.STEP
+    carry_state: bool = Field(default=False, exclude_if=lambda carry: not carry)
+    """Train a recurrent model on `batch` parallel streams of a contiguous text, each block from the
+    state after the block before, and evaluate it in one pass (`carried.py`)."""
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
     """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the

@@ -96,15 +96,13 @@ class Run:
         self._append_collected()
 
     def test(self) -> Losses:
-        """Evaluate the weights of the best validation epoch on the test split.
-
-        Writes the loss of every sequence and a `test` event. The model keeps its current weights.
-        """
-        model, best = self.training.model, self.training.best_weights
+        """Write the test losses of the weights of the best epoch; keep the current weights."""
+        training = self.training
+        model, best, carry = training.model, training.best_weights, training.recipe.carry_state
         current = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
         facts = model_report(model, self.corpus)
-        losses = replace(evaluate_test(model, self.corpus), report=facts)
+        losses = replace(evaluate_test(model, self.corpus, carry_state=carry), report=facts)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
         self._append(

@@ -27,6 +27,7 @@ from lmzoo.device import device_name, device_of, device_scope
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
+from lmzoo.train.carried import CarriedObjective, carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.optimisers import make_optimiser
@@ -105,47 +106,53 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
     Training stops after an epoch whose loss is NaN or infinite; the losses of its record are None.
 
     Raises:
-        UserError: The schedule of the learning rate ends before, or the corpus scores some
-            tokens only and the model gives no distribution of the next token.
+        UserError: The schedule of the learning rate ends before, the corpus scores some tokens
+            only and the model gives no distribution of the next token, or `check_carry` raises.
     """
     training.recipe.with_budget(epochs)
+    check_carry(training.model, training.recipe, corpus)
+    validate = evaluate_carried if training.recipe.carry_state else evaluate
     if corpus.valid.scored is not None:
         training.model.require_next_token()
     while training.epoch < epochs and not training.diverged:
         if training.model.closed_form:
             estimate = load_estimate(training.model, corpus)
             train, valid, seconds = estimate.train, estimate.valid, estimate.seconds
-            training.epoch = epochs
+            training.epoch, tokens = epochs, corpus.train.num_scored
         else:
             start = time.perf_counter()
-            train = _train_epoch(training, corpus.train.for_epoch(training.epoch))
+            train, tokens = _train_epoch(training, corpus.train)
             training.epoch += 1
             seconds = time.perf_counter() - start
-            valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
-        record = epoch_record(training, train, valid, seconds, corpus.train.num_scored)
+            valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
+        record = epoch_record(training, train, valid, seconds, tokens)
         training.add_record(record)
         yield record
 
 
-def _train_epoch(training: Training, data: Sequences) -> float:
-    """Train for one epoch; return the mean negative objective per token over its steps."""
+def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
+    """Train for one epoch: (mean negative objective per token over its steps, number of tokens)."""
     model, recipe, step = training.model, training.recipe, training.step
     assert step is not None
     model.train()
     step.begin_epoch()
-    order = epoch_batches(data.lengths, recipe.batch, seed=training.seed, epoch=training.epoch)
-    batches = iter_batches(
-        data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.length_multiple
-    )
-    rates = training.epoch_rates(len(order))
+    place, device = {"seed": training.seed, "epoch": training.epoch}, device_of(model)
+    if recipe.carry_state:
+        steps, tokens, batches = carried_batches(data, recipe.batch, device, **place)
+    else:
+        data, multiple = data.for_epoch(training.epoch), step.stepper.length_multiple
+        order = epoch_batches(data.lengths, recipe.batch, **place)
+        batches = iter_batches(data, order, device, trim=not model.leaks, multiple=multiple)
+        steps, tokens = len(order), data.num_scored
+    rates = training.epoch_rates(steps)
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
-    training.steps += len(order)
+    training.steps += steps
     for group in step.optimiser.param_groups:
         group["lr"] = rates[-1]
-    return float(-step.total / data.num_scored)
+    return float(-step.total / tokens), tokens
 
 
 class Step:
@@ -159,11 +166,16 @@ class Step:
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         """The objective, summed over all tokens of the epoch so far."""
         self._accumulates = recipe.accumulate is Accumulate.EPOCH
-        self.stepper = Stepper(optimiser, device, model.name, accumulates=self._accumulates)
+        self._carried = CarriedObjective(model) if recipe.carry_state else None
+        self.stepper = Stepper(
+            optimiser, device, model.name, accumulates=self._accumulates, records=not self._carried
+        )
 
     def begin_epoch(self) -> None:
-        """Reset the sum of the objective and the gradients."""
+        """Reset the sum of the objective, the gradients and the carried state."""
         self.total.zero_()
+        if self._carried:
+            self._carried.begin_epoch()
         # A recorded step adds to the gradients at the addresses that it was recorded with.
         self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
 
@@ -179,7 +191,8 @@ class Step:
         if not self._accumulates:
             self.optimiser.zero_grad()
         with device_scope(self.model):
-            objective = self.model.objective(tokens, lengths, *sources)
+            score = self._carried or self.model.objective
+            objective = score(tokens, lengths, *sources)
             objective, counts = restrict(objective, lengths, scored)
             compute_loss(objective, counts, self.recipe.loss).backward()
         self.total += objective.detach().double().sum()

@@ -16,7 +16,7 @@ def test_a_long_text_is_opened_from_its_cache(tmp_path, monkeypatch):
     text.write_text("to be or not " * (CACHED_FROM // 13 + 1))
     folders, rows = list[set[Path]](), list[dict]()
     for _ in range(2):
-        command = [sys.executable, str(BENCHMARK), "--open", str(text)]
+        command = [sys.executable, str(BENCHMARK), "--open", f"stream:{text}"]
         done = subprocess.run(command, capture_output=True, check=True)
         rows.append(json.loads(done.stdout))
         folders.append(set((tmp_path / "cache/tokens").iterdir()))

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.cells.base import CELLS
 from lmzoo.registry import PARTS
+from lmzoo.study.store_name import store_name
 from lmzoo.user_code import _module_code
 from tests.own_parts import own_parts as own_parts
 
@@ -94,7 +95,7 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(
     code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
     assert (code, err) == (0, "")
     assert "minGRU: 4 runs" in out
-    assert "in runs/second-text" in " ".join(out.split())
+    assert f"in runs/{store_name('second', 'text:sentences.txt')}" in " ".join(out.split())
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
     assert "'third'" in err

@@ -52,7 +52,7 @@ def test_chunks_equal_products_of_matrices(
 ) -> None:
     update = random_update(2, length, vector=vector, delta=delta)
     state = torch.randn(2, N, K, V, dtype=torch.float64)
-    assert_close(matrix_scan(update, state, chunk), brute_force(update, state), FINE, "outputs")
+    assert_close(matrix_scan(update, state, chunk)[0], brute_force(update, state), FINE, "outputs")
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -72,7 +72,7 @@ def test_chunks_equal_steps_in_outputs_and_gradients(*, vector: bool, delta: boo
                 steps.append(o)
             outputs = torch.stack(steps, 1)
         else:
-            outputs = matrix_scan(Update(*parts), start, chunk=4)
+            outputs, _ = matrix_scan(Update(*parts), start, chunk=4)
         leaves = [start, *(p for p in parts if p is not None)]
         results.append([outputs, *torch.autograd.grad((outputs * weight).sum(), leaves)])
     for fast, serial_ in zip(*results, strict=True):
@@ -83,7 +83,7 @@ def test_a_fast_decay_neither_overflows_nor_loses_gradients() -> None:
     update = random_update(1, 256, vector=True, delta=False)
     log_decay = (50 * update.log_decay).float().requires_grad_()
     update = Update(*(p.float() for p in update[:3]), log_decay)
-    outputs = matrix_scan(update, torch.zeros(1, N, K, V))
+    outputs, _ = matrix_scan(update, torch.zeros(1, N, K, V))
     outputs.sum().backward()
     assert outputs.isfinite().all()
     assert log_decay.grad is not None

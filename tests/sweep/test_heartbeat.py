@@ -5,6 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+from lmzoo.study.store_name import store_name
+
 from .local_sweep import outcome, sweep
 from .processes import epochs_on_disk, finish, slow_ray_test, training_processes, wait_until
 
@@ -26,7 +28,7 @@ def existing(pids: set[int]) -> list[int]:
 def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     tmp_path, start_sweep, study, corpus, corpus_fields
 ):
-    store = tmp_path / "runs" / "toy-text"
+    store = tmp_path / "runs" / store_name(study.name, study.corpus)
     driver, stopped = start_sweep("--epochs", str(EPOCHS)), set[int]()
     for epochs in (3, 10):
         wait_until(lambda epochs=epochs: epochs_on_disk(store) >= epochs, 900)
@@ -43,9 +45,10 @@ def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
 
 
 @slow_ray_test
-def test_a_sweep_with_a_stopped_worker_can_be_interrupted(tmp_path, start_sweep):
+def test_a_sweep_with_a_stopped_worker_can_be_interrupted(tmp_path, start_sweep, study):
+    store = tmp_path / "runs" / store_name(study.name, study.corpus)
     driver = start_sweep("--epochs", str(EPOCHS))
-    wait_until(lambda: epochs_on_disk(tmp_path / "runs" / "toy-text") >= 3, 900)
+    wait_until(lambda: epochs_on_disk(store) >= 3, 900)
     stopped = {stop_worker(driver.pid, set())}
     driver.send_signal(signal.SIGTERM)
     code, _, err = finish(driver, 900)

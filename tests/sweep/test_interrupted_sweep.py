@@ -9,6 +9,7 @@ import pytest
 
 from lmzoo.search_space import parse_range
 from lmzoo.store.records import STUDY, read_json
+from lmzoo.study.store_name import store_name
 
 from .local_sweep import assert_close, outcome, sweep
 from .processes import (
@@ -40,7 +41,7 @@ def test_killed_processes_and_sigterm_do_not_change_the_results(
 
     There are so many epochs that the sweep still runs when its processes are killed.
     """
-    store = tmp_path / "runs" / "toy-text"
+    store = tmp_path / "runs" / store_name(study.name, study.corpus)
     search = {**study.search, "recipe.lr": parse_range(RATES)}
     study = dataclasses.replace(study, epochs=epochs, seeds=seeds, search=search)
     storage = ("--storage", str(tmp_path / "runs"))

@@ -9,6 +9,8 @@ import pytest
 
 from lmzoo.analysis.subprocess_cli import audit_model
 from lmzoo.store.records import USER_CODE, read_json
+from lmzoo.study.store_name import store_name
+from tests.cli.run_lmzoo import run_lmzoo
 from tests.own_parts import own_parts as own_parts
 from tests.sweep.processes import ROOT
 
@@ -35,7 +37,7 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     done = run(own_parts, *sweep)
     assert done.returncode == 0, done.stderr
     assert "minGRU" in done.stdout
-    store = own_parts / "runs/own-text"
+    store = own_parts / "runs" / store_name("own", "text:sentences.txt")
     configs = [read_json(path) for path in store.glob("*/config.json")]
     own = [config for config in configs if USER_CODE in config]
     assert {config["model"]["cell"]["name"] for config in own} == {"own_mingru"}

@@ -8,6 +8,7 @@ import pytest
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.store.s3 import S3Store
+from lmzoo.study.store_name import store_name
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 from tests.toy_study import small_study
 
@@ -50,7 +51,8 @@ def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
     small = script.read_text().replace("import toy_study", "import small_study")
     script.write_text(small.replace("main(toy_study(", "main(small_study("))
-    address, folder = f"{bucket}/runs/toy-text", tmp_path / "undisturbed"
+    name = store_name("toy", f"text:{sentences}")
+    address, folder = f"{bucket}/runs/{name}", tmp_path / "undisturbed"
 
     driver = start_sweep(storage=f"{bucket}/runs")
     wait_until(lambda: epochs_in(address) >= 3 or driver.poll() is not None, 900)

@@ -52,6 +52,17 @@ def gpu_scan(
     return _GpuScan.apply(recurrence, projected, start, *weights)[0]
 
 
+def gpu_scan_with_memory(
+    recurrence: GpuRecurrence,
+    projected: Float[Tensor, "*P B T G"],
+    start: Float[Tensor, "*P B S"],
+    weights: Sequence[Float[Tensor, "*P _ _"]],
+) -> tuple[Float[Tensor, "*P B T H"], Float[Tensor, "*P B H"]]:
+    """Return the outputs of all steps, and the last step of the last saved tensor, detached."""
+    saved = _GpuScan.apply(recurrence, projected, start, *weights)[: -1 - len(weights)]
+    return saved[0], saved[-1][..., -1, :]
+
+
 def grid_of(projected: Tensor) -> tuple[int, int]:
     """Return the numbers of programs: blocks of sequences, and members."""
     members, rows = projected.shape[:2]

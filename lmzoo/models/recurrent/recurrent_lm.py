@@ -20,90 +20,49 @@ Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM1
 43-47).
 """
 
-from typing import Annotated, Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.blocks.dropout import drop_features, dropped_weights
 from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS, Cell, Inputs
-from lmzoo.config import config
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import (
     Norm,
-    RunningMoments,
     normalise_next,
     normalise_sequence,
     normalise_vectors,
 )
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.search_space import FloatRange, IntRange
-
-Dropout = Annotated[
-    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
-]
-"""A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
-
-
-class RecurrentState(NamedTuple):
-    """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t, h_0 = w_i)."""
-
-    layers: stack.Stack
-    input_stats: RunningMoments | None
-    """Running mean and variance of the inputs (norm=time_std_causal only)."""
-    evidence: Float[Tensor, "B W"] | None
-    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
-    outputs: Float[Tensor, "B W E"] | None
-    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
+from lmzoo.models.recurrent.config import RecurrentConfig
+from lmzoo.models.recurrent.state import (
+    BlockState,
+    RecurrentState,
+    mix_block,
+    normalise_block,
+)
 
 
 @model(
     "recurrent_lm", family="recurrent", document="S0",
     source="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010",
 )  # fmt: skip
-class RecurrentLM(LanguageModel):
+class RecurrentLM(CarriesState, LanguageModel):
     """Recurrent language model with any cell, emission, normaliser and initial states."""
 
-    @config
-    class Config(EmbeddingConfig):
-        """Embedding, cell, emission, normaliser, initial states and depth."""
+    Config = RecurrentConfig
 
-        cell: Annotated[Any, CELLS] = "mgu"
-        emission: Annotated[Any, EMISSIONS] = "mixture"
-        norm: Norm = Norm.RMS
-        """Normaliser N of the cell's inputs and of the outputs."""
-        starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0)
-        """Number W of learned initial states; 0 is the constant state of ones."""
-        num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
-        """Number of stacked cells of the same kind."""
-        dropout_input: Dropout = 0.0
-        """Dropout rate of the inputs of every cell, in training."""
-        dropout_recurrent: Dropout = 0.0
-        """Dropout rate of the weights from state to state, in training."""
-        dropout_output: Dropout = 0.0
-        """Dropout rate of the outputs N(h_t), in training."""
-
-        @model_validator(mode="before")
-        @classmethod
-        def _refuse_bidirectional(cls, values: Any) -> Any:
-            fields = getattr(values, "kwargs", values) or {}
-            if fields.get("bidirectional"):
-                raise UserError(
-                    f"bidirectional={fields['bidirectional']}: a language model may not read the "
-                    "tokens that it predicts; drop it, or use elmo or an encoder"
-                )
-            return values
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         cells = [
@@ -148,6 +107,25 @@ class RecurrentLM(LanguageModel):
             if self.starts is None
             else mix_starts(self.starts.log_weights(), scores)
         )
+
+    def score_block(
+        self, tokens: Tensor, state: BlockState | None = None
+    ) -> tuple[Tensor, BlockState]:
+        state = state or self._begin_block(len(tokens))
+        x, stats, layers = self._inputs(tokens[:, :-1]), None, []
+        if self.config.norm is Norm.TIME_STD_CAUSAL:
+            x, stats = normalise_block(self.embedding(tokens[:, :-1]), state.input_stats)
+
+        def scan(layer: int, x: Inputs) -> Tensor:
+            h, after = self._cells[layer].scan_from(x, state.layers[layer])
+            layers.append(after)
+            return h
+
+        y = self._run(x, scan, drop=self.training)
+        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        weights = scores.new_zeros(1) if self.starts is None else self.starts.log_weights()
+        mixed, evidence = mix_block(weights, scores, state.evidence)
+        return mixed, BlockState(tuple(layers), stats, evidence)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         last = self._outputs(prefix)[:, :, -1]
@@ -212,25 +190,28 @@ class RecurrentLM(LanguageModel):
 
     def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; `drop` applies dropout."""
-        c, x = self.config, self._inputs(tokens)
+        begin, cells = self._begin_vectors(len(tokens)), self._cells
+        return self._run(self._inputs(tokens), lambda i, x: cells[i].scan(x, begin[i]), drop=drop)
+
+    def _run(
+        self, x: Inputs, scan: Callable[[int, Inputs], Tensor], *, drop: bool
+    ) -> Float[Tensor, "W B t E"]:
+        """Return N(h) of the last cell; `scan(layer, inputs)` gives the outputs of one cell."""
+        c, count = self.config, max(1, self.config.starts)
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
         if into:
             x = drop_features(x.vectors() if isinstance(x, TokenInputs) else x, into)
-        start = self._start_vectors()
-        count, batch = len(start), len(tokens)
-        start = start[:, None].expand(-1, batch, -1).reshape(count * batch, -1)
         if count > 1:
             x = x.repeated(count) if isinstance(x, TokenInputs) else x.repeat(count, 1, 1)
-        begin, *upper = start.chunk(self.config.num_layers, dim=-1)
         modules = (cast("nn.Module", cell.w) for cell in self._cells)
         recurrent = c.dropout_recurrent if drop else 0.0
         with dropped_weights(modules, self.cell.recurrent_weights, recurrent):
-            h = self.cell.scan(x, begin)
-            for layer, begin in zip(self.upper, upper, strict=True):
+            h = scan(0, x)
+            for layer in range(1, c.num_layers):
                 if into:  # the initial states share the mask of their sequence
-                    h = drop_features(h.unflatten(0, (count, batch)), into).flatten(0, 1)
-                h = cast("Cell", layer).scan(h, begin)
-        y = normalise_vectors(h.unflatten(0, (count, batch)), c.norm)
+                    h = drop_features(h.unflatten(0, (count, -1)), into).flatten(0, 1)
+                h = scan(layer, h)
+        y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
         return drop_features(y, out) if out else y
 
     def _inputs(self, tokens: Tensor) -> Inputs:
@@ -239,6 +220,17 @@ class RecurrentLM(LanguageModel):
         if norm.over_time or tokens.numel() <= self.task.vocab:
             return normalise_sequence(self.embedding(tokens), norm)
         return TokenInputs(tokens, normalise_vectors(self.embedding.weight, norm))
+
+    def _begin_block(self, batch: int) -> BlockState:
+        begin = self._begin_vectors(batch)
+        layers = tuple(c.initial_state(b) for c, b in zip(self._cells, begin, strict=True))
+        return BlockState(layers, None, begin[0].new_zeros(max(1, self.config.starts), batch))
+
+    def _begin_vectors(self, batch: int) -> tuple[Float[Tensor, "WB S"], ...]:
+        """Return the initial vectors of each cell, for all initial states and sequences."""
+        start = self._start_vectors()
+        start = start[:, None].expand(-1, batch, -1).reshape(len(start) * batch, -1)
+        return start.chunk(self.config.num_layers, dim=-1)
 
     @property
     def _cells(self) -> list[Cell]:

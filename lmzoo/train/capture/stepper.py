@@ -32,15 +32,17 @@ class Stepper:
         name: str,
         *,
         accumulates: bool = False,
+        records: bool = True,
         fallback: Recorder | None = None,
     ) -> None:
         """Choose the recorder of the device, or `fallback` if the device has none.
 
-        `accumulates`: gradients accumulate over several steps. `name` is for the log.
+        `accumulates`: gradients accumulate over several steps. `records`: steps may be
+        recorded; not if a step reads a state that the step before left. `name` is for the log.
         """
         self._optimiser, self._device, self._name = optimiser, device, name
         self._accumulates = accumulates
-        self._recorder = device_recorder(device) or fallback
+        self._recorder = (device_recorder(device) or fallback) if records else None
         self._recordings: dict[Any, tuple[Sequence[Column], Work]] = {}
         self._warmups: Counter[Any] = Counter()
         self._recorded_addresses: list[int] = []

@@ -1,0 +1,144 @@
+"""A text of one sequence per line: `text:PATH`.
+
+Lines are dealt to the training, validation and test splits 8:1:1 in file order; a text of documents
+is cut at ends of documents near 80 % and 90 % instead (`documents.py`). The vocabulary is that of
+the training split. `<end>` follows every line that is not cut. By word, some rare training words
+are `<unk>` if validation or test has unknown words (`train_unk`).
+
+A long text is encoded once: its ids, padded to length T, are mapped into memory afterwards
+(`id_cache.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from lmzoo.config import config, to_dict
+from lmzoo.data.assemble import Split, assemble
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences
+from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
+from lmzoo.data.id_cache import cached_ids
+from lmzoo.data.splits import interleave
+from lmzoo.data.text_size import TextSize
+from lmzoo.data.unknown import TrainUnk
+from lmzoo.data.user_files import FastaConfig, UserFile
+from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
+
+CACHED_FROM = 2**23
+"""Bytes of a text from which its ids are cached."""
+SHARES = (0.8, 0.9)
+"""Where training and validation end in a text of documents."""
+
+
+@config
+class TextConfig(FastaConfig):
+    """The file, and the unit of a token."""
+
+    unit: Literal["word", "char"] = "word"
+    lower: bool = False
+    """Convert the text to lower case."""
+    train_unk: TrainUnk = True
+    """Replace some rare training words by `<unk>` if `unit` is word and validation or test has
+    unknown words, so that its probability is learned (`unknown.py`)."""
+    documents: Documents = False
+    """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
+
+
+@CORPORA("text")
+class TextFile(UserFile):
+    """UTF-8 text, plain or .gz: a file or a folder, one sequence per line; no blank lines."""
+
+    Config = TextConfig
+
+    def load(self) -> Corpus:
+        text = read_documents(self.path, blank_lines=self.config.documents)
+        if len(text.text) < CACHED_FROM:
+            return self._encode(text)
+        fields = {name: value for name, value in to_dict(self.config).items() if name != "path"}
+        parts = {"corpus": "text", **fields, "ends": list(text.ends), "text": text.text}
+
+        def encode() -> tuple[Tensor, dict[str, Any]]:
+            return pack_corpus(self._encode(text))
+
+        return self._unpack(*cached_ids(parts, encode))
+
+    def _encode(self, text: DocumentText) -> Corpus:
+        by_word = self.config.unit == "word"
+        split = Split(*(Words(part) if by_word else part for part in self._lines(text)))
+        joiner = " " if by_word else ""
+        vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
+        return assemble(
+            self.name, split, vocabulary, length=self.config.length, end=True,
+            unit=self._unit, source=self.origin, train_unk=by_word and self.config.train_unk,
+        )  # fmt: skip
+
+    def _lines(self, text: DocumentText) -> Sequence[list[str]]:
+        """Return the lines of the three splits."""
+        if text.ends:
+            return [self._lines_of(part) for part in text.split(self.path, SHARES)]
+        return interleave(self._lines_of(memoryview(text.text)), (8, 1, 1))
+
+    def _lines_of(self, text: memoryview) -> list[str]:
+        # str.splitlines would also split at form feeds and other separators inside a line.
+        lines = (line.removesuffix("\r") for line in decode(text, self.path).split("\n"))
+        return [line.lower() if self.config.lower else line for line in lines if line.strip()]
+
+    def _unpack(self, flat: Tensor, facts: Any) -> Corpus:
+        """Return the corpus that `pack_corpus` packed."""
+        train, valid, test = unpack_sequences(flat, facts["rows"])
+        return Corpus(
+            name=self.name,
+            vocabulary=Vocabulary(tuple(facts["vocabulary"]), facts["joiner"]),
+            train=train,
+            valid=valid,
+            test=test,
+            unit=self._unit,
+            source=self.origin,
+            test_text=TextSize(*facts["test"]),
+        )
+
+    @property
+    def _unit(self) -> str:
+        return "word" if self.config.unit == "word" else "character"
+
+
+class Words(Sequence[Sequence[str]]):
+    """The words of lines. Lines are split when they are read, because words need much memory."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[Sequence[str]]:
+        return map(str.split, self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        lines = self._lines[index]
+        return lines.split() if isinstance(lines, str) else Words(lines)
+
+
+def pack_corpus(corpus: Corpus) -> tuple[Integer[Tensor, "n"], dict[str, Any]]:
+    """Return all numbers of a corpus in one tensor, the lengths first, and the other facts."""
+    parts = corpus.train, corpus.valid, corpus.test
+    dtype = corpus.train.ids.dtype
+    lengths = torch.cat([part.lengths for part in parts]).view(dtype)
+    facts = {
+        "rows": [len(part) for part in parts],
+        "vocabulary": list(corpus.vocabulary.tokens),
+        "joiner": corpus.vocabulary.joiner,
+        "test": corpus.test_text,
+    }
+    return torch.cat([lengths, *(part.ids.flatten() for part in parts)]), facts
+
+
+def unpack_sequences(flat: Integer[Tensor, "n"], rows: Sequence[int]) -> list[Sequences]:
+    """Return the sequences of each split from the tensor of `pack_corpus`, without a copy."""
+    count, width = sum(rows), torch.int64.itemsize // flat.dtype.itemsize
+    lengths = flat[: count * width].view(torch.int64).split(list(rows))
+    ids = flat[count * width :].view(count, -1).split(list(rows))
+    return [Sequences(*pair) for pair in zip(ids, lengths, strict=True)]

@@ -1,0 +1,49 @@
+"""The config of a recurrent language model."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from lmzoo.blocks.config import EmbeddingConfig
+from lmzoo.cells.base import CELLS
+from lmzoo.config import config
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.errors import UserError
+from lmzoo.functional.normalise import Norm
+from lmzoo.search_space import FloatRange, IntRange
+
+Dropout = Annotated[
+    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
+]
+"""A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
+
+
+@config
+class RecurrentConfig(EmbeddingConfig):
+    """Embedding, cell, emission, normaliser, initial states and depth."""
+
+    cell: Annotated[Any, CELLS] = "mgu"
+    emission: Annotated[Any, EMISSIONS] = "mixture"
+    norm: Norm = Norm.RMS
+    """Normaliser N of the cell's inputs and of the outputs."""
+    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0)
+    """Number W of learned initial states; 0 is the constant state of ones."""
+    num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
+    """Number of stacked cells of the same kind."""
+    dropout_input: Dropout = 0.0
+    """Dropout rate of the inputs of every cell, in training."""
+    dropout_recurrent: Dropout = 0.0
+    """Dropout rate of the weights from state to state, in training."""
+    dropout_output: Dropout = 0.0
+    """Dropout rate of the outputs N(h_t), in training."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_bidirectional(cls, values: Any) -> Any:
+        fields = getattr(values, "kwargs", values) or {}
+        if fields.get("bidirectional"):
+            raise UserError(
+                f"bidirectional={fields['bidirectional']}: a language model may not read the "
+                "tokens that it predicts; drop it, or use elmo or an encoder"
+            )
+        return values
