@@ -1,4 +1,4 @@
-"""Which path of the minimal gated unit can be cut at least cost, at the size of S0?
+"""Which path of the minimal gated unit can be cut at least cost, at the published size?
 
 S0's question at S0's size: E=128, K=400, batches of 280. Besides the twelve points of
 `gru_ablation.py`, the study has the cells that S0 compares with; all points are tuned alike. The
@@ -22,7 +22,8 @@ PUBLISHED = ([0, 2, 4, 5], [0, 4, 5], [2, 3, 4, 5])
 
 STUDY = Study(
     name="reference",
-    question="Which path of the minimal gated unit can be cut at least cost, at the size of S0?",
+    question="Which path of the minimal gated unit can be cut at least cost, "
+    "at the published size?",
     points=(
         Point("wild type", "DLM46"),
         *(Point(f"cut {i}", "DLM46", {"cell.cuts": [i]}) for i in range(8)),

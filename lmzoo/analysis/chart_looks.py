@@ -2,8 +2,9 @@
 
 import itertools
 import json
+import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -18,33 +19,66 @@ PALETTE = (
     *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
     *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
 )
-PRINTED = ("#0068b3", "#16202a", "#00785c", "#6b7783", "#b8430a", "#9a5a97")
+PRINTED = ("#0068b3", "#16202a", "#00785c", "#64707c", "#b8430a", "#9a5a97")
 """Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
 PAGE_COLOURS = {group: f"var(--{group})" for group in GROUPS} | {REFERENCE: "var(--fg)"}
 MANY = 12
 """Points that a legend can still list."""
 
 
-LABEL_WIDTH = 26
-"""Letters in a line of a label beside a chart."""
+LABEL_WIDTH, WIDE_LABEL = 26, 46
+"""Letters in a line of a label beside a chart, and on a wide page."""
+NOTE_WIDTH = 90
+"""Letters in a line below the title of a picture."""
+HALF = 0.1791
+"""Relative luminance at which black and white text have the same contrast, 4.58 (WCAG 2.2)."""
 
 
-def label_lines(label: str) -> list[str]:
-    """Return a label in lines: one for each cut, and more for what is wider than `LABEL_WIDTH`."""
-    return [
-        line for part in label.split(" + ") for line in textwrap.wrap(part, LABEL_WIDTH) or [""]
-    ]
+def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
+    """Return a label in lines: as many cuts as fit into `width`, and parts of what is wider."""
+    lines: list[str] = []
+    for part in label.split(" + "):
+        joined = f"{lines[-1]} + {part}" if lines else part
+        if lines and width > LABEL_WIDTH and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += textwrap.wrap(part, width) or [""]
+    return lines
 
 
-def row_height(labels: Iterable[str]) -> int:
+def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
     """Return the height of a row in pixels that fits the label with the most lines."""
-    return 8 + 14 * max(len(label_lines(label)) for label in labels)
+    return 8 + 14 * max(len(label_lines(label, width)) for label in labels)
 
 
 def label_axis(labels: Iterable[str]) -> alt.Axis:
-    """Return the axis of a chart with one row for each label."""
-    lines = json.dumps({label: label_lines(label) for label in labels}, ensure_ascii=False)
-    return alt.Axis(ticks=False, domain=False, labelExpr=f"{lines}[datum.label]")
+    """Return the axis of a chart with one row for each label; the chart needs `with_rows`."""
+    names = list(labels)
+    narrow, wide = (
+        json.dumps({name: label_lines(name, width) for name in names}, ensure_ascii=False)
+        for width in (LABEL_WIDTH, WIDE_LABEL)
+    )
+    lines = f"(wide ? {wide} : {narrow})[datum.label]"
+    return alt.Axis(ticks=False, domain=False, labelExpr=lines)
+
+
+def with_rows(chart: Any, labels: Collection[str]) -> Any:
+    """Return a chart with one row for each label, high enough for its lines.
+
+    A wide page sets the parameter `wide` and takes the height from `usermeta` (`page.js`).
+    """
+    narrow, wide = (len(labels) * row_height(labels, w) for w in (LABEL_WIDTH, WIDE_LABEL))
+    chart = chart.add_params(alt.param(name="wide", value=False))
+    return chart.properties(height=narrow, usermeta={"wide": wide})
+
+
+def readable_on(scale: str, field: str) -> Any:
+    """Return the colour of a text on a mark of this colour scale: black or white.
+
+    The one with more contrast is taken, which is at least 4.58.
+    """
+    light = f"luminance(scale('{scale}', datum['{field}'])) > {HALF}"
+    return alt.condition(light, alt.value("#000000"), alt.value("#ffffff"))
 
 
 class Look(NamedTuple):
@@ -62,10 +96,14 @@ class Look(NamedTuple):
         group = pl.col("label").replace_strict(self.groups, default=BASELINE)
         return alt.Chart(alt.InlineData(values=frame.with_columns(group=group).to_dicts()))
 
-    def colour(self) -> alt.Color:
-        """Return the encoding of the colour."""
-        legend = alt.Legend(symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle")
+    def colour(self, labels: Iterable[str] = ()) -> alt.Color:
+        """Return the encoding of the colour; the legend has the colours of these points, or all."""
+        own = {label if self.field == "label" else self.groups.get(label) for label in labels}
         values = list(self.colours)
+        legend = alt.Legend(
+            values=[value for value in values if value in own or not own],
+            symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle",
+        )  # fmt: skip
         title = "point" if self.field == "label" else "verdict"
         return (
             alt.Color(f"{self.field}:N", title=title)
@@ -82,7 +120,7 @@ class Look(NamedTuple):
 
         Of many points, the reference stands out until a point is picked.
         """
-        rest = most if len(self.groups) <= MANY else 0.35 * most
+        rest = most * min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
         chosen = alt.when(~picked.legend).then(alt.value(least))
         chosen = chosen.when(picked.under | picked.named).then(alt.value(most))
         chosen = chosen.when(f"isValid({picked.named.name}.label)").then(alt.value(least))

@@ -3,13 +3,14 @@
 All charts have the same colours (`chart_looks.py`), so charts can be compared.
 """
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import MANY, REFERENCE, Look, look_of, picked
+from lmzoo.analysis.chart_looks import BASELINE, MANY, NOTE_WIDTH, REFERENCE, Look, look_of, picked
 from lmzoo.analysis.curve_data import (
     COSTS,
     equal_survival,
@@ -61,8 +62,8 @@ def curve_charts(
             charts[FILES[cost]] = cost_chart(costs, look, cost, title)
     surviving = survival(folder)
     if surviving.height and not equal_survival(surviving):
-        charts["survival"] = survival_chart(surviving, look)
-    return {name: _sized(chart) for name, chart in charts.items()}
+        charts["survival"] = survival_chart(surviving, look, page=page)
+    return {name: chart if page else _printed(chart) for name, chart in charts.items()}
 
 
 def save_chart(chart: Any, folder: Path, stem: str, format: str) -> Path:
@@ -76,11 +77,14 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     """Return the mean validation loss by epoch, with its interval as a band."""
     by = picked(look)
     epochs = sorted(set(frame["epoch"]))
-    axis = alt.Axis(values=epochs) if len(epochs) <= 20 else alt.Axis(tickMinStep=1, format="d")
+    frame, notes = _baselines(frame, look, epochs)
+    axis = alt.Axis(tickMinStep=1, format="d")
+    axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
+    colour = look.colour(frame["label"])
     base = look.chart(frame).encode(
-        x=alt.X("epoch:Q", title="epoch", axis=axis), color=look.colour(), detail="label:N"
+        x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
     )
-    title = f"validation {UNITS[metric]}"
+    unit = f"validation {UNITS[metric]}"
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(look.groups) <= MANY
@@ -90,25 +94,41 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
         .mark_area()
         .encode(
             x=base.encoding.x,
-            y=_loss("low:Q", title),
+            y=_loss("low:Q", unit),
             y2="high:Q",
-            color=look.colour(),
+            color=colour,
             detail="label:N",
             opacity=look.opacity(by, 0.15, 0),
         )
     )
-    line = base.mark_line().encode(y=_loss("loss:Q", title), opacity=look.opacity(by))
+    line = base.mark_line().encode(y=_loss("loss:Q", unit), opacity=look.opacity(by))
     marks = base.mark_point(filled=True, size=30 if few else 12).encode(
-        y=_loss("loss:Q", title), opacity=look.opacity(by), tooltip=facts
+        y=_loss("loss:Q", unit), opacity=look.opacity(by), tooltip=facts
     )
-    notes = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
-    notes += (
-        []
-        if look.field == "label"
-        else ["point at a line, or choose a point in the list, to see it alone"]
-    )
-    heading = alt.TitleParams("learning curves", subtitle=notes, anchor="start")
-    return alt.layer(band, line, marks.add_params(*by.parameters)).properties(title=heading)
+    head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
+    if look.field != "label":
+        head += ["point at a line, or choose a point in the list, to see it alone"]
+    title = alt.TitleParams("validation loss by epoch", subtitle=head + notes, anchor="start")
+    return alt.layer(band, line, marks.add_params(*by.parameters)).properties(title=title)
+
+
+def _baselines(
+    frame: pl.DataFrame, look: Look, epochs: list[int]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Draw baselines of one epoch as level lines; leave out those far above the other points."""
+    flat = pl.col("label").is_in([x for x, group in look.groups.items() if group == BASELINE])
+    flat &= pl.len().over("label") == 1
+    level, others = frame.filter(flat), frame.filter(~flat)
+    if level.is_empty() or others.is_empty():
+        return frame, []
+    low, high = others["loss"].min(), others["loss"].max()
+    near = pl.col("loss") <= high + 0.5 * (high - low)  # type: ignore[operator]
+    ends = pl.DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
+    lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
+    far = [f"{row['label']} {row['loss']:.3f}" for row in level.filter(~near).to_dicts()]
+    notes = ["level lines: baselines, which are not trained by epochs"] if lines.height else []
+    notes += [f"not shown: {', '.join(far)}"] if far else []
+    return pl.concat([others, lines]), notes
 
 
 def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
@@ -118,10 +138,10 @@ def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:
     sizes = rows[cost].to_list()
     apart = max(sizes) > 30 * min(sizes) > 0
     scale = alt.Scale(type="log") if apart else alt.Scale(zero=False, nice=True)
-    form = "~g" if cost == "seconds" else "~s" if cost == "flops" else ",~r"
+    form = "~s" if cost == "flops" else ",~r"
     base = look.chart(rows).encode(
         x=alt.X(f"{cost}:Q", title=title, scale=scale).axis(format=form, labelOverlap="greedy"),
-        color=look.colour(),
+        color=look.colour(rows["label"]),
         opacity=look.opacity(by),
         tooltip=[
             *look.tooltips(),
@@ -143,7 +163,10 @@ def _loss(field: str, title: str) -> Any:
     return alt.Y(field, title=title, scale=alt.Scale(zero=False))
 
 
-def _sized(chart: Any) -> Any:
-    """Return a chart of the usual size; the height of rows with labels is known already."""
-    known = chart.height is not alt.Undefined
+def _printed(chart: Any) -> Any:
+    """Return a chart of the usual size, with its notes in lines."""
+    chart.title.subtitle = [
+        line for note in chart.title.subtitle for line in textwrap.wrap(note, NOTE_WIDTH)
+    ]
+    known = chart.height is not alt.Undefined  # rows with labels have their own height
     return chart.properties(width=WIDTH) if known else chart.properties(width=WIDTH, height=HEIGHT)

@@ -1,8 +1,8 @@
 """Heat maps of effects: each switch on the diagonal, interactions of pairs off the diagonal.
 
-One map for each cell, all with the same colour scale: blue where the loss falls, red where it
-rises. An interval that includes zero has its number in brackets. A cell without colour has no
-mutants to estimate it from.
+One map for each cell, all with the same colour scale: blue where the loss falls, orange where it
+rises, as the verdicts. An interval that includes zero has its number in brackets. A cell without
+colour has no mutants to estimate it from. A number is black or white, by the colour of its square.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,24 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from lmzoo.analysis.chart_looks import readable_on
 from lmzoo.analysis.formatting import format_number
 from lmzoo.errors import UserError
 
-SQUARE = 44
+COLOURS = ["#0068b3", "#f4f6f8", "#b8430a"]
+"""Colours of the lowest effect, of zero and of the highest one."""
+PAGE_COLOURS = ["var(--better)", "var(--soft)", "var(--worse)"]
+"""The same on a page, light or dark."""
+SQUARE = 50
 """Side of a square in pixels, before scaling."""
 FORMATS = (".png", ".svg", ".html")
 
 
-def heat_maps(frames: Sequence[pl.DataFrame], title: str) -> alt.VConcatChart:
-    """Return the maps of all cells, one below the other."""
-    bound = max(abs(v) for frame in frames for v in frame["effect"].drop_nulls())
+def heat_maps(
+    frames: Sequence[pl.DataFrame], title: str, *, page: bool = False
+) -> alt.VConcatChart:
+    """Return the maps of all cells, one below the other; a page has colours of its own."""
+    bound = max(abs(v) for frame in frames for v in frame["effect"].drop_nulls()) or 1.0
     heading = alt.TitleParams(
         title,
         subtitle=[
@@ -33,7 +40,13 @@ def heat_maps(frames: Sequence[pl.DataFrame], title: str) -> alt.VConcatChart:
         ],
         anchor="start",
     )
-    return alt.vconcat(*(_map(frame, bound) for frame in frames)).properties(title=heading)
+    colour = alt.Color("value:Q", title="nats").scale(
+        range=PAGE_COLOURS if page else COLOURS,
+        domain=[-bound, 0, bound],
+        interpolate=alt.ScaleInterpolateEnum("rgb"),
+    )
+    maps = alt.vconcat(*(_map(frame, colour) for frame in frames)).properties(title=heading)
+    return maps.resolve_scale(color="shared")
 
 
 def save_figure(chart: Any, path: Path) -> None:
@@ -71,7 +84,7 @@ def heat_map_squares(frame: pl.DataFrame) -> list[dict[str, Any]]:
     return sorted(squares, key=lambda square: (square["y"], square["x"]))
 
 
-def _map(frame: pl.DataFrame, bound: float) -> Any:
+def _map(frame: pl.DataFrame, colour: alt.Color) -> Any:
     order = frame.filter(pl.col("second").is_null())["first"].to_list()
     base = alt.Chart(alt.InlineData(values=heat_map_squares(frame))).encode(
         x=alt.X("x:N", sort=order, title=None).axis(labelAngle=-45).scale(domain=order),
@@ -85,14 +98,7 @@ def _map(frame: pl.DataFrame, bound: float) -> Any:
             alt.Tooltip("pairs:Q", title="estimates averaged"),
         ],
     )
-    squares = base.mark_rect(stroke="#eeeeee").encode(
-        color=alt.Color("value:Q", title="nats").scale(
-            scheme="redblue", reverse=True, domain=[-bound, bound]
-        )
-    )
-    dark = alt.expr.abs(alt.datum.value) > 0.6 * bound
-    labels = base.mark_text(fontSize=10).encode(
-        text="text:N", color=alt.when(dark).then(alt.value("white")).otherwise(alt.value("black"))
-    )
+    squares = base.mark_rect(stroke="#8888", strokeWidth=0.5).encode(color=colour)
+    labels = base.mark_text(fontSize=12).encode(text="text:N", color=readable_on("color", "value"))
     size = {"step": SQUARE}
     return alt.layer(squares, labels, title=frame["cell"][0], width=size, height=size)

@@ -5,9 +5,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import Look, label_axis, picked, row_height
+from lmzoo.analysis.chart_looks import Look, label_axis, picked, readable_on, with_rows
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "not ended")
+SHADES = ["#f4f6f8", "#0068b3"]
+"""Colours of no setting and of all settings in training."""
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
 
 
@@ -68,8 +70,8 @@ def setting_chart(
         notes = ["lines join the finished runs of a point"]
     else:
         notes = [
-            "lines: the response of a point, fitted to the lowest losses of its finished runs",
-            "and shrunk to the mean response of all points; losses far above a point's best one",
+            "lines: the response of a point, fitted to the lowest losses of its finished runs "
+            "and shrunk to the mean response of all points; losses far above a point's best one "
             "count less, and pruned runs are not in the fit",
         ]
     notes += ["rings: the chosen settings"] if chosen.height else []
@@ -105,8 +107,8 @@ def _up_to(measured: pl.DataFrame, highest: float) -> alt.Scale:
     return alt.Scale(domain=[low - 0.05 * (highest - low), highest], clamp=True, nice=False)
 
 
-def survival_chart(frame: pl.DataFrame, look: Look) -> Any:
-    """Return how many of a point's tuned settings trained each epoch."""
+def survival_chart(frame: pl.DataFrame, look: Look, *, page: bool) -> Any:
+    """Return how many of a point's tuned settings trained each epoch; a page has own colours."""
     labels = set(frame["label"])
     base = (
         look.chart(frame)
@@ -120,12 +122,13 @@ def survival_chart(frame: pl.DataFrame, look: Look) -> Any:
             ],
         )
     )  # fmt: skip
-    colour = alt.Color("share:Q", title="share in training").scale(domain=[0, 1], scheme="blues")
-    cells = base.mark_rect().encode(color=colour.legend(format=".0%"))
-    dark = alt.condition("datum.share > 0.6", alt.value("white"), alt.value("black"))
-    text = base.mark_text(fontSize=10).encode(text="trained:Q", color=dark)
-    note = "of all tuned; early stopping ended the others"
-    return alt.layer(cells, text).properties(
-        height=row_height(labels) * len(labels),
-        title=alt.TitleParams("settings in training at each epoch", subtitle=note, anchor="start"),
+    shades = ["var(--soft)", "var(--better)"] if page else SHADES
+    colour = alt.Color("share:Q", title="share in training").scale(
+        domain=[0, 1], range=shades, interpolate=alt.ScaleInterpolateEnum("rgb")
     )
+    cells = base.mark_rect().encode(color=colour.legend(format=".0%"))
+    number = readable_on("color", "share")
+    text = base.mark_text(fontSize=11).encode(text="trained:Q", color=number)
+    note = "of all tuned; early stopping ended the others"
+    title = alt.TitleParams("settings in training at each epoch", subtitle=[note], anchor="start")
+    return with_rows(alt.layer(cells, text), labels).properties(title=title)

@@ -6,7 +6,8 @@
 
 The file has what tables are computed from and what a sweep needs to continue: runs that have ended
 are not trained again. It has no checkpoints and no text of the corpus. The name of the machine that
-trained an epoch is left out, and so is an incomplete last line.
+trained an epoch and the folder of the study's script are left out, and so is an incomplete last
+line.
 """
 
 import functools
@@ -21,7 +22,7 @@ import polars as pl
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
-from lmzoo.store.records import CONFIG, STUDY, TEST_LOSSES, parse_json
+from lmzoo.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json
 from lmzoo.store.s3 import temporary_folder
 
 SUFFIX = ".parquet"
@@ -124,13 +125,31 @@ def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, b
             if path.name[0] != "." and any(fnmatch(path.name, p) for p in patterns):
                 content = path.read_bytes()
                 name = "" if parent == folder else parent.name
-                yield name, path.name, _public(content) if path.match(LINES) else content
+                yield name, path.name, _public(path.name, content)
 
 
-def _public(lines: bytes) -> bytes:
-    """Return complete lines without the names of machines; a damaged line is unchanged."""
-    complete = lines[: lines.rfind(b"\n") + 1]
+def _public(name: str, content: bytes) -> bytes:
+    """Return a file without the names of machines and their folders."""
+    if name == STUDY:
+        return _without_folder(content)
+    if not fnmatch(name, LINES):
+        return content
+    complete = content[: content.rfind(b"\n") + 1]  # a damaged line is unchanged
     return b"".join(map(_without_host, complete.splitlines(keepends=True)))
+
+
+def _without_folder(content: bytes) -> bytes:
+    """Return a study whose script, if its path is absolute, is FOLDER/NAME.py."""
+    study = parse_json(content)
+    script = (study.get("script") if isinstance(study, dict) else None) or []
+    paths = [Path(word) for word in script]
+    if not any(path.is_absolute() for path in paths):
+        return content
+    study["script"] = [
+        "/".join(path.parts[-2:]) if path.is_absolute() else word
+        for path, word in zip(paths, script, strict=True)
+    ]
+    return json_bytes(study)
 
 
 def _without_host(line: bytes) -> bytes:

@@ -29,7 +29,7 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
-    """Return the verdicts that some point has, the largest effects first."""
+    """Return the verdicts that some point has: what is free, then what costs, the largest first."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return ()
@@ -82,7 +82,7 @@ def _needs(row: Mapping[str, Any]) -> str:
 
 
 def _equivalent(row: Mapping[str, Any]) -> str:
-    return row["label"]
+    return f"{row['label']} ({effect_range(row['difference_low'], row['difference_high'])})"
 
 
 def effect_range(low: float | None, high: float | None) -> str:
@@ -96,8 +96,8 @@ def effect_range(low: float | None, high: float | None) -> str:
 
 
 _PHRASES = {
-    WORSE: ("worse than {name}", _worse),
     BETTER: ("better than {name}", _better),
     EQUIVALENT: ("equivalent to {name} within {margin}", _equivalent),
+    WORSE: ("worse than {name}", _worse),
     UNDECIDED: ("undecided", _undecided),
 }

@@ -28,8 +28,10 @@ DRAWN = "!document.querySelector('.chart') || document.documentElement.dataset.d
 
 
 @contextmanager
-def browse(page: Path, width: int = 1100) -> Iterator[Any]:
+def browse(page: Path, width: int = 1100, scheme: str = "light") -> Iterator[Any]:
     """Open the page offline in a window of this width, wait for its charts, and yield the tab.
+
+    The reader's setting is `light` or `dark`.
 
     Skips the test if there is no browser.
     """
@@ -40,7 +42,8 @@ def browse(page: Path, width: int = 1100) -> Iterator[Any]:
         pytest.skip("needs a chromium on the PATH")
     with api.sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chrome, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+        window = {"width": width, "height": 900}
+        context = browser.new_context(viewport=window, color_scheme=scheme, offline=True)
         tab = context.new_page()
         tab.requests, tab.messages = [], []
         tab.on("request", lambda request: tab.requests.append(request.url))

@@ -70,9 +70,9 @@ def test_a_diverged_point_is_never_better_or_equivalent(ranked):
 
 def test_the_first_lines_say_the_verdicts(ranked):
     lines = verdict_lines(rank(ranked))
-    assert lines[0].startswith("worse than 'cut full': cut carry (costs 0.")
-    assert lines[1].startswith("better than 'cut full': cut gate (gains 0.")
-    assert "equivalent to 'cut full' within 0.02 nats" in lines[2]
+    assert lines[0].startswith("better than 'cut full': cut gate (gains 0.")
+    assert lines[1].startswith("equivalent to 'cut full' within 0.02 nats: cut same (−0.0")
+    assert lines[2].startswith("worse than 'cut full': cut carry (costs 0.")
     heading = study_ranking(ranked.path).heading
     assert heading[1 : 1 + len(lines)] == lines
     assert load_study(ranked.path).study["question"] == heading[0]

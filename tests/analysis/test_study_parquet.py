@@ -112,6 +112,20 @@ def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: 
     assert not any(HOST in content for *_, content in read_rows(tmp_path / "a.parquet"))
 
 
+def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) -> None:
+    for script, saved in (
+        (["python", "/home/me/clone/sweeps/toy.py"], ["python", "sweeps/toy.py"]),
+        (["python", "sweeps/toy.py", "toy"], ["python", "sweeps/toy.py", "toy"]),
+    ):
+        toy.study_json["script"] = script
+        toy.write()
+        save_study(toy.path, tmp_path / "a.parquet")
+        (study,) = (
+            json.loads(x) for _, file, x in read_rows(tmp_path / "a.parquet") if file == STUDY
+        )
+        assert study == toy.study_json | {"script": saved}
+
+
 @settings(quick, max_examples=10)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_losses_are_exact(tmp_path_factory: pytest.TempPathFactory, loss: float) -> None:

@@ -11,7 +11,7 @@ from lmzoo.analysis.chart_looks import (
     PAGE_COLOURS,
     group_of,
     label_axis,
-    row_height,
+    with_rows,
 )
 
 MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
@@ -84,11 +84,11 @@ def forest_chart(part: pl.DataFrame) -> Any:
     )
     note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
     heading = alt.TitleParams(
-        "Differences to the reference, 95 % intervals", subtitle=note, anchor="start"
+        "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )
-    return alt.layer(band, zero, rules, points).properties(
+    chart = with_rows(alt.layer(band, zero, rules, points), [row["label"] for row in rows])
+    return chart.properties(
         width="container",
-        height=row_height(row["label"] for row in rows) * len(rows),
         title=heading,
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
     )

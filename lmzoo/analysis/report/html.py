@@ -10,7 +10,6 @@ import base64
 import functools
 import json
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ POLICY = (
     "script-src 'unsafe-inline' 'unsafe-eval'"  # Vega compiles its expressions
 )
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
-LINE = 52
-"""Letters in a line below the title of a chart: a phone shows as many."""
 VERDICTS = ("worse", "better", "equivalent", "undecided")
 
 
@@ -127,17 +124,21 @@ def html_table(
     )
 
 
-def chart_figure(chart: Any, description: str) -> str:
-    """Return an altair chart, drawn by the page's script; `description` is read aloud."""
-    content = {**chart.to_dict(), "description": description}
-    if isinstance(title := content.get("title"), dict):
-        lines = title.get("subtitle") or []
-        lines = [lines] if isinstance(lines, str) else lines
-        title["subtitle"] = [part for line in lines for part in textwrap.wrap(line, LINE)]
+def chart_figure(chart: Any) -> str:
+    """Return an altair chart, drawn by the page's script.
+
+    Its title and notes become the caption, which the browser wraps; the title names the chart for a
+    screen reader.
+    """
+    content = chart.to_dict()
+    title = content.pop("title")
+    content["description"] = title["text"]
+    notes = "".join(f"<span>{escape(note)}</span>" for note in title.get("subtitle") or [])
     spec = json.dumps(content).replace("<", "\\u003c")
     return (
-        f'<figure tabindex="0"><div class="chart" role="img" aria-label="{escape(description)}">'
-        f'</div><script type="application/json">{spec}</script></figure>\n'
+        f'<figure tabindex="0"><figcaption><b>{escape(title["text"])}</b>{notes}</figcaption>'
+        f'<div class="chart" role="img" aria-label="{escape(title["text"])}"></div>'
+        f'<script type="application/json">{spec}</script></figure>\n'
     )
 
 

@@ -16,35 +16,70 @@
   // Squares of a heat map have a fixed size; on a phone, all columns must fit beside the labels.
   const narrow = (spec, width) => {
     for (const map of spec.vconcat ?? []) {
-      if (!map.width?.step) continue;
       const columns = map.layer[0].encoding.x.scale.domain.length;
       const step = Math.max(26, Math.floor((width - 130) / columns));
       map.width = map.height = { step };
       const text = map.layer.find((layer) => layer.mark.type === "text");
-      text.mark.fontSize = 8;
+      text.mark.fontSize = 9;
       text.encoding.text = { value: { expr: "replace(datum.text, '+', '')" } };
       map.layer[0].encoding.color.legend = { orient: "bottom", title: "nats" };
     }
   };
-  const draw = async () => {
-    for (const place of document.querySelectorAll(".chart")) {
-      const text = place.nextElementSibling.textContent;
-      const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
-      const config = style();
-      config.axisY = { labelLimit: Math.min(320, 0.5 * place.clientWidth) };
-      config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, tickCount: Math.max(3, Math.round(place.clientWidth / 90)) };
-      if (place.clientWidth < 560) {
-        Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
-        narrow(spec, place.clientWidth);
-      }
-      await vegaEmbed(place, spec, { actions: false, renderer: "svg", config });
-      place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
+  const WIDE = 700;
+  const views = new Map();
+  const draw = async (place) => {
+    const width = place.clientWidth;
+    const text = place.nextElementSibling.textContent;
+    const spec = JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => value(name)));
+    const config = style();
+    config.axisY = { labelLimit: Math.min(320, 0.5 * width) };
+    config.axisQuantitative = { labelOverlap: "greedy", labelSeparation: 8, labelFlush: false };
+    config.axisXQuantitative = { tickCount: Math.max(3, Math.round(width / 110)) };
+    const wide = spec.params?.find((param) => param.name === "wide");
+    if (wide && width >= WIDE) {
+      wide.value = true;
+      spec.height = spec.usermeta.wide;
     }
-    document.documentElement.dataset.drawn = "yes";
+    if (width < 560) {
+      Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
+      narrow(spec, width);
+    }
+    views.get(place)?.finalize();
+    views.set(place, await vegaEmbed(place, spec, { actions: false, renderer: "svg", config }));
+    place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
+    for (const list of place.querySelectorAll(".vega-bind select")) {
+      if (chosen) choose(list, chosen);
+      list.addEventListener("change", () => {
+        chosen = list.value;
+        for (const other of document.querySelectorAll(".vega-bind select")) choose(other, chosen);
+      });
+    }
+  };
+  // A point that is chosen in one chart is chosen in all.
+  let chosen = "";
+  const choose = (list, name) => {
+    if (list.value === name || ![...list.options].some((option) => option.value === name)) return;
+    list.value = name;
+    list.dispatchEvent(new Event("change"));
+  };
+  // The charts on the screen are drawn first, then the others; the page stays responsive.
+  let round = 0;
+  const drawAll = async () => {
+    const own = ++round, places = [...document.querySelectorAll(".chart")];
+    const seen = (place) => {
+      const box = place.getBoundingClientRect();
+      return box.bottom > 0 && box.top < innerHeight;
+    };
+    while (places.length && own === round) {
+      const next = Math.max(0, places.findIndex(seen));
+      await draw(places.splice(next, 1)[0]);
+      await new Promise((resolve) => { setTimeout(resolve, 0); });
+    }
+    if (own === round) document.documentElement.dataset.drawn = "yes";
   };
   if (typeof vegaEmbed !== "undefined") {
-    draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    drawAll();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   }
 
   const number = (text) => {

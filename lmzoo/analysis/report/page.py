@@ -11,7 +11,7 @@ import polars as pl
 
 from lmzoo.analysis.comparison import compare_points
 from lmzoo.analysis.comparison_table import comparison_report
-from lmzoo.analysis.curve_charts import curve_charts
+from lmzoo.analysis.curve_charts import HEIGHT, curve_charts
 from lmzoo.analysis.curve_data import (
     equal_costs,
     equal_survival,
@@ -42,7 +42,7 @@ from lmzoo.analysis.report.spent import spent_table
 from lmzoo.analysis.report.summary import summary
 from lmzoo.analysis.report.terms import terms
 from lmzoo.analysis.reproduce import reproduce_commands
-from lmzoo.analysis.verdict_lines import MOST, VerdictGroup, verdict_groups
+from lmzoo.analysis.verdict_lines import VerdictGroup, verdict_groups
 from lmzoo.equations import cell_equations
 from lmzoo.errors import UserError
 from lmzoo.store.records import USER_CODE
@@ -60,6 +60,8 @@ CHARTS = {
     COSTLY: ("parameters", "state", "compute", "time"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
+MOST = 20
+"""Points of a verdict that the answer lists; the ranking has all."""
 
 
 def render_report(
@@ -98,7 +100,9 @@ def render_report(
 
 def _answer(group: VerdictGroup) -> str:
     """Return a verdict and its points as HTML; of many, the first ones."""
-    rest = [f"and {len(group.points) - MOST} more"] if len(group.points) > MOST else []
+    rest = (
+        [f"and {len(group.points) - MOST} more, in the ranking"] if len(group.points) > MOST else []
+    )
     items = "".join(f"<li>{escape(text)}</li>" for text in group.points[:MOST] + rest)
     return (
         f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'
@@ -111,7 +115,7 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts
     for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
         chart = forest_chart(part)
         if chart is not None:
-            charts += chart_figure(chart, "Differences to the reference with 95 % intervals")
+            charts += chart_figure(chart)
     left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = "".join(
@@ -151,7 +155,9 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Sect
         own = [chart for name, chart in charts.items() if name.startswith(starts)]
         notes = _notes(title, folder, ranked)
         if own or notes:
-            body = "".join(chart_figure(_wide(chart), title) for chart in own)
+            body = "".join(chart_figure(_wide(chart)) for chart in own)
+            if title == COSTLY and len(own) > 1:
+                body = f'<div class="side">{body}</div>\n'
             sections.append(Section(title, body + paragraphs(notes)))
     return sections
 
@@ -170,10 +176,9 @@ def _notes(title: str, folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
 
 
 def _wide(chart: Any) -> Any:
-    """Return a chart as wide as the page, unless its width is a number of steps."""
-    if isinstance(chart.width, int):
-        return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x"))
-    return chart
+    """Return a chart as wide as the page."""
+    size = {} if chart.height is not alt.Undefined else {"height": HEIGHT}
+    return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x"), **size)
 
 
 def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
@@ -207,8 +212,8 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
         for cell in cells
         if cell.incomplete
     ]
-    chart = heat_maps(frames, "effects of the switches")
-    return [Section("Interactions", paragraphs(lines) + chart_figure(chart, _effects(frames)))]
+    chart = heat_maps(frames, _effects(frames), page=True)
+    return [Section("Interactions", paragraphs(lines) + chart_figure(chart))]
 
 
 def _has_pairs(frame: pl.DataFrame) -> bool:
@@ -218,4 +223,4 @@ def _has_pairs(frame: pl.DataFrame) -> bool:
 
 def _effects(frames: Sequence[pl.DataFrame]) -> str:
     count = sum(frame["effect"].count() for frame in frames)
-    return f"Heat map of {count} effects and interactions"
+    return f"{count} effects of switches, and interactions"

@@ -14,8 +14,13 @@ TERMS = {
     "stage": "tune: runs that compare settings; confirm: runs of the chosen setting with new "
     "seeds, which alone give the losses of the ranking",
     "pruned": "ended by early stopping, because other settings of the point had lower losses",
+    "nat": "unit of the loss, which is −ln P; 1 nat is 1.44 bits",
+    "ppl": "perplexity, e to the loss per token",
+    "rank": "place by the mean loss; in brackets the 95 % interval of the place",
+    "recipe.lr": "the learning rate; other searched fields have the names of their configs, too",
     "equivalent": "the whole difference lies within the margin (two one-sided tests)",
     "undecided": "neither a difference nor equivalence is proven at 5 %",
+    "better": "probability that the mean loss is below that of the reference, for this point alone",
     "p": "a moderated t-test: the variance between seeds is shared across points as far as they "
     "agree; corrected for the number of points (Holm)",
     "baseline": "a model that counts tokens, such as a Kneser-Ney 5-gram",

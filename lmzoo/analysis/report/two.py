@@ -18,7 +18,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.chart_looks import label_axis, row_height
+from lmzoo.analysis.chart_looks import label_axis, with_rows
 from lmzoo.analysis.confirm_runs import chosen_runs, confirm_losses
 from lmzoo.analysis.formatting import MISSING, format_mean
 from lmzoo.analysis.load import StudyFolder, load_study
@@ -66,7 +66,7 @@ def render_two(paths: Sequence[Path], metric: str = "token") -> str:
     sections = [Section("Differences", _differences(rows, folders))]
     for name, path, folder, frame in zip(NAMES, paths, folders, ranked, strict=True):
         chart = forest_chart(frame)
-        body = chart_figure(chart, f"Differences within study {name}") if chart else ""
+        body = chart_figure(chart) if chart else ""
         body += code_block(reproduce_commands(path, folder))
         sections.append(Section(f"Study {name}", body))
     return html_page(f"{folders[0].study['name']}: two studies", lead, sections)
@@ -141,7 +141,7 @@ def _differences(rows: list[dict[str, Any]], folders: Sequence[StudyFolder]) -> 
     header = ("point", "loss A", "loss B", "B − A", "seeds", "verdict A", "verdict B")
     text = frozenset({"point", "seeds", "verdict A", "verdict B"})
     table = html_table(TextTable("test loss in both studies", header, cells, text), kind="sortable")
-    chart = chart_figure(_chart(rows), "Difference of each point between the studies")
+    chart = chart_figure(_chart(rows))
     count = sum(row["paired"] for row in rows)
     note = paragraphs(
         [
@@ -176,11 +176,12 @@ def _chart(rows: list[dict[str, Any]]) -> Any:
     mark = base.mark_point(filled=True, size=90, opacity=1, color="var(--fg)").encode(
         x=alt.X("difference:Q", title=title)
     )
-    heading = alt.TitleParams("B less A, 95 % intervals", anchor="start")
-    height = row_height(row["label"] for row in rows)
-    size = {"width": "container", "height": height * len(rows)}
+    heading = alt.TitleParams(
+        "Difference of each point between the studies, B less A, 95 % intervals", anchor="start"
+    )
+    chart = with_rows(alt.layer(zero, rule, mark), [row["label"] for row in rows])
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    return alt.layer(zero, rule, mark).properties(**size, title=heading, autosize=fit)
+    return chart.properties(width="container", title=heading, autosize=fit)
 
 
 def _options(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
