@@ -94,7 +94,11 @@ class _UserFile(CorpusSource):
 
 @CORPORA("text")
 class TextFile(_UserFile):
-    """A UTF-8 text file, plain or .gz, one sequence per line; blank lines are dropped."""
+    """A text file of the user in UTF-8, plain or .gz, one sequence per line without blank lines.
+
+    Of ten lines, eight are for training, one for validation and one for testing. Longer lines are
+    cut, not dropped, and tokens that the training split lacks become `<unk>`.
+    """
 
     Config = TextConfig
 
@@ -110,7 +114,11 @@ class TextFile(_UserFile):
 
 @CORPORA("fasta")
 class FastaFile(_UserFile):
-    """A FASTA file, plain or .gz, one token per residue."""
+    """A FASTA file of the user, plain or .gz, one token per residue.
+
+    Of ten records, eight are for training, one for validation and one for testing. Longer ones are
+    cut, not dropped.
+    """
 
     Config = FastaConfig
 

@@ -37,5 +37,10 @@ def spent_table(folder: StudyFolder) -> TextTable:
          format_duration(row["seconds"]), row["device"] or "not recorded")
         for row in stages.to_dicts()
     ]  # fmt: skip
-    header = ("stage", "runs", "pruned", "epochs", "training time", "device")
+    if len(rows) > 1:
+        frame = stages.select(pl.col("runs", "pruned", "epochs", "seconds").sum())
+        runs_, pruned, epochs_, seconds = frame.row(0)
+        total = (f"{runs_:,}", f"{pruned:,}", f"{epochs_:,}", format_duration(seconds))
+        rows.append(("all", *total, ""))
+    header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")
     return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))
