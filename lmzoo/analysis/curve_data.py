@@ -133,8 +133,8 @@ def stopped_beside(settings: pl.DataFrame, name: str) -> list[str]:
             others = part.filter(beside)["status"]
             counts[side] += len(others) > 0 and (others == "pruned").all()
     return [
-        f"At {count} of {len(points)} points the chosen {name} is the {end} one that early stopping "
-        f"left, so a {side} one may be better."
+        f"At {count} of {len(points)} points the chosen {name} is the {end} one that early "
+        f"stopping left, so a {side} one may be better."
         for (side, count), end in zip(counts.items(), ("lowest", "highest"), strict=True)
         if count
     ]

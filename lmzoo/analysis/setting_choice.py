@@ -33,7 +33,8 @@ def choice_sentences(folder: StudyFolder) -> list[str]:
         else "the one with the lowest validation loss"
     )
     lines = [
-        f"The {names} of each point is chosen from {samples} tuning runs with one seed each: {rule}."
+        f"The {names} of each point is chosen from {samples} tuning runs with one seed each: "
+        f"{rule}."
     ]
     other, points = _not_the_lowest(folder)
     if other:
@@ -42,7 +43,7 @@ def choice_sentences(folder: StudyFolder) -> list[str]:
             "measured loss."
         )
     elif points:
-        lines.append(f"At all {points} points it also has the lowest measured loss.")
+        lines.append("At every point it also has the lowest measured loss.")
     for name in numeric_fields(folder):
         lines += stopped_beside(tuned_settings(folder, name), name)
     return lines

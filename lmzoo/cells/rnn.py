@@ -6,8 +6,9 @@ r"""The vanilla recurrent network (RNN).
         | max(0, a_t)          activation=relu
         | a_t                  activation=identity
 
-`activation=identity` makes the network linear in its inputs and its initial state. `spectral` scales the initial W_hh to max |eigenvalue| = 1, so that the gradients of a linear
-network neither grow nor vanish geometrically. Weights have the layout of torch.nn.RNN.
+`activation=identity` makes the network linear in its inputs and its initial state. `spectral`
+scales the initial W_hh to max |eigenvalue| = 1, so that the gradients of a linear network neither
+grow nor vanish geometrically. Weights have the layout of torch.nn.RNN.
 
 Elman 1990. Source: S0, S3.
 """

@@ -37,7 +37,9 @@ def test_a_better_point_comes_first(toy):
     assert "'cut winner': 2.701, which is 0.300 below 'cut full'" in text
 
 
-@pytest.mark.parametrize(("tuned", "words"), [(0.1, "more than 2 tuning runs, --samples"), (0.0, "1,000 seeds")])
+@pytest.mark.parametrize(
+    ("tuned", "words"), [(0.1, "more than 2 tuning runs, --samples"), (0.0, "1,000 seeds")]
+)
 def test_what_no_number_of_seeds_decides_says_what_would(toy, tuned, words):
     """Either the choice of the setting, or the spread of the seeds, is too uncertain."""
     spread = 0.01 if tuned else 1.0

@@ -26,7 +26,11 @@ def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:
 
 def _list(group: VerdictGroup, cuts: Collection[str]) -> str:
     own, others = (
-        [text for text, point in zip(group.points, group.ids, strict=True) if (point in cuts) is kind]
+        [
+            text
+            for text, point in zip(group.points, group.ids, strict=True)
+            if (point in cuts) is kind
+        ]
         for kind in (True, False)
     )
     both = bool(own and others)

@@ -34,10 +34,14 @@ def network_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     code += code_block("\n".join(lines).strip())
     if "cell(x_t, h_{t-1})" in "".join(lines):
         code += paragraphs([_input_path(ranked)], "text")
-    for point, cell in _other_cells({p: models[p] for p in labels if p in models}, reference).items():
+    for point, cell in _other_cells(
+        {p: models[p] for p in labels if p in models}, reference
+    ).items():
         equations = cell_equations(cell, own)
         if equations:
-            text = f"The cell of {labels.get(point, point)!r}, in the same network ({cell['name']}):"
+            text = (
+                f"The cell of {labels.get(point, point)!r}, in the same network ({cell['name']}):"
+            )
             code += paragraphs([text], "text") + code_block("\n".join(equations))
     return code
 
@@ -48,9 +52,10 @@ def _input_path(ranked: pl.DataFrame) -> str:
     lines = {line for own in ranked["equations"].to_list() for line in own}
     if GATE_ONLY in lines:
         text += (
-            f" Where `write` is cut, {GATE_ONLY}: the input is not added to the state. It still "
-            "changes the state through the gate f_t, which scales h_{t-1}, so the loss can be below "
-            "that of a unigram model."
+            f" Where `write` is cut, {GATE_ONLY}: the input is not added to the state. It "
+            "still changes the state through the gate f_t, which scales h_{t-1}, so the "
+            "loss can be "
+            "below that of a unigram model."
         )
     return text
 

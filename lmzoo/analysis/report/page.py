@@ -58,8 +58,9 @@ CHARTS = {
 """Section -> first letters of the names of its charts in `curve_charts`."""
 NETWORK = "The network"
 SECOND = (
-    "The verdicts are those of the ranking. The second table treats the test sequences as a sample, "
-    "too, and uses the spread between the seeds of each point alone, where the ranking shares it "
+    "The verdicts are those of the ranking. The second table treats the test sequences as a "
+    "sample, too, and uses the spread between the seeds of each point alone, where the "
+    "ranking shares it "
     "among all points. So its intervals, p-values and ranks differ. It decides no verdict; it says "
     "whether other test data of the same kind could change a difference."
 )

@@ -76,7 +76,9 @@ def recipe_table(folder: StudyFolder, configs: Sequence[Mapping[str, Any]]) -> T
     threads = sorted({str(c.get("environment", {}).get("threads", "")) for c in configs} - {""})
     if threads:
         rows.append(("threads of a run", " or ".join(threads)))
-    return TextTable("how each point was trained", ("field", "value"), rows, frozenset(("field", "value")))
+    return TextTable(
+        "how each point was trained", ("field", "value"), rows, frozenset(("field", "value"))
+    )
 
 
 def _listed(counts: Counter[str]) -> str:

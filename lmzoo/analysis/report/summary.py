@@ -10,8 +10,8 @@ from lmzoo.analysis.curve_data import learning_curves
 from lmzoo.analysis.formatting import format_number
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.report.kinds import baseline_points, cut_points
-from lmzoo.analysis.setting_choice import FIELD_WORDS, choice_sentences
 from lmzoo.analysis.search_ranges import search_ranges
+from lmzoo.analysis.setting_choice import FIELD_WORDS, choice_sentences
 from lmzoo.analysis.units import UNITS, effect_words
 from lmzoo.analysis.verdict_lines import VerdictGroup, effect_range
 from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
@@ -31,9 +31,7 @@ def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
     return [text for text in paragraphs if text]
 
 
-def _answer(
-    folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]
-) -> list[str]:
+def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
     count = {group.verdict: len(group.points) for group in answer}
     reference = ranked.filter("reference")["label"]
     if reference.is_empty() or not count:
@@ -43,20 +41,26 @@ def _answer(
     within = f"{margin:g} {effect_words('token')}"
     worse, better, free, open_ = (count.get(v, 0) for v in (WORSE, BETTER, EQUIVALENT, UNDECIDED))
     cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
-    first = _cuts(cuts, name, within) if cuts.height else (
-        f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
-        f"equivalent to it within {within}. {_best(ranked, name)}"
+    first = (
+        _cuts(cuts, name, within)
+        if cuts.height
+        else (
+            f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
+            f"equivalent to it within {within}. {_best(ranked, name)}"
+        )
     )
     second = (
-        f"{_definition(name, cuts.height > 0)} Of the {total} points compared with it, {_are(better)} "
-        f"better, {_are(free)} equivalent, {_are(worse)} worse and {_are(open_)} undecided. "
-        f"The margin of {within} is a choice of the study: it is {100 * (exp(margin) - 1):.1f} % of "
+        f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
+        f"{_are(better)} better, {_are(free)} equivalent, {_are(worse)} worse and "
+        f"{_are(open_)} undecided. "
+        f"The margin of {within} is a choice of the study: it is {100 * (exp(margin) - "
+        "1):.1f} % of "
         "the perplexity."
     )
     return [first, f"{second} {_best(ranked, name)}" if cuts.height else second]
 
 
-def _definition(name: str, has_cuts: bool) -> str:
+def _definition(name: str, *, has_cuts: bool) -> str:
     """Return what a point and the reference are."""
     without = ", the model without cuts" if has_cuts else ""
     return (
@@ -79,16 +83,16 @@ def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
         f"Shown to be free, which is equivalent to {reference!r} within {within} or better: "
         f"{', '.join(named[:MOST] + more)}."
         if named
-        else f"No cut is shown to be free: none is equivalent to {reference!r} within {within}, and "
-        "none is better."
+        else f"No cut is shown to be free: none is equivalent to {reference!r} within {within}, "
+        "and none is better."
     )
     if not together.height:
         return f"{text} Each cut is made alone; no combination of cuts is in the study."
     count = {v: int((together["verdict"] == v).sum()) for v in (BETTER, EQUIVALENT, WORSE)}
     return (
         f"{text} Of {together.height} combinations of cuts in the study, "
-        f"{_are(count[BETTER] + count[EQUIVALENT])} shown to be free and {_are(count[WORSE])} worse. "
-        "Whether other free cuts can be made together is not tested."
+        f"{_are(count[BETTER] + count[EQUIVALENT])} shown to be free and {_are(count[WORSE])} "
+        "worse. Whether other free cuts can be made together is not tested."
     )
 
 
@@ -110,7 +114,8 @@ def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     """Return what the loss is of, and how good the reference is in absolute terms."""
     row = ranked.row(0, named=True)
     names = sorted({json.loads(corpus).get("name", "corpus") for corpus in set(ranked["corpus"])})
-    text = f"The loss is the {row['split']} {UNITS[row['metric']]} on {' and '.join(names)}; lower is better."
+    loss = f"{row['split']} {UNITS[row['metric']]} on {' and '.join(names)}"
+    text = f"The loss is the {loss}; lower is better."
     reference = ranked.filter("reference", pl.col("loss").is_not_null())
     if reference.is_empty() or row["metric"] != "token":
         return text
@@ -155,9 +160,10 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
         else ""
     )
     return (
-        f"Ranges are 95 % intervals of one difference, over {of_seeds}. They cover the seeds{choice}. "
-        "They do not cover the choice of the test data, nor what the study keeps fixed. A verdict "
-        "also corrects for the number of points (Holm), so the range of an undecided point may "
+        f"Ranges are 95 % intervals of one difference, over {of_seeds}. They cover the "
+        f"seeds{choice}. They do not cover the choice of the test data, nor what the study keeps "
+        "fixed. A verdict also corrects for the number of points (Holm), so the range of an "
+        "undecided point may "
         f"exclude 0.{again}"
     )
 
