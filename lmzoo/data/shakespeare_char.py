@@ -44,7 +44,8 @@ class ShakespeareCharacters(TextStream):
     """Plays of Shakespeare by character, one contiguous text of 1,115,394 characters.
 
     They are in the public domain. By default 90 % is for training, 5 % for validation and 5 % for
-    testing. The text is read in windows; no character is unknown. From github.com/karpathy/char-rnn (Karpathy 2015).
+    testing. The text is read in windows; no character is unknown. From
+    github.com/karpathy/char-rnn (Karpathy 2015).
     """
 
     Config = ShakespeareConfig

@@ -38,6 +38,7 @@ def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
         return []
     name, total = reference.item(0), sum(count.values())
     margin = ranked["margin"].item(0)
+    share = 100 * (exp(margin) - 1)
     within = f"{margin:g} {effect_words('token')}"
     worse, better, free, open_ = (count.get(v, 0) for v in (WORSE, BETTER, EQUIVALENT, UNDECIDED))
     cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
@@ -53,9 +54,7 @@ def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
         f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
         f"{_are(better)} better, {_are(free)} equivalent, {_are(worse)} worse and "
         f"{_are(open_)} undecided. "
-        f"The margin of {within} is a choice of the study: it is {100 * (exp(margin) - "
-        "1):.1f} % of "
-        "the perplexity."
+        f"The margin of {within} is a choice of the study: it is {share:.1f} % of the perplexity."
     )
     return [first, f"{second} {_best(ranked, name)}" if cuts.height else second]
 
