@@ -91,7 +91,7 @@ def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
     return (
         f"{text} Of {together.height} combinations of cuts in the study, "
         f"{_are(count[BETTER] + count[EQUIVALENT])} shown to be free and {_are(count[WORSE])} "
-        "worse. Whether other free cuts can be made together is not tested."
+        "worse. Other combinations are not in the study."
     )
 
 
@@ -151,7 +151,7 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     of_seeds = f"{low} seeds" if low == high else f"{low} to {high} seeds"
     fields = " and ".join(FIELD_WORDS.get(name, name) for name in search_ranges(folder.study))
     choice = f" and the choice of the {fields}" if fields else ""
-    looks = folder.study.get("looks", [])
+    looks = folder.study.get("looks") or []
     again = (
         f" Seeds were added while a point was undecided, up to {looks[-1]}; the looks after "
         f"{' and '.join(map(str, looks))} seeds share the error of 5 %."
