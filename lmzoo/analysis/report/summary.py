@@ -79,14 +79,14 @@ def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
     ]
     more = [f"and {len(named) - MOST} more"] if len(named) > MOST else []
     text = (
-        f"Shown to be free, which is equivalent to {reference!r} within {within} or better: "
-        f"{', '.join(named[:MOST] + more)}."
+        f"These cuts are free, each made alone: {', '.join(named[:MOST] + more)}. Free means that "
+        f"the loss is shown to be within {within} of {reference!r}, or below it."
         if named
         else f"No cut is shown to be free: none is equivalent to {reference!r} within {within}, "
         "and none is better."
     )
     if not together.height:
-        return f"{text} Each cut is made alone; no combination of cuts is in the study."
+        return f"{text} No combination of cuts is in the study."
     count = {v: int((together["verdict"] == v).sum()) for v in (BETTER, EQUIVALENT, WORSE)}
     return (
         f"{text} Of {together.height} combinations of cuts in the study, "
@@ -116,18 +116,19 @@ def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     loss = f"{row['split']} {UNITS[row['metric']]} on {' and '.join(names)}"
     text = f"The loss is the {loss}; lower is better."
     reference = ranked.filter("reference", pl.col("loss").is_not_null())
-    if reference.is_empty() or row["metric"] != "token":
+    if reference.is_empty() or row["metric"] != "token" or row["score"] not in ("exact", "bound"):
         return text
     own = reference.row(0, named=True)
     others = ranked.filter(
         pl.col("point").is_in(baseline_points(folder)),
-        ~pl.col("reference"),
+        ~pl.col("reference") & pl.col("loss").is_not_null(),
         *(pl.col(key) == own[key] for key in ("score", "fingerprint")),
     )
     losses = [f"{other['label']} {other['loss']:.3f}" for other in others.to_dicts()]
     if own["floor"] is not None:
         losses.append(f"entropy of the source {own['floor']:.3f}, which no model can go below")
     ends = f" For comparison: {'; '.join(losses)}." if losses else ""
+    ends += " Count models are not tuned and have no verdict." * bool(others.height)
     return (
         f"{text} {own['label']!r} has {own['loss']:.3f}, a perplexity of {exp(own['loss']):.2f}."
         f"{ends}{_last_epoch(folder, own['label'])}"
@@ -153,8 +154,8 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     choice = f" and the choice of the {fields}" if fields else ""
     looks = folder.study.get("looks") or []
     again = (
-        f" Seeds were added while a point was undecided, up to {looks[-1]}; the looks after "
-        f"{' and '.join(map(str, looks))} seeds share the error of 5 %."
+        f" A point that is undecided after {looks[0]} seeds gets more, up to {looks[-1]}; the looks "
+        f"after {' and '.join(map(str, looks))} seeds share the error of 5 %."
         if len(looks) > 1
         else ""
     )
@@ -162,8 +163,7 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
         f"Ranges are 95 % intervals of one difference, over {of_seeds}. They cover the "
         f"seeds{choice}. They do not cover the choice of the test data, nor what the study keeps "
         "fixed. A verdict also corrects for the number of points (Holm), so the range of an "
-        "undecided point may "
-        f"exclude 0.{again}"
+        f"undecided point may exclude 0.{again}"
     )
 
 
