@@ -154,8 +154,8 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     choice = f" and the choice of the {fields}" if fields else ""
     looks = folder.study.get("looks") or []
     again = (
-        f" A point that is undecided after {looks[0]} seeds gets more, up to {looks[-1]}; the looks "
-        f"after {' and '.join(map(str, looks))} seeds share the error of 5 %."
+        f" A point that is undecided after {looks[0]} seeds gets more, up to {looks[-1]}; the "
+        f"looks after {' and '.join(map(str, looks))} seeds share the error of 5 %."
         if len(looks) > 1
         else ""
     )
