@@ -24,7 +24,11 @@ def _lines(folder: StudyFolder, row: dict) -> list[str]:
     sizes = f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}."
     return [
         f"{name}: {text or 'a corpus of the user.'}",
-        *([f"Options of this study: {options}."] if options else []),
+        *(
+            [f"Options of this study: {options}. `lmzoo describe {name}` explains them."]
+            if options
+            else []
+        ),
         f"{sizes}{_test_size(folder, row['fingerprint'])}",
     ]
 

@@ -20,7 +20,7 @@ INSTALL = (
     "python3 -m venv .venv && source .venv/bin/activate",
     "pip install --constraint constraints.txt --editable '.[sweeps,analysis,figures]'",
 )
-DATA = "# the sweep generates or downloads its data; --data-dir FOLDER reads files that you have"
+DATA = "# the sweep generates or downloads its data; --data-dir FOLDER reads files that you have; --help explains all options"
 
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
