@@ -83,7 +83,7 @@ def test_the_recipe_has_the_installation_one_commit_and_relative_paths(words):
     text = recipe_section(Path("/secret/place/words"), folder)
     assert "secret" not in text
     assert "lmzoo report runs/reference-multi30k_en" in text
-    assert "in a clone of the repository of lmzoo at commit b747778;" in text
+    assert "In a clone of the repository of lmzoo at commit b747778;" in text
     assert "93 runs at b747778 and 87 runs at 5a47297" in text
     for cell in ("adam", "0.01, chosen by tuning", "cosine", "1, 2, 3, 4, 5"):
         assert f">{cell}</td>" in text

@@ -16,11 +16,14 @@ from lmzoo.store.open import S3_SCHEME
 from lmzoo.store.records import CONFIG, read_json
 
 INSTALL = (
-    "# in a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13",
+    "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
     "python3 -m venv .venv && source .venv/bin/activate",
     "pip install --constraint constraints.txt --editable '.[sweeps,analysis,figures]'",
 )
-DATA = "# the sweep generates or downloads its data; --data-dir FOLDER reads files that you have; --help explains all options"
+DATA = (
+    "# The sweep generates or downloads its data; --data-dir FOLDER reads files that you have.\n"
+    "# --help explains all options."
+)
 
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:

@@ -31,8 +31,8 @@ TERMS = {
     "exact": "the loss is the negative log-likelihood of the text",
     "bound": "the loss is at least the negative log-likelihood of the text",
     "samples": "--samples is the number of tuning runs of a point, not of test sentences",
-    "leaks, leaking": "the score depends on the scored token or on later ones, so it is no loss of a "
-    "language model",
+    "leaks, leaking": "the score depends on the scored token or on later ones, so it is no "
+    "loss of a language model",
     "audit": "a test of the trained model for leaks, by changing tokens that must not matter",
     "pack": "models of one shape that one process trains together",
 }
