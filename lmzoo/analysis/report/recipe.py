@@ -38,10 +38,10 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
     last = max(commits, key=lambda name: commits[name], default="")
     install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
     notes = [
-        "Times are sums over runs, of the clock of each run. Runs that trained at the same time "
-        "each count in full, so the sweep took less. Models of the same shape train together as a "
-        "pack and share its time; a pack of tuning runs shrinks as runs are stopped early. The "
-        "number of workers is not recorded."
+        "Times are sums over runs. Runs of different workers count in full if they train at the "
+        "same time, so the sweep took less. Models of the same shape train together as a pack and "
+        "share its time; a pack of tuning runs shrinks as runs are stopped early. The number of "
+        "workers is not recorded."
     ]
     if len(commits) > 1:
         listed = " and ".join(f"{count} runs at {name}" for name, count in commits.most_common())

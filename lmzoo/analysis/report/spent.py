@@ -27,14 +27,14 @@ def spent_table(folder: StudyFolder) -> TextTable:
             pruned=(pl.col("status") == "pruned").sum(),
             epochs=pl.col("epochs").sum(),
             seconds=pl.col("seconds").sum(),
-            device=pl.col("device").drop_nulls().unique().sort().str.join(", "),
+            device=pl.col("device").fill_null("not recorded").unique().sort().str.join(", "),
         )
         .sort("stage", descending=True)
         .collect()
     )
     rows = [
         (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
-         format_duration(row["seconds"]), row["device"] or "not recorded")
+         format_duration(row["seconds"]), row["device"])
         for row in stages.to_dicts()
     ]  # fmt: skip
     if len(rows) > 1:
