@@ -135,6 +135,7 @@ def parse_equations(docstring: str) -> CellText:
 
 def _add_equations(equations: list[Equation], line: str) -> None:
     """Add the equations of one line, or another form of the last equation."""
+    line = re.sub(" +(?== )", " ", line)  # left sides are padded, so that equal signs align
     for chunk in re.split(r" {3,}", line.strip()):
         left, equals, right = chunk.rstrip(",").partition(" = ")
         if option := OPTION.match(chunk):

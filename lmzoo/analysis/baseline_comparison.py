@@ -7,8 +7,7 @@
                      undecided   the interval includes 0
                      one seed    there is no interval
 
-Count models are not compared. If the entropy of the corpus is known, no row is compared, because
-the distance to the entropy floor is the better measure.
+Count models are not compared.
 """
 
 import json
@@ -29,14 +28,14 @@ BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_differen
 def add_baseline_columns(table: pl.DataFrame) -> pl.DataFrame:
     """Add the comparison with the 5-gram of the same table to its points.
 
-    A point whose model leaks may lose, but not win. The columns model, floor_token, leaks, loss,
-    low and high are read.
+    A point whose model leaks may lose, but not win. The columns model, leaks, loss, low and
+    high are read.
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
     is_count = [model.get("name") == FIVE_GRAM["name"] for model in models]
     is_five_gram = [FIVE_GRAM.items() <= model.items() for model in models]
     baseline = next(iter(table.filter(pl.Series(is_five_gram, dtype=pl.Boolean))["loss"]), None)
-    compared = pl.col("floor_token").is_null() & ~pl.Series(is_count, dtype=pl.Boolean)
+    compared = ~pl.Series(is_count, dtype=pl.Boolean)
     difference, low, high = (
         pl.when(compared).then(pl.col(name) - pl.lit(baseline, pl.Float64))
         for name in ("loss", "low", "high")

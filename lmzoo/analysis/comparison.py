@@ -7,6 +7,7 @@
     p            with Holm's correction over all points but baselines and leaking rows
     rank         interval when seeds and sequences are resampled
     from_seeds   the share of the variance that is due to the seeds
+    from_tuning  the share that is due to the choice of the setting; sequences have the rest
 
 `lmzoo/statistics/two_way.py` and `agreement.py` have the equations.
 """
@@ -34,7 +35,8 @@ SCHEMA = pl.Schema(
         **{"point": pl.String, "label": pl.String, "reference": pl.Boolean},
         **{"seeds": pl.Int64, "sequences": pl.Int64},
         **{"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64},
-        **{"p_raw": pl.Float64, "better": pl.Float64, "from_seeds": pl.Float64},
+        **{"p_raw": pl.Float64, "better": pl.Float64},
+        **{"from_seeds": pl.Float64, "from_tuning": pl.Float64},
         **{"win_rate": pl.Float64, "win_low": pl.Float64, "win_high": pl.Float64},
         "paired": pl.Int64,
     }
@@ -119,7 +121,7 @@ def _difference(
     if not values.size:
         return {"seeds": 0}
     result = two_way_difference(values, reference_values, tuning=tuning)
-    total = result.error_seeds**2 + result.error_sequences**2
+    total = result.error_seeds**2 + result.error_sequences**2 + tuning
     return {
         "seeds": len(values),
         "sequences": values.shape[1],
@@ -129,6 +131,7 @@ def _difference(
         "p_raw": result.p,
         "better": result.better,
         "from_seeds": result.error_seeds**2 / total if total > 0 else None,
+        "from_tuning": tuning / total if total > 0 else None,
     }
 
 

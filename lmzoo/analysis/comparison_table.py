@@ -55,6 +55,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         "better": [format_probability(row["better"]) for row in rows],
         "wins": [MISSING if row["reference"] else _wins(row) for row in rows],
         "from seeds": [format_number(row["from_seeds"], ".0%") for row in rows],
+        "from tuning": [format_number(row["from_tuning"], ".0%") for row in rows],
     }  # fmt: skip
     cells = list(zip(*columns.values(), strict=True))
     first = rows[0]
@@ -70,8 +71,8 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
             "rank: 95 % interval when seeds and test sequences are resampled",
             "better: probability that the point has the lower loss; wins: seeds for which it has "
             "the lower loss",
-            "from seeds: share of the variance that more seeds would reduce; more test sequences "
-            "would reduce the rest",
+            "from seeds, from tuning: shares of the variance that more seeds and more tuning runs "
+            "would reduce; more test sequences would reduce the rest",
             *accuracy_lines(frame),
         ),
         frame=frame,

@@ -133,9 +133,9 @@ def stopped_beside(settings: pl.DataFrame, name: str) -> list[str]:
             others = part.filter(beside)["status"]
             counts[side] += len(others) > 0 and (others == "pruned").all()
     return [
-        f"At {count} of {len(points)} points, early stopping ended all {side} values of {name}, so "
-        "the choice rests on the finished runs of the other side."
-        for side, count in counts.items()
+        f"At {count} of {len(points)} points the chosen {name} is the {end} one that early "
+        f"stopping left, so a {side} one may be better."
+        for (side, count), end in zip(counts.items(), ("lowest", "highest"), strict=True)
         if count
     ]
 

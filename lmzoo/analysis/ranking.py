@@ -5,7 +5,7 @@
                  setting was chosen; p by Holm over the contrasts asked, which are the points of the
                  reference's table without baselines and leaking rows
     verdict      worse, better, equivalent or undecided within the study's margin, and the seeds
-                 that an undecided point would need
+                 that an undecided point would need, or that it needs more tuning runs
     rank         within a table; a table has one kind of score and one data set
     marks        edge         the chosen setting is at the edge of a search range
                  leaks        the model's input includes the tokens it predicts
@@ -207,7 +207,7 @@ COLUMNS = (
     *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
     *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
     *("loss", "low", "high", "difference", "difference_low", "difference_high"),
-    *("p_raw", "p", "better", "verdict", "margin", "seeds_needed"),
+    *("p_raw", "p", "better", "verdict", "margin", "seeds_needed", "needs_tuning"),
     *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
     *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
     *BASELINE_COLUMNS,

@@ -61,20 +61,23 @@ def _against_reference(
         nothing = np.full(len(part), np.nan)
         none = pl.Series([None] * len(part), dtype=pl.String)
         numbers = dict.fromkeys((*names, "p"), nothing)
-        return {**numbers, "verdict": none, "seeds_needed": nothing}
+        nobody = np.zeros(len(part), bool)
+        return {**numbers, "verdict": none, "seeds_needed": nothing, "needs_tuning": nobody}
     reference = points.index(study["reference"])
     margin = float(study.get("margin", MARGIN))
     family = asked_contrasts(part, reference)
     c = contrasts(losses, reference, tuning)
     result = verdicts(c, margin, family)
-    verdict, needed = result.verdict, result.seeds_needed
+    verdict, needed, needs_tuning = result.verdict, result.seeds_needed, result.needs_tuning
     if study.get("looks"):
         looked = more_seeds(losses, reference, study["looks"], margin, tuning, family).verdict
         verdict = np.where(looked == "", verdict, looked)
         needed = np.where(verdict == UNDECIDED, needed, np.nan)
+        needs_tuning = needs_tuning & (verdict == UNDECIDED)
     numbers = dict(zip(names, (c.mean, c.low, c.high, c.p, c.better), strict=True))
     words = pl.Series([str(word) or None for word in verdict], dtype=pl.String)
-    return {**numbers, "p": result.p, "verdict": words, "seeds_needed": needed}
+    needs = {"seeds_needed": needed, "needs_tuning": needs_tuning}
+    return {**numbers, "p": result.p, "verdict": words, **needs}
 
 
 def asked_contrasts(part: pl.DataFrame, reference: int) -> np.ndarray:

@@ -136,8 +136,8 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
         study["question"],
         *verdict_lines(frame),
         f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
-        f"{row['epoch']}; means over seeds, 95 % intervals, for which points share their variance "
-        "as far as it agrees",
+        f"{row['epoch']}; means over seeds, 95 % intervals; points with a similar spread "
+        "between seeds share one estimate of it",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         f"difference: to {reference!r}, paired by seed; its interval covers the seeds and the "
@@ -192,8 +192,9 @@ def _perplexity(row: Mapping[str, Any]) -> str:
 def _verdict(row: Mapping[str, Any]) -> str:
     if row["verdict"] is None:
         return ""
-    seeds = row["seeds_needed"]
-    return f"{row['verdict']} (+{seeds} seeds)" if seeds is not None else row["verdict"]
+    if row["seeds_needed"] is not None:
+        return f"{row['verdict']} (+{row['seeds_needed']} seeds)"
+    return f"{row['verdict']} (more tuning)" if row["needs_tuning"] else row["verdict"]
 
 
 def _mark(row: Mapping[str, Any], mark: str) -> str:

@@ -21,6 +21,8 @@ class VerdictGroup(NamedTuple):
     """The verdict in words: "worse than 'wild type'"."""
     points: list[str]
     """Each with its effect: "cut carry (6) (costs 0.10 to 0.14 nats)"."""
+    ids: list[str]
+    """The points' identities, in the same order."""
 
 
 def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
@@ -43,6 +45,7 @@ def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
             verdict,
             phrase.format(name=repr(reference.item(0)), margin=margin),
             [describe(row) for row in groups[verdict]],
+            [row["point"] for row in groups[verdict]],
         )
         for verdict, (phrase, describe) in _PHRASES.items()
         if groups[verdict]
@@ -78,18 +81,21 @@ def _needs(row: Mapping[str, Any]) -> str:
     """Return what would decide a point: seeds, or a better choice of its setting."""
     if row["seeds_needed"] is not None:
         return f"about {row['seeds_needed']} more seeds"
-    return "more --samples, not seeds" if row["tune"] else f"more than {MOST_SEEDS:,} seeds"
+    if row["needs_tuning"]:
+        return f"more than {row['tune']} tuning runs, --samples: its setting is too uncertain"
+    return f"more than {MOST_SEEDS:,} seeds"
 
 
 def _equivalent(row: Mapping[str, Any]) -> str:
-    return f"{row['label']} ({effect_range(row['difference_low'], row['difference_high'])})"
+    between = effect_range(row["difference_low"], row["difference_high"], least=3)
+    return f"{row['label']} ({between})"
 
 
-def effect_range(low: float | None, high: float | None) -> str:
-    """Return "0.10 to 0.14": as many decimals as the width of the interval deserves."""
+def effect_range(low: float | None, high: float | None, *, least: int = 2) -> str:
+    """Return "0.10 to 0.14": as many decimals as the width deserves, and at least `least`."""
     if low is None or high is None:
         return "unknown"
-    digits = 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4
+    digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)
     form = f".{digits}f"
     ends = [format_number(round(end, digits) + 0.0, form) for end in (low, high)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)

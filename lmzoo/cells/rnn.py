@@ -1,10 +1,14 @@
 r"""The vanilla recurrent network (RNN).
 
-    h_t = act( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
+    a_t = x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh
+    h_t = tanh(a_t)            activation=tanh
+        | σ(a_t)               activation=sigmoid
+        | max(0, a_t)          activation=relu
+        | a_t                  activation=identity
 
-act is tanh by default; `activation=identity` makes the network linear in its inputs and its initial
-state. `spectral` scales the initial W_hh to max |eigenvalue| = 1, so that the gradients of a linear
-network neither grow nor vanish geometrically. Weights have the layout of torch.nn.RNN.
+`activation=identity` makes the network linear in its inputs and its initial state. `spectral`
+scales the initial W_hh to max |eigenvalue| = 1, so that the gradients of a linear network neither
+grow nor vanish geometrically. Weights have the layout of torch.nn.RNN.
 
 Elman 1990. Source: S0, S3.
 """

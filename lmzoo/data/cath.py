@@ -51,7 +51,13 @@ class CathConfig:
 
 @CORPORA("cath")
 class Cath(CorpusSource):
-    """Protein domains of CATH; the unknown residue X is a token."""
+    """Protein domains, which are natural amino-acid sequences, by residue (CATH, CC BY 4.0).
+
+    By default every tenth domain is for validation and another tenth for testing; domains of
+    different splits can be homologous. Domains longer than `length` are cut and have no `<end>`.
+    The unknown residue X is a token. From cathdb.info (Sillitoe et al. 2021,
+    doi:10.1093/nar/gkaa1079).
+    """
 
     Config = CathConfig
 

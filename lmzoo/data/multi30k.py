@@ -86,7 +86,14 @@ class WordConfig:
 
 @CORPORA("multi30k_en")
 class Multi30kWords(Multi30kFiles):
-    """English captions in lower case, by word; `<end>` follows cut captions too."""
+    """English captions of photographs, written by people, in lower case by word (Multi30k task 1).
+
+    By default the published splits: 29,000 training, 1,014 validation and 1,000 test captions.
+    Captions with more than `max_words` words are cut, not dropped, and `<end>` follows them too.
+    Words that the training split lacks become `<unk>`; so that its probability is learned, 2 % of
+    the training words, mostly rare ones, are `<unk>` too. For non-commercial research; from
+    github.com/multi30k/dataset (Elliott et al. 2016, arXiv:1605.00459).
+    """
 
     Config = WordConfig
 
@@ -122,7 +129,12 @@ class CharConfig:
 
 @CORPORA("multi30k_en_char")
 class Multi30kCharacters(Multi30kFiles):
-    """English captions by character, case kept; `<end>` follows captions that are not cut.
+    """English captions of photographs, written by people, by character (Multi30k task 1).
+
+    By default the published splits: 29,000 training, 1,014 validation and 1,000 test captions.
+    Case is kept. Longer captions are cut, not dropped; `<end>` follows captions that are not cut.
+    For non-commercial research; from github.com/multi30k/dataset (Elliott et al. 2016,
+    arXiv:1605.00459).
 
     With `split="seed"`, the first line is dropped, every 5th caption is held out, and no caption
     has `<end>`, as in S0.
@@ -147,7 +159,12 @@ class Multi30kCharacters(Multi30kFiles):
 
 @CORPORA("multi30k_de_en")
 class Multi30kPairs(Multi30kFiles):
-    """German and English captions of the same image, in lower case, by word."""
+    """German and English captions of the same photographs, written by people, by word.
+
+    The published splits of Multi30k task 1, in lower case. Longer captions are cut, not dropped,
+    and unknown words become `<unk>`, as in `multi30k_en`. For non-commercial research; from
+    github.com/multi30k/dataset (Elliott et al. 2016, arXiv:1605.00459).
+    """
 
     @config
     class Config:

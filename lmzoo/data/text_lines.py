@@ -49,7 +49,12 @@ class TextConfig(FastaConfig):
 
 @CORPORA("text")
 class TextFile(UserFile):
-    """UTF-8 text, plain or .gz: a file or a folder, one sequence per line; no blank lines."""
+    """Text of the user in UTF-8, plain or .gz: a file or a folder, one sequence per line.
+
+    Blank lines are dropped. Of ten lines, eight are for training, one for validation and one for
+    testing; the files of a folder are not divided. Longer lines are cut, not dropped, and tokens
+    that the training split lacks become `<unk>`.
+    """
 
     Config = TextConfig
 

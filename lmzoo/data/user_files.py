@@ -66,7 +66,11 @@ class UserFile(CorpusSource):
 
 @CORPORA("fasta")
 class FastaFile(UserFile):
-    """A FASTA file, plain or .gz, one token per residue."""
+    """A FASTA file of the user, plain or .gz, one token per residue.
+
+    Of ten records, eight are for training, one for validation and one for testing. Longer ones are
+    cut, not dropped.
+    """
 
     Config = FastaConfig
 

@@ -18,6 +18,7 @@ worse. An exact difference needs no test.
 
 If the estimate is right, m further seeds decide in about four studies of five. The part of the
 variance that is due to tuning remains, so no number of seeds may be enough; the number is NaN then.
+If seeds would be enough with a setting that is certain, τ = 0, the point needs more tuning runs.
 
 Schuirmann 1987 (J. Pharmacokinet. Biopharm. 15:657); Holm 1979 (Scand. J. Statist. 6:65).
 """
@@ -50,6 +51,8 @@ class Verdicts(NamedTuple):
     """p-values after Holm over the family, (P,); NaN outside it."""
     seeds_needed: Array
     """Further seeds of an undecided point, (P,); NaN if it is decided or seeds do not suffice."""
+    needs_tuning: NDArray[np.bool_]
+    """(P,): whether seeds do not suffice because of τ, the uncertain choice of the setting."""
 
 
 def verdicts(
@@ -91,8 +94,12 @@ def verdicts(
         UNDECIDED,
     )
     left = int((asked & ~np.isnan(p) & ~sure).sum())
-    needed = np.where(verdict == UNDECIDED, _seeds_needed(c, margin, error, left), np.nan)
-    return Verdicts(verdict, p, needed)
+    needed, with_certain_settings = (
+        np.where(verdict == UNDECIDED, _seeds_needed(of, margin, error, left), np.nan)
+        for of in (c, c._replace(tuning=np.zeros_like(c.tuning)))
+    )
+    needs_tuning = np.isnan(needed) & ~np.isnan(with_certain_settings)
+    return Verdicts(verdict, p, needed, needs_tuning)
 
 
 def _seeds_needed(c: Contrasts, margin: float, error: float, left: int) -> Array:

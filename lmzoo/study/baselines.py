@@ -1,8 +1,8 @@
-"""Count-model baselines for corpora whose entropy is not known.
+"""Count-model baselines of every study of language models.
 
-A study of language models on such a corpus gets two more points, which train in about a second. A
-neural model that does not beat the 5-gram has learned less than a table of counts. If the entropy
-is known, it is the lower bound, and no baseline is added.
+A study on a text gets two more points, which train in about a second. A neural model that does not
+beat the 5-gram has learned less than a table of counts, and no entropy floor says so. Tasks have
+none: their answers follow from rules, and their measure is the accuracy.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,6 @@ BASELINES = (
 
 
 def baselines(points: Sequence[Point], corpus: Corpus) -> tuple[Point, ...]:
-    """Return the baselines of a study; none if none of its points is an exact density."""
+    """Return the baselines; none on a task, or if no point of the study is an exact density."""
     exact = any(zoo.row(point.row).score == Score.EXACT for point in points)
-    return BASELINES if exact and corpus.floor is None else ()
+    return BASELINES if exact and not corpus.test.is_task else ()

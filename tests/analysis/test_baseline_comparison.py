@@ -82,13 +82,13 @@ def test_other_kinds_and_other_data_are_not_compared(compared):
     assert (outcomes["vae"], outcomes["elsewhere"], outcomes["worse"]) == (None, None, "loses")
 
 
-def test_with_a_known_floor_nothing_is_compared(toy):
+def test_points_are_compared_where_the_entropy_is_known_too(toy):
+    """The distance to the entropy floor does not say that a table of counts is better."""
     floor = {"token": 1.0, "sentence": 1.1}
     toy.add_point("full", [4.1, 4.2, 4.3], floor=floor)
     toy.add_point("count", COUNT, model=KN5, floor=floor)
-    frame = rank(toy)
-    assert all(set(frame[name]) == {None} for name in BASELINE_COLUMNS)
-    assert "5-gram" not in render(study_ranking(toy.path), "md")
+    assert row(rank(toy), "full")["kn5"] == "loses"
+    assert "loses to Kneser-Ney 5-gram (3.947): cut full" in render(study_ranking(toy.path), "md")
 
 
 @pytest.mark.parametrize("format", ["table", "md", "latex"])

@@ -52,6 +52,21 @@ def test_the_difference_is_that_over_seeds_and_sequences(toy):
     assert token["difference"] == pytest.approx(np.mean(differences), rel=1e-5)
 
 
+def test_the_shares_of_the_variance_include_the_tuning(toy):
+    """With an uncertain setting, the seeds are not all of what a wider interval is from."""
+    full, other = add_point(toy, "full", 0.0, seed=2), add_point(toy, "other", 0.3, seed=3)
+    certain = row(compare(toy), "other")
+    assert certain["from_tuning"] == 0
+    toy.study_json["chosen"]["other"]["tuning_sd"] = 0.2
+    toy.write()
+    found = row(compare(toy, metric="sentence"), "other")
+    result = two_way_difference(other, full)
+    total = result.error_seeds**2 + result.error_sequences**2 + 0.2**2
+    assert found["from_tuning"] == pytest.approx(0.2**2 / total, rel=1e-5)
+    assert found["from_seeds"] == pytest.approx(result.error_seeds**2 / total, rel=1e-5)
+    assert found["from_seeds"] < certain["from_seeds"]
+
+
 def test_another_reference_changes_the_sign(toy):
     add_point(toy, "full", 0.0, seed=2)
     add_point(toy, "worse", 0.3, seed=3)

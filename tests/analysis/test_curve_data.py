@@ -112,7 +112,7 @@ def test_a_choice_beside_pruned_settings_only_is_a_sentence():
         return pl.DataFrame(rows, ["label", "value", "status", "chosen"], orient="row")
 
     (line,) = stopped_beside(settings("pruned", "pruned", "finished", "finished"), "recipe.lr")
-    assert line.startswith("At 1 of 1 points, early stopping ended all lower values of recipe.lr")
+    assert line.startswith("At 1 of 1 points the chosen recipe.lr is the lowest one that early")
     assert stopped_beside(settings("pruned", "finished", "finished", "finished"), "lr") == []
     assert stopped_beside(settings("finished", "finished", "finished"), "lr") == []
 

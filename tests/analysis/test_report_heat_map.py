@@ -77,3 +77,10 @@ def test_a_study_without_effects_has_no_heat_map(toy, patterns):
 def test_an_effect_of_zero_with_one_seed_is_shown(toy):
     add_mutants(toy, full(1).tolist(), lambda cuts, seed: 3.0, seeds=1)
     assert '"(+0.00)"' in interactions(toy)
+
+
+@pytest.mark.usefixtures("no_curves")
+def test_a_study_with_few_of_the_interactions_has_no_heat_map(toy):
+    """Single cuts alone have effects, which the ranking has too."""
+    add_mutants(toy, [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]], loss)
+    assert interactions(toy) == ""

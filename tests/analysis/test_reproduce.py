@@ -163,4 +163,5 @@ def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
     """It distinguishes an unconfirmed wild type from a model without a cell."""
     study = load_study(begin(OWN, tmp_path)).study
     cells = {point["label"]: point["cell"] for point in study["points"]}
-    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm"}
+    baselines = {"unigram count": None, "Kneser-Ney 5-gram": None}
+    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm", **baselines}

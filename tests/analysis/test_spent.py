@@ -20,4 +20,5 @@ def test_stages_list_their_runs_and_the_devices_of_their_epochs(toy):
     assert [(row["stage"], row["runs"], row["epochs"], row["device"]) for row in rows] == [
         ("tune", "1", "3", "not recorded"),
         ("confirm", "2", "6", "CPU A, GPU B"),
+        ("all", "3", "9", ""),
     ]

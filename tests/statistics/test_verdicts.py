@@ -1,5 +1,7 @@
 """Verdicts: one for each contrast, and error rates that a small simulation holds."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,17 @@ def test_tuning_that_exceeds_the_effect_cannot_be_outweighed_by_seeds():
     result = verdicts(contrasts(losses(), 0, np.full(6, 1.0)))
     assert (result.verdict[1:] == "undecided").all()
     assert np.isnan(result.seeds_needed).all()
+    assert result.needs_tuning.tolist() == [False] + [True] * 5
+
+
+def test_a_point_needs_more_tuning_only_if_seeds_would_suffice_without_its_uncertainty():
+    equal_means = 100.0 * np.array(sorted(set(permutations([1, 1, -1, -1]))))
+    hopeless = verdicts(contrasts(equal_means, 0, np.full(6, 0.01)))
+    assert np.isnan(hopeless.seeds_needed[1:]).all()
+    assert not hopeless.needs_tuning.any()
+    noisy = verdicts(contrasts(losses(sd=0.3), 0, np.full(6, 1e-6)))
+    assert noisy.seeds_needed[1] > 0
+    assert not noisy.needs_tuning[1]
 
 
 def test_only_the_family_is_tested_and_counted():

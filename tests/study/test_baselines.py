@@ -6,6 +6,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.data.corpus import EntropyFloor
+from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.models.count.smoothing import Smoothing
 from lmzoo.store.records import STUDY, read_json
@@ -67,19 +68,24 @@ def test_a_study_with_a_baseline_of_its_own_has_it_once(script, study, corpus, c
 
 
 @pytest.mark.parametrize(
-    ("rows", "known", "expected"),
+    ("rows", "expected"),
     [
-        (["DLM46"], False, LABELS),
-        (["DLM46"], True, []),
-        (["DLM55"], False, []),
-        (["seq2seq"], False, []),
-        (["gru_vae"], False, []),
-        (["DLM55", "DLM46"], False, LABELS),
+        (["DLM46"], LABELS),
+        (["DLM55"], []),
+        (["seq2seq"], []),
+        (["gru_vae"], []),
+        (["DLM55", "DLM46"], LABELS),
     ],
 )
-def test_exact_densities_on_data_of_unknown_entropy_get_baselines(rows, known, expected, corpus):
-    corpus = dataclasses.replace(corpus, floor=EntropyFloor(1.0, 1.0) if known else None)
+@pytest.mark.parametrize("floor", [None, EntropyFloor(1.0, 1.0)])
+def test_exact_densities_on_texts_get_baselines(rows, expected, floor, corpus):
+    """Whether the entropy of the text is known or not."""
+    corpus = dataclasses.replace(corpus, floor=floor)
     assert _labels(baselines([Point(row, row) for row in rows], corpus)) == expected
+
+
+def test_a_task_has_no_baselines():
+    assert not baselines([WILD], open_corpus("parity"))
 
 
 def test_baselines_are_always_selected(study, corpus):

@@ -10,7 +10,6 @@ import pytest
 from lmzoo.analysis.subprocess_cli import audit_model
 from lmzoo.store.records import USER_CODE, read_json
 from lmzoo.study.store_name import store_name
-from tests.cli.run_lmzoo import run_lmzoo
 from tests.own_parts import own_parts as own_parts
 from tests.sweep.processes import ROOT
 

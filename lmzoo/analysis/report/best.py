@@ -4,19 +4,18 @@ The best model is the first row of a table that neither leaks nor is a count mod
 has no next token to sample, and count models are baselines.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from lmzoo.analysis.baseline_comparison import FIVE_GRAM
 from lmzoo.analysis.formatting import table_title
 from lmzoo.analysis.load import StudyFolder
 from lmzoo.analysis.ranking import TABLE_KEYS
 from lmzoo.analysis.render import TextTable
 from lmzoo.analysis.report.html import code_block, html_table, paragraphs
+from lmzoo.analysis.report.kinds import count_points
 from lmzoo.analysis.subprocess_cli import CommandResult, audit_model, draw_samples
 from lmzoo.store.records import CONFIG, read_json
 
@@ -40,7 +39,7 @@ class Best(NamedTuple):
 
 def best_rows(folder: StudyFolder, ranked: pl.DataFrame) -> Iterator[Best]:
     """Yield the best model of each table."""
-    counts = _count_models(folder)
+    counts = count_points(folder)
     for part in ranked.drop_nulls("rank").partition_by(TABLE_KEYS, maintain_order=True):
         before: list[str] = []
         for row in part.to_dicts():
@@ -81,7 +80,7 @@ def samples_section(
     path: Path, folder: StudyFolder, ranked: pl.DataFrame, data_dir: Path | None
 ) -> str:
     """Return samples of the best model of each table, beside those of the reference, as HTML."""
-    body, counts = "", _count_models(folder)
+    body, counts = "", set(count_points(folder))
     for best, behind in best_rows(folder, ranked):
         if best is None:
             body += paragraphs([behind], "text")
@@ -125,16 +124,6 @@ def audit_table(audit: Mapping[str, Any]) -> TextTable:
     if "tolerance" in audit:
         title += f" (a deviation may be {audit['tolerance']:g})"
     return TextTable(title, ("test", "deviation"), rows, frozenset({"test"}))
-
-
-def _count_models(folder: StudyFolder) -> set[str]:
-    """Return the points whose model is a table of counts."""
-    models = folder.runs.select("point", "model").unique().collect()
-    return {
-        point
-        for point, text in models.iter_rows()
-        if json.loads(text).get("name") == FIVE_GRAM["name"]
-    }
 
 
 def _tested_run(folder: StudyFolder, point: str) -> str:

@@ -1,8 +1,7 @@
 """The sections of a study's page: answer, ranking, curves, search, costs, audit, samples."""
 
-import json
 from collections.abc import Sequence
-from html import escape
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from lmzoo.analysis.curve_charts import HEIGHT, curve_charts
 from lmzoo.analysis.curve_data import (
     equal_costs,
     equal_survival,
-    numeric_fields,
-    stopped_beside,
     survival,
-    tuned_settings,
 )
 from lmzoo.analysis.effects import estimate_effects
 from lmzoo.analysis.heat_map import heat_maps
@@ -26,27 +22,27 @@ from lmzoo.analysis.load import StudyFolder, load_study
 from lmzoo.analysis.mutants import read_mutants
 from lmzoo.analysis.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.ranking_table import ranking_report
-from lmzoo.analysis.render import Report, render
+from lmzoo.analysis.render import Report, TextTable, render
+from lmzoo.analysis.report.answers import answer_lists
 from lmzoo.analysis.report.best import audit_section, samples_section
+from lmzoo.analysis.report.data import data_section
 from lmzoo.analysis.report.forest import forest_chart
 from lmzoo.analysis.report.html import (
     Section,
     chart_figure,
-    code_block,
     download_link,
     html_page,
     html_table,
     paragraphs,
 )
-from lmzoo.analysis.report.spent import spent_table
+from lmzoo.analysis.report.kinds import cut_points
+from lmzoo.analysis.report.network import network_section
+from lmzoo.analysis.report.recipe import recipe_section
 from lmzoo.analysis.report.summary import summary
 from lmzoo.analysis.report.terms import terms
-from lmzoo.analysis.reproduce import reproduce_commands
-from lmzoo.analysis.verdict_lines import VerdictGroup, verdict_groups
-from lmzoo.equations import cell_equations
+from lmzoo.analysis.verdict_lines import verdict_groups
 from lmzoo.errors import UserError
 from lmzoo.labels import find_point
-from lmzoo.store.records import USER_CODE
 
 COSTLY, SEARCHED = "What it costs", "The search"
 COMPUTED = {
@@ -61,8 +57,15 @@ CHARTS = {
     COSTLY: ("parameters", "state", "compute", "time"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`."""
-MOST = 20
-"""Points of a verdict that the answer lists; the ranking has all."""
+NETWORK = "The network"
+SECOND = (
+    "The verdicts are those of the ranking. The second table treats the test sequences as a "
+    "sample, too, and uses the spread between the seeds of each point alone, where the "
+    "ranking shares it "
+    "among all points. So its intervals, p-values and ranks differ. It decides no verdict; it says "
+    "whether other test data of the same kind could change a difference."
+)
+"""Why a page has two tables of differences."""
 
 
 def render_report(
@@ -90,8 +93,11 @@ def render_report(
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
     answer = verdict_groups(ranked)
+    network = network_section(folder, ranked)
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking, len(answer))),
+        *([Section(NETWORK, network)] if network else []),
+        Section("The data", data_section(folder, ranked)),
         *_curves(folder, ranked, metric),
         *_comparison(folder, metric),
         *_interactions(folder, metric),
@@ -99,22 +105,11 @@ def render_report(
     ]
     if use_models:
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
-    spent = html_table(spent_table(folder)) + code_block(reproduce_commands(path, folder))
-    sections.append(Section("Spent and reproduce", spent))
-    sections.append(Section("Terms", terms()))
-    lead = paragraphs(summary(folder, ranked, answer), "text") + "".join(map(_answer, answer))
-    return html_page(ranking.heading[0], lead, sections, point=label)
-
-
-def _answer(group: VerdictGroup) -> str:
-    """Return a verdict and its points as HTML; of many, the first ones."""
-    rest = (
-        [f"and {len(group.points) - MOST} more, in the ranking"] if len(group.points) > MOST else []
-    )
-    items = "".join(f"<li>{escape(text)}</li>" for text in group.points[:MOST] + rest)
-    return (
-        f'<div class="answer {group.verdict}"><p>{escape(group.head)}</p><ul>{items}</ul></div>\n'
-    )
+    sections.append(Section("Spent and reproduce", recipe_section(path, folder)))
+    answers = answer_lists(answer, set(cut_points(folder)))
+    lead = paragraphs(summary(folder, ranked, answer), "text") + answers
+    words = terms(lead + "".join(section.body for section in sections))
+    return html_page(ranking.heading[0], lead, [*sections, Section("Terms", words)], point=label)
 
 
 def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts: int) -> str:
@@ -128,32 +123,33 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = "".join(
         html_table(
-            table,
+            _difference_first(table),
             kind="sortable" if table.header[0] == "rank" else "",
             notes=equations if "loss" in table.header else None,
         )
         for table in report.tables
     )
-    tables = _equations(folder, ranked) + tables
+    if any(left.values()):
+        note = (
+            "Below a point are its equations that differ from those of its cell without cuts "
+            f"(section {NETWORK!r}). An equation that a point does not use any more is left out. "
+            "The number behind a cut is its number in `lmzoo describe`."
+        )
+        tables = paragraphs([note], "text") + tables
     notes = paragraphs(report.heading[1 + verdicts :]) + paragraphs(report.legend)
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
     return charts + tables + csv + notes
 
 
-def _equations(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    """Return the equations of the reference's cell, if those of other points differ from them."""
-    reference = ranked.filter("reference", pl.lit(ranked["equations"].list.len().sum() > 0))
-    if reference.is_empty():
-        return ""
-    point, label = reference.select("point", "label").row(0)
-    model = folder.runs.filter(pl.col("point") == point).select("model").first().collect().item()
-    lines = cell_equations(json.loads(model).get("cell"), [folder.path / USER_CODE])
-    note = (
-        f"Equations of {label}. Below each other point are those that are different; an equation "
-        "that a point does not use any more is left out. The number behind a cut is its number in "
-        "`lmzoo describe`."
-    )
-    return paragraphs([note], "text") + code_block("\n".join(lines)) if lines else ""
+def _difference_first(table: TextTable) -> TextTable:
+    """Return a table with the difference behind the verdict, where a phone shows it."""
+    if not {"verdict", "difference"} <= set(table.header):
+        return table
+    names = [name for name in table.header if name != "difference"]
+    names.insert(names.index("verdict") + 1, "difference")
+    order = [table.header.index(name) for name in names]
+    rows = [tuple(row[i] for i in order) for row in table.rows]
+    return replace(table, header=tuple(names), rows=rows)
 
 
 def _curves(folder: StudyFolder, ranked: pl.DataFrame, metric: str) -> list[Section]:
@@ -177,10 +173,7 @@ def _notes(title: str, folder: StudyFolder, ranked: pl.DataFrame) -> list[str]:
         return [*equal_costs(ranked), *known]
     if title != SEARCHED:
         return []
-    lines = [equal_survival(survival(folder))]
-    for name in numeric_fields(folder):
-        lines += stopped_beside(tuned_settings(folder, name), name)
-    return [line for line in lines if line]
+    return list(filter(None, [equal_survival(survival(folder))]))
 
 
 def _wide(chart: Any) -> Any:
@@ -196,7 +189,9 @@ def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
     except UserError:
         return []
     tables = "".join(html_table(table, kind="sortable") for table in report.tables)
-    body = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
+    folded = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
+    body = paragraphs([SECOND], "text")
+    body += f"<details><summary>The second table</summary>\n{folded}</details>\n"
     return [Section("Over seeds and sequences", body)]
 
 
@@ -212,7 +207,9 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
     lines = [
         f"Means over {cells[0].losses.shape[1]} seeds of the {metric} loss. A switch is a "
         "difference to the wild type, such as a cut. Cuts that leave the same equations are the "
-        "same switches."
+        "same switches. A value on the diagonal is a mean over all pairs of points that differ in "
+        "this switch only, so it can differ from the ranking, which compares one pair: "
+        f"{_pair_counts(frames)} pairs for each switch."
     ]
     lines += [
         f"{cell.cell}: mutants left out because a seed is missing: {len(cell.incomplete)} "
@@ -225,8 +222,15 @@ def _interactions(folder: StudyFolder, metric: str) -> list[Section]:
 
 
 def _has_pairs(frame: pl.DataFrame) -> bool:
-    """Whether two mutants differ in one switch only."""
-    return bool(frame["effect"].count())
+    """Whether some effect, and at least half of the interactions, can be estimated."""
+    interactions = frame.filter(pl.col("second").is_not_null())["effect"]
+    return bool(frame["effect"].count()) and 2 * interactions.count() >= len(interactions)
+
+
+def _pair_counts(frames: Sequence[pl.DataFrame]) -> str:
+    own = pl.concat(frames).filter(pl.col("second").is_null(), pl.col("effect").is_not_null())
+    low, high = own["count"].min(), own["count"].max()
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _effects(frames: Sequence[pl.DataFrame]) -> str:

@@ -27,15 +27,20 @@ def spent_table(folder: StudyFolder) -> TextTable:
             pruned=(pl.col("status") == "pruned").sum(),
             epochs=pl.col("epochs").sum(),
             seconds=pl.col("seconds").sum(),
-            device=pl.col("device").drop_nulls().unique().sort().str.join(", "),
+            device=pl.col("device").fill_null("not recorded").unique().sort().str.join(", "),
         )
         .sort("stage", descending=True)
         .collect()
     )
     rows = [
         (row["stage"], f"{row['runs']:,}", f"{row['pruned']:,}", f"{row['epochs']:,}",
-         format_duration(row["seconds"]), row["device"] or "not recorded")
+         format_duration(row["seconds"]), row["device"])
         for row in stages.to_dicts()
     ]  # fmt: skip
-    header = ("stage", "runs", "pruned", "epochs", "training time", "device")
+    if len(rows) > 1:
+        frame = stages.select(pl.col("runs", "pruned", "epochs", "seconds").sum())
+        runs_, pruned, epochs_, seconds = frame.row(0)
+        total = (f"{runs_:,}", f"{pruned:,}", f"{epochs_:,}", format_duration(seconds))
+        rows.append(("all", *total, ""))
+    header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")
     return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))

@@ -1,40 +1,98 @@
-"""The answer of a study in one paragraph: which points are free, and which one is the best."""
+"""The answer of a study in a few paragraphs: which cuts are free, how good the models are."""
 
 import json
 from collections.abc import Sequence
+from math import exp
 
 import polars as pl
 
+from lmzoo.analysis.curve_data import learning_curves
 from lmzoo.analysis.formatting import format_number
 from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.report.kinds import baseline_points, cut_points
 from lmzoo.analysis.search_ranges import search_ranges
+from lmzoo.analysis.setting_choice import FIELD_WORDS, choice_sentences
 from lmzoo.analysis.units import UNITS, effect_words
 from lmzoo.analysis.verdict_lines import VerdictGroup, effect_range
 from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
+MOST = 8
+"""Free cuts that the first sentence names; the list below it has all."""
+
 
 def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
-    """Return the sentences: the answer, how many verdicts there are, what the loss is."""
-    return [*_answer(ranked, answer), _measured(folder, ranked)]
+    """Return the paragraphs: the answer, the verdicts, the losses, the intervals, the tuning."""
+    paragraphs = [
+        *_answer(folder, ranked, answer),
+        _losses(folder, ranked),
+        _intervals(folder, ranked),
+        " ".join(choice_sentences(folder)),
+    ]
+    return [text for text in paragraphs if text]
 
 
-def _answer(ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
+def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
     count = {group.verdict: len(group.points) for group in answer}
     reference = ranked.filter("reference")["label"]
     if reference.is_empty() or not count:
         return []
     name, total = reference.item(0), sum(count.values())
-    within = f"{ranked['margin'].item(0):g} {effect_words('token')}"
+    margin = ranked["margin"].item(0)
+    share = 100 * (exp(margin) - 1)
+    within = f"{margin:g} {effect_words('token')}"
     worse, better, free, open_ = (count.get(v, 0) for v in (WORSE, BETTER, EQUIVALENT, UNDECIDED))
-    found = (
-        f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
-        f"equivalent to it within {within}."
+    cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
+    first = (
+        _cuts(cuts, name, within)
+        if cuts.height
+        else (
+            f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
+            f"equivalent to it within {within}. {_best(ranked, name)}"
+        )
     )
-    return [
-        f"{found} {_best(ranked, name)}",
-        f"Of the {total} points compared with {name!r}, {_are(worse)} worse and {_are(open_)} "
-        "undecided.",
+    second = (
+        f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
+        f"{_are(better)} better, {_are(free)} equivalent, {_are(worse)} worse and "
+        f"{_are(open_)} undecided. "
+        f"The margin of {within} is a choice of the study: it is {share:.1f} % of the perplexity."
+    )
+    return [first, f"{second} {_best(ranked, name)}" if cuts.height else second]
+
+
+def _definition(name: str, *, has_cuts: bool) -> str:
+    """Return what a point and the reference are."""
+    without = ", the model without cuts" if has_cuts else ""
+    return (
+        "A point is one model with its training recipe, trained with several seeds. All points are "
+        f"compared with the reference {name!r}{without}."
+    )
+
+
+def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
+    """Return which cuts are free, and what is known about cuts that are made together."""
+    free = cuts.filter(pl.col("verdict").is_in([EQUIVALENT, BETTER])).sort("difference")
+    together = cuts.filter(pl.col("label").str.contains(" + ", literal=True))
+    named = [
+        f"{row['label']} ({effect_range(row['difference_low'], row['difference_high'], least=3)}"
+        f"{'; better' * (row['verdict'] == BETTER)})"
+        for row in free.to_dicts()
     ]
+    more = [f"and {len(named) - MOST} more"] if len(named) > MOST else []
+    text = (
+        f"These cuts are free, each made alone: {', '.join(named[:MOST] + more)}. Free means that "
+        f"the loss is shown to be within {within} of {reference!r}, or below it."
+        if named
+        else f"No cut is shown to be free: none is equivalent to {reference!r} within {within}, "
+        "and none is better."
+    )
+    if not together.height:
+        return f"{text} No combination of cuts is in the study."
+    count = {v: int((together["verdict"] == v).sum()) for v in (BETTER, EQUIVALENT, WORSE)}
+    return (
+        f"{text} Of {together.height} combinations of cuts in the study, "
+        f"{_are(count[BETTER] + count[EQUIVALENT])} shown to be free and {_are(count[WORSE])} "
+        "worse. Other combinations are not in the study."
+    )
 
 
 def _best(ranked: pl.DataFrame, reference: str) -> str:
@@ -42,7 +100,7 @@ def _best(ranked: pl.DataFrame, reference: str) -> str:
     rows = ranked.filter(pl.col("verdict").is_not_null(), pl.col("difference").is_not_null())
     row = rows.sort("difference").row(0, named=True)
     side = "below" if row["difference"] < 0 else "above"
-    between = effect_range(row["difference_low"], row["difference_high"])
+    between = effect_range(row["difference_low"], row["difference_high"], least=3)
     loss = format_number(row["loss"], ".3f")
     return (
         f"The lowest loss of the points compared has {row['label']!r}: {loss}, "
@@ -51,20 +109,61 @@ def _best(ranked: pl.DataFrame, reference: str) -> str:
     )
 
 
-def _measured(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    """Return what the loss is of, and how the settings of the points were chosen."""
-    row, samples = ranked.row(0, named=True), folder.study["budget"]["samples"]
+def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+    """Return what the loss is of, and how good the reference is in absolute terms."""
+    row = ranked.row(0, named=True)
     names = sorted({json.loads(corpus).get("name", "corpus") for corpus in set(ranked["corpus"])})
+    loss = f"{row['split']} {UNITS[row['metric']]} on {' and '.join(names)}"
+    text = f"The loss is the {loss}; lower is better."
+    reference = ranked.filter("reference", pl.col("loss").is_not_null())
+    if reference.is_empty() or row["metric"] != "token" or row["score"] not in ("exact", "bound"):
+        return text
+    own = reference.row(0, named=True)
+    others = ranked.filter(
+        pl.col("point").is_in(baseline_points(folder)),
+        ~pl.col("reference") & pl.col("loss").is_not_null(),
+        *(pl.col(key) == own[key] for key in ("score", "fingerprint")),
+    )
+    losses = [f"{other['label']} {other['loss']:.3f}" for other in others.to_dicts()]
+    if own["floor"] is not None:
+        losses.append(f"entropy of the source {own['floor']:.3f}, which no model can go below")
+    ends = f" For comparison: {'; '.join(losses)}." if losses else ""
+    ends += " Count models are not tuned and have no verdict." * bool(others.height)
+    return (
+        f"{text} {own['label']!r} has {own['loss']:.3f}, a perplexity of {exp(own['loss']):.2f}."
+        f"{ends}{_last_epoch(folder, own['label'])}"
+    )
+
+
+def _last_epoch(folder: StudyFolder, label: str) -> str:
+    """Return by how much the reference's validation loss changed in its last epoch."""
+    curve = learning_curves(folder).filter(pl.col("label") == label).sort("epoch")
+    if curve.height < 2:
+        return ""
+    before, after = curve["loss"].tail(2)
+    change = format_number(after - before, "+.3f")
+    return f" In the last of {curve['epoch'].max()} epochs its validation loss changed by {change}."
+
+
+def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+    """Return what the intervals cover, and how they are related to the verdicts."""
     seeds = ranked["runs"].drop_nulls()
     low, high = (seeds.min(), seeds.max()) if len(seeds) else (0, 0)
     of_seeds = f"{low} seeds" if low == high else f"{low} to {high} seeds"
-    fields = ", ".join(search_ranges(folder.study))
-    tuned = f" Its {fields} is chosen from {samples} tuning runs." if samples > 1 and fields else ""
+    fields = " and ".join(FIELD_WORDS.get(name, name) for name in search_ranges(folder.study))
+    choice = f" and the choice of the {fields}" if fields else ""
+    looks = folder.study.get("looks") or []
+    again = (
+        f" A point that is undecided after {looks[0]} seeds gets more, up to {looks[-1]}; the "
+        f"looks after {' and '.join(map(str, looks))} seeds share the error of 5 %."
+        if len(looks) > 1
+        else ""
+    )
     return (
-        f"The loss is the {row['split']} {UNITS[row['metric']]} on {' and '.join(names)}; lower is "
-        f"better. Each point is trained with {of_seeds}.{tuned} Ranges are 95 % intervals of one "
-        "difference. A verdict also corrects for the number of points, so the range of an "
-        "undecided point may exclude 0."
+        f"Ranges are 95 % intervals of one difference, over {of_seeds}. They cover the "
+        f"seeds{choice}. They do not cover the choice of the test data, nor what the study keeps "
+        "fixed. A verdict also corrects for the number of points (Holm), so the range of an "
+        f"undecided point may exclude 0.{again}"
     )
 
 

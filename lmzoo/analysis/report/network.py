@@ -1,0 +1,96 @@
+"""The equations of the networks of a study, from the docstrings of their parts."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.analysis.load import StudyFolder
+from lmzoo.analysis.report.html import code_block, paragraphs
+from lmzoo.analysis.report.kinds import point_models
+from lmzoo.docstrings import first_block, module_docstring
+from lmzoo.equations import cell_equations
+from lmzoo.store.records import USER_CODE
+
+FUNCTIONS = Path(__file__).parents[2] / "functional"
+GATE_ONLY = "h_t = (1 − f_t) ⊙ h_{t-1}"
+"""The state where nothing is written."""
+
+
+def network_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+    """Return the equations of the reference's network and of the other cells; "" without a cell."""
+    models = point_models(folder)
+    reference = models.get(folder.study.get("reference", ""))
+    if not reference or not reference.get("cell"):
+        return ""
+    own, code = [folder.path / USER_CODE], ""
+    labels = {point["id"]: point["label"] for point in folder.study["points"]}
+    name = labels[folder.study["reference"]]
+    lines = [*_frame(reference), "", *cell_equations(reference["cell"], own)]
+    code += paragraphs([f"The network of {name!r}, the reference:"], "text")
+    code += code_block("\n".join(lines).strip())
+    if "cell(x_t, h_{t-1})" in "".join(lines):
+        code += paragraphs([_input_path(ranked)], "text")
+    for point, cell in _other_cells(
+        {p: models[p] for p in labels if p in models}, reference
+    ).items():
+        equations = cell_equations(cell, own)
+        if equations:
+            text = (
+                f"The cell of {labels.get(point, point)!r}, in the same network ({cell['name']}):"
+            )
+            code += paragraphs([text], "text") + code_block("\n".join(equations))
+    return code
+
+
+def _input_path(ranked: pl.DataFrame) -> str:
+    """Return by which path the input reaches the output."""
+    text = "No connection skips the cell: the input x_t reaches the output through h_t only."
+    lines = {line for own in ranked["equations"].to_list() for line in own}
+    if GATE_ONLY in lines:
+        text += (
+            f" Where `write` is cut, {GATE_ONLY}: the input is not added to the state. It "
+            "still changes the state through the gate f_t, which scales h_{t-1}, so the "
+            "loss can be "
+            "below that of a unigram model."
+        )
+    return text
+
+
+def _frame(model: Mapping[str, Any]) -> list[str]:
+    """Return the equations around the cell: embedding, normaliser, readout, emission."""
+    lines = first_block(module_docstring("model", str(model["name"])))
+    norm = str(model.get("norm", "none"))
+    if norm != "none":
+        lines += [f"N(x) = {rule}" for rule in [_normaliser(norm)] if rule]
+    else:
+        lines += ["N(x) = x"]
+    emission = model.get("emission") or {}
+    rules = first_block(module_docstring("EMISSIONS", str(emission.get("name"))))
+    size = emission.get("components")
+    head = f"emission(y): {emission.get('name')}" + f", {size} components z" * bool(size)
+    return [*lines, f"e(s): a learned vector of {model.get('width')} numbers", "", head, *rules]
+
+
+def _normaliser(norm: str) -> str:
+    """Return the right side of a normaliser, from the table in its module's docstring."""
+    text = (FUNCTIONS / "normalise.py").read_text(encoding="utf-8")
+    found = re.search(rf"^    {re.escape(norm)} {{2,}}(.*)$", text, re.MULTILINE)
+    return re.sub(" {2,}", "   ", found[1].replace("**", "")) if found else ""
+
+
+def _other_cells(
+    models: Mapping[str, Mapping[str, Any]], reference: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the first point with each other cell -> the cell, without cuts and switches."""
+    found: dict[str, dict[str, Any]] = {}
+    seen = {json.dumps(reference["cell"].get("name"))}
+    for point, model in models.items():
+        cell = model.get("cell")
+        if isinstance(cell, dict) and (name := json.dumps(cell.get("name"))) not in seen:
+            seen.add(name)
+            found[point] = {"name": cell["name"]}
+    return found
