@@ -26,6 +26,7 @@ from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import CPU
+from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.store.writer import Writer
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
@@ -96,15 +97,13 @@ class Run:
         self._append_collected()
 
     def test(self) -> Losses:
-        """Evaluate the weights of the best validation epoch on the test split.
-
-        Writes the loss of every sequence and a `test` event. The model keeps its current weights.
-        """
+        """Score the test split by the best weights, and write all losses and a `test` event."""
         model, best = self.training.model, self.training.best_weights
         current = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
-        facts = model_report(model, self.corpus)
-        losses = replace(evaluate_test(model, self.corpus), report=facts)
+        with use_precision(self.training.recipe.precision):
+            facts = model_report(model, self.corpus)
+            losses = replace(evaluate_test(model, self.corpus), report=facts)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
         self._append(

@@ -24,6 +24,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_name, device_of, device_scope
+from lmzoo.kernels.precision import check_precision, use_precision
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
@@ -37,6 +38,12 @@ class Training:
     """A model in training: the state that the next epoch depends on."""
 
     def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
+        """Start a training on the model's device.
+
+        Raises:
+            UserError: The device does not compute in the recipe's precision.
+        """
+        check_precision(recipe.precision, device_of(model))
         self.model, self.recipe, self.seed = model, recipe, seed
         self.epoch = 0
         self.steps = 0
@@ -118,10 +125,11 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
             training.epoch = epochs
         else:
             start = time.perf_counter()
-            train = _train_epoch(training, corpus.train.for_epoch(training.epoch))
-            training.epoch += 1
-            seconds = time.perf_counter() - start
-            valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
+            with use_precision(training.recipe.precision):
+                train = _train_epoch(training, corpus.train.for_epoch(training.epoch))
+                training.epoch += 1
+                seconds = time.perf_counter() - start
+                valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
         record = epoch_record(training, train, valid, seconds, corpus.train.num_scored)
         training.add_record(record)
         yield record

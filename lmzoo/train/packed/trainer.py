@@ -26,6 +26,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather_batch, iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
+from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses, compute_losses, count_right, keep_scored
@@ -63,7 +64,7 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
         trainings[0].model.require_next_token()
     retain_freed_memory()
     start = time.perf_counter()
-    with device_scope(trainings[0].model):
+    with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
         trainer = PackedTrainer.for_trainings(trainings)
         means = trainer.train_epoch(corpus.train)
         seconds = (time.perf_counter() - start) / len(trainings)
