@@ -16,6 +16,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 import torch
 
@@ -54,7 +55,7 @@ def use_precision(precision: Precision) -> Iterator[None]:
     For the products and convolutions of torch it holds in all threads, because torch has one flag.
     """
     before, _CURRENT.precision = _CURRENT.precision, precision
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     flags = [backend.allow_tf32 for backend in backends]
     for backend in backends:
         backend.allow_tf32 = precision is not Precision.TF32X3

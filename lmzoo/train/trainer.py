@@ -143,7 +143,7 @@ def _train_epoch(training: Training, data: Sequences) -> float:
     step.begin_epoch()
     order = epoch_batches(data.lengths, recipe.batch, seed=training.seed, epoch=training.epoch)
     batches = iter_batches(
-        data, order, device_of(model), trim=not model.leaks, multiple=step.stepper.length_multiple
+        data, order, device_of(model), trim=not model.leaks, few_widths=step.stepper.few_shapes
     )
     rates = training.epoch_rates(len(order))
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)

@@ -84,7 +84,7 @@ def seen(monkeypatch):
     for module in (trainer, packed):
         observe(module, "compute_loss")
     observe(trainer, "evaluate")
-    observe(packed, "_evaluate")
+    observe(packed.PackedTrainer, "evaluate")
     return seen
 
 

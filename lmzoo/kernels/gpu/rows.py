@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-
 NUMBERS = 2048
 """Numbers of a program that copies."""
 SUMS = "tf32x3"

@@ -101,7 +101,7 @@ def test_a_packed_trainer_is_kept_until_its_members_change(corpus):
     list(fit_packed(packed, corpus, 2))
     packed_trainer = packed[0].packed_trainer
     assert packed_trainer.stepper.replays
-    assert packed_trainer.stepper.length_multiple == 1
+    assert not packed_trainer.stepper.few_shapes
     train_packed_epoch(packed, corpus)
     assert packed[0].packed_trainer is packed_trainer
     train_packed_epoch([packed[1], packed[0]], corpus)
