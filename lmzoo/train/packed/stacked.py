@@ -108,6 +108,7 @@ class StackedParameters:
         assert self.adam is not None, "the other optimisers keep the settings of members in groups"
         self._set_members(trainings)
         self.mask.copy_(self._make_mask())
+        self.values.detach().zero_()  # a parameter that a member lacks is zero
         self.adam.set_decays([t.recipe.weight_decay for t in self.row_trainings])
         self.read()
 
