@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.laws.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed import programs
+from lmzoo.train.packed import evaluation, programs
 from lmzoo.train.packed.programs import find_program, free_programs, rows_of_program
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
@@ -137,13 +137,17 @@ def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(corpus, fake_record
     assert len(smallest.stacked.values) == 2
 
 
-def test_validation_and_test_are_recorded(corpus, fake_recorder):
+def test_validation_and_test_are_recorded(corpus, fake_recorder, monkeypatch):
+    monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 8)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 20 sequences, the last batch is smaller
     pack = members(corpus, *range(3))
     for _ in range(4):
         train_packed_epoch(pack, corpus)
     evaluations = list(next(iter(fake_recorder.programs.values()))._evaluation._stepper._recordings)
     assert len(evaluations) == 1
     before = fake_recorder.recordings, fake_recorder.runs
+    for training, other in zip(pack, members(corpus, 0, 1, 2), strict=True):
+        training.best_weights = copy.deepcopy(other.model.state_dict())
     losses = packed_test_losses(pack, corpus)
     assert (fake_recorder.recordings, fake_recorder.runs) == before
     for training, found in zip(pack, losses, strict=True):
