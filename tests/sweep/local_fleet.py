@@ -38,7 +38,9 @@ class LocalWorker:
                 self.fleet.released(self.name, run_id)
             else:
                 self.fleet.ended(self.name, run_id, **facts)
-        return self.fleet.exchange(self.name, opened, self.reports, live=self.live, now=now, memory=self.memory)
+        return self.fleet.exchange(
+            self.name, opened, self.reports, live=self.live, now=now, memory=self.memory
+        )
 
     def train(self, assignment) -> None:
         """Train one epoch of an assignment."""
