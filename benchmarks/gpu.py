@@ -15,6 +15,7 @@ Needs this package, torch and a GPU. Each part writes its own JSON when it is do
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -128,12 +129,11 @@ def _find_device(name: str) -> torch.device:
 
 
 def scans(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
-    """Return the rows at each length; on a CPU nothing is replayed, so two sides are equal."""
+    """Return the rows of each size; on a CPU nothing is replayed, so two sides are equal."""
     rows = []
-    for width, precision in sizes.recurrences:
+    for length, (width, precision) in itertools.product(sizes.lengths, sizes.recurrences):
         with use_precision(precision):
-            for length in sizes.lengths:
-                rows += _scan(sizes, width, length, device, rounds)
+            rows += _scan(sizes, width, length, device, rounds)
     return rows
 
 

@@ -52,4 +52,8 @@ def _results(cell, x, start, upstream) -> list[torch.Tensor]:
     x.requires_grad_()
     start.requires_grad_()
     out = cell.scan(x, start)
-    return [out.detach(), *torch.autograd.grad(out, [x, start, *cell.parameters()], upstream)]
+    inputs = [x, start, *cell.parameters()]
+    gradients = torch.autograd.grad(
+        out, inputs, upstream, allow_unused=True, materialize_grads=True
+    )
+    return [out.detach(), *gradients]

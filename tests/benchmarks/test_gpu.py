@@ -111,7 +111,7 @@ def test_the_whole_script_runs_without_ray(tmp_path):
     # A process started by `spawn` imports the script again, so this part runs as a file.
     options = ["--device", "cpu", "--tiny", "--rounds", "1", "--out", str(tmp_path)]
     for command in (
-        [sys.executable, "-c", script, *options, "--parts", "scan,growth,table"],
+        [sys.executable, "-c", script, *options, "--parts", "equal,scan,growth,table"],
         [sys.executable, "benchmarks/gpu.py", *options, "--parts", "fused"],
     ):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)

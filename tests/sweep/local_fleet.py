@@ -38,9 +38,8 @@ class LocalWorker:
                 self.fleet.released(self.name, run_id)
             else:
                 self.fleet.ended(self.name, run_id, **facts)
-        return self.fleet.exchange(
-            self.name, opened, self.reports, live=self.live, now=now, memory=self.memory
-        )
+        facts = {"live": self.live, "now": now, "memory": self.memory}
+        return self.fleet.exchange(self.name, opened, self.reports, **facts)
 
     def train(self, assignment) -> None:
         """Train one epoch of an assignment."""

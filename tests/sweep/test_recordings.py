@@ -41,7 +41,6 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     worker.pack.suspend()
     worker.lock.close()
     store.close()
-    print(sorted({*packs}), [key[-1] for key in recorder.programs], recorder.recordings)
     stages = [read_json(path)["stage"] for path in tmp_path.glob("*/config.json")]
     assert len(stages) >= 12 * (5 + study.seeds)
     assert max(packs) == 55  # 11 points with 5 settings; the cut of the carry has another shape

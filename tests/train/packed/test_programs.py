@@ -139,9 +139,7 @@ def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(corpus, fake_record
 
 def test_validation_and_test_are_recorded(corpus, fake_recorder, monkeypatch):
     monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 8)
-    monkeypatch.setattr(
-        evaluation, "EVALUATION_BATCH", 8
-    )  # of 20 sequences, the last batch is smaller
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
     pack = members(corpus, *range(3))
     for _ in range(4):
         train_packed_epoch(pack, corpus)
