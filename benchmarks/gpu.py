@@ -55,7 +55,6 @@ class Sizes:
         (128, Precision.TF32),
         (128, Precision.BF16),
     )
-    """Widths and precisions of the scans."""
     lengths: tuple[int, ...] = (20, 100)
     fused: Shape = FUSED
     processes: int = 8

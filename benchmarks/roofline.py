@@ -15,8 +15,8 @@ copy, measured just before. P pack members need P times as much.
 
 The table has the step as it is: the bytes of all tensors that its launches read or write
 (`launches.py`), and also the products of the sums over positions, 2 V n (K + 2 E), by tensor
-cores. The rates are those of NVIDIA's data sheet of the H100 SXM. The time of a launch in a graph is
-an assumption; the table says how long it may be. The caches, and the latency of the steps of a
+cores. The rates are those of NVIDIA's data sheet of the H100 SXM. The time of a launch in a graph
+is an assumption; the table says how long it may be. The caches, and the latency of the steps of a
 recurrence, do not count.
 """
 
