@@ -62,7 +62,8 @@ def distinct_mgru_mutants():
 def assert_equal_to_step(config, rows, steps, width):
     """Compare outputs and all gradients with those of the loop over `step` in float64.
 
-    Return the largest difference, relative to the largest number of each result plus one.
+    An error may be larger than the tolerance where that of the loop in float32 is: near the ends of
+    the logit. Return the largest error, relative to the largest number of each result plus one.
     """
     torch.manual_seed(0)
     cell = CELLS.build(CELLS.parse(config), width, steps)
@@ -81,14 +82,18 @@ def assert_equal_to_step(config, rows, steps, width):
     results = run(x, start, upstream)
     node = results[0].grad_fn
     assert "GpuScan" in f"{node} {node.next_functions}"  # a centred output is a difference
-    cell.double()
     with without_kernels():
+        loops = run(x, start, upstream)
+        cell.double()
         expected = run(x.double(), start.double(), upstream.double())
     errors = []
-    for result, reference in zip(results, expected, strict=True):
-        difference = (result - reference).abs().max() / (1 + reference.abs().max())
-        errors.append(difference.item())
-        assert errors[-1] < TOLERANCE
+    for result, loop, reference in zip(results, loops, expected, strict=True):
+        error, own = (
+            ((x - reference).abs().max() / (1 + reference.abs().max())).item()
+            for x in (result, loop)
+        )
+        errors.append(error)
+        assert error < max(TOLERANCE, 4 * own)
     return max(errors)
 
 
