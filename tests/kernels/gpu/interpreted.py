@@ -51,12 +51,12 @@ def distinct_mutants():
 
 
 def distinct_mgru_mutants():
-    """Return a list of switches for each function of the MGRU that has a kernel."""
+    """Return switches for each function of the MGRU that has a kernel and reads its input."""
     found = {}
     for numbers in chain.from_iterable(combinations(range(10), n) for n in range(11)):
         with contextlib.suppress(UserError):
             found.setdefault(CELLS.parse({"name": "mgru", "mutations": list(numbers)}), numbers)
-    return list(found.values())
+    return [n for mutant, n in found.items() if not CELLS.build(mutant, 1, 2).input_blind]
 
 
 def assert_equal_to_step(config, rows, steps, width):
@@ -112,7 +112,7 @@ def test_the_kernel_of_every_mutant_equals_the_loop_over_step(cuts):
 @pytest.mark.slow
 def test_the_kernel_of_every_mgru_mutant_equals_the_loop_over_step():
     mutants = distinct_mgru_mutants()
-    assert len(mutants) > 50
+    assert len(mutants) > 30
     for numbers in mutants:
         assert_equal_to_step({"name": "mgru", "mutations": list(numbers)}, 5, 4, 30)
 
