@@ -3,8 +3,9 @@
     python benchmarks/gpu.py [--parts scan,fused,growth,table] [--data-dir DIR]
     python benchmarks/gpu.py --device cpu --tiny          a test of the script at tiny sizes
 
+    equal    every recurrence against float64, for each precision of its products
     scan     the minimal gated unit, forward and backward, replayed from a CUDA graph; the rivals
-             are cuDNN's torch.nn.GRU and the published loop
+             are cuDNN's torch.nn.GRU and the published loop, in the same precision
     fused    64 pack members as one program; the rivals train them one after another, in one
              process and in 8 processes that share the device
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
@@ -14,6 +15,7 @@ Needs this package, torch and a GPU. Each part writes its own JSON when it is do
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ import torch
 import typer
 from device_clock import device_seconds
 from fuse import Shape, pack_members, packed_epoch, random_corpus, sequential_epochs
+from gpu_equality import equality
 from measure import Ratio, interleave, save, speedup, time_ratio
 from roofline import compute_bound, measure_rates, memory_bound
 from scan import published, sliced, training_step
@@ -34,6 +37,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.command_line import run_command
 from lmzoo.data.open import open_corpus
 from lmzoo.errors import UserError
+from lmzoo.kernels.precision import Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
 from lmzoo.train.recipe import RECIPES
@@ -46,7 +50,11 @@ class Sizes:
     """All sizes; the goals apply to the default ones."""
 
     batch: int = 280
-    width: int = 128
+    recurrences: tuple[tuple[int, Precision], ...] = (
+        (64, Precision.TF32X3),
+        (128, Precision.TF32),
+        (128, Precision.BF16),
+    )
     lengths: tuple[int, ...] = (20, 100)
     fused: Shape = FUSED
     processes: int = 8
@@ -67,8 +75,8 @@ class Sizes:
 
 TINY = Sizes(
     has_goals=False,
-    batch=4, width=8, lengths=(5,), fused=Shape(4, 20, 8, 4, 4, 6), processes=2, growth=(1, 2),
-    steps=4, repeats=1, side=64,
+    batch=4, recurrences=((8, Precision.TF32X3),), lengths=(5,), fused=Shape(4, 20, 8, 4, 4, 6),
+    processes=2, growth=(1, 2), steps=4, repeats=1, side=64,
     table=Table(
         width=8, components=4, seeds=1, epochs=1, vocab=30, train=12, valid=4, length=9,
         recipe=dataclasses.replace(RECIPES["published"], batch=6),
@@ -79,7 +87,7 @@ TINY = Sizes(
 def main(
     parts: Annotated[
         str, typer.Option(help="Parts to run, in this order.")
-    ] = "scan,fused,growth,table",
+    ] = "equal,scan,fused,growth,table",
     device: Annotated[str, typer.Option()] = "cuda",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
     data_dir: Annotated[
@@ -91,6 +99,7 @@ def main(
     """Measure on one device."""
     target, sizes = _find_device(device), TINY if tiny else Sizes()
     known = {
+        "equal": lambda: equality(target),
         "scan": lambda: scans(sizes, target, rounds),
         "fused": lambda: packs(sizes, target, rounds),
         "growth": lambda: growth(sizes, target, rounds),
@@ -119,13 +128,17 @@ def _find_device(name: str) -> torch.device:
 
 
 def scans(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
-    """Return the rows at each length; on a CPU nothing is replayed, so two sides are equal."""
-    return [row for length in sizes.lengths for row in _scan(sizes, length, device, rounds)]
+    """Return the rows of each size; on a CPU nothing is replayed, so two sides are equal."""
+    rows = []
+    for length, (width, precision) in itertools.product(sizes.lengths, sizes.recurrences):
+        with use_precision(precision):
+            rows += _scan(sizes, width, length, device, rounds)
+    return rows
 
 
-def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[Ratio]:
+def _scan(sizes: Sizes, width: int, length: int, device: torch.device, rounds: int) -> list[Ratio]:
     torch.manual_seed(0)
-    batch, width = sizes.batch, sizes.width
+    batch = sizes.batch
     cell = CELLS.build(CELLS.parse("mgu"), width, length).to(device)
     library = nn.GRU(width, width).to(device)
     x, upstream = torch.randn(2, batch, length, width, device=device).unbind()
@@ -151,7 +164,7 @@ def _scan(sizes: Sizes, length: int, device: torch.device, rounds: int) -> list[
         timer=partial(device_seconds, device=device, repeats=sizes.repeats),
     )
     replayed, plain, theirs, loop = seconds.values()
-    what, at = "MGU forward + backward", f"B={batch}, H={width}, T={length}"
+    what, at = "MGU forward + backward", f"B={batch}, H={width}, T={length}, {current_precision()}"
     gru_goal, loop_goal = (sizes.goal(1.5), sizes.goal(30.0)) if length == 100 else (None, None)
     return [
         time_ratio(f"{what}, replayed", at, "torch.nn.GRU", replayed, theirs, gru_goal),

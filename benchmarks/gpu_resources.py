@@ -7,7 +7,6 @@ It lists the kernels that the library launches: those whose weights fit on the c
 
 import typer
 
-from lmzoo.kernels.dispatch import WIDEST
 from lmzoo.kernels.gpu.resources import (
     SHARED_LIMIT,
     WEIGHTS,
@@ -18,6 +17,7 @@ from lmzoo.kernels.gpu.resources import (
     kernels,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
+from lmzoo.kernels.precision import WIDEST
 
 NAMES = {80: "A100", 90: "H100", 100: "B200"}
 """Compute capability -> a GPU that has it."""

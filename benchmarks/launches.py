@@ -26,7 +26,7 @@ from triton.runtime.interpreter import GridExecutor
 
 from lmzoo.command_line import run_command
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.train.packed.replay import returns_views
+from lmzoo.train.packed.replay import leaves, returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 
 SHAPES = tuple(Shape(P, 200, 32, 32, 100, T) for P, T in ((1, 20), (64, 20), (8, 100), (8, 400)))
@@ -43,7 +43,7 @@ def main(
 
 def row(shape: Shape) -> Ratio:
     """Return the launches of a shape over the goal."""
-    counts = count_launches(shape)
+    counts = count_launches(shape).counts
     total = counts.total()
     most = ", ".join(f"{count} {name}" for name, count in counts.most_common(8))
     return Ratio(
@@ -53,9 +53,9 @@ def row(shape: Shape) -> Ratio:
     )  # fmt: skip
 
 
-def count_launches(shape: Shape) -> Counter[str]:
-    """Return how often a step launches each operation, by the name of the operation."""
-    trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)))
+def count_launches(shape: Shape) -> "LaunchCounter":
+    """Return the launches of a step as it is recorded on a GPU, and the bytes that they move."""
+    trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)), shape.P)
     data = random_corpus(shape, steps=1).train
     columns = [torch.stack([column] * shape.P) for column in (data.tokens, data.lengths)]
     counter, rates = LaunchCounter(), torch.full((shape.P,), 0.01)
@@ -65,7 +65,7 @@ def count_launches(shape: Shape) -> Counter[str]:
             trainer.step(rates, None, None, *columns)
     finally:
         GridExecutor.__call__ = execute
-    return counter.counts
+    return counter
 
 
 VIEW = "_unsafe_view"
@@ -79,19 +79,29 @@ class LaunchCounter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        """Launches, by the name of the operation."""
+        self.bytes = 0
+        """Size of all tensors that a launch reads or writes, each once."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = func.name().removeprefix("aten::").partition(".")[0]
+        result = func(*args, **(kwargs or {}))
         if not returns_views(func) and name not in NO_LAUNCH:
             # The operations on lists are one launch for each tensor: parameters are strided.
             self.counts[name] += len(args[0]) if name.startswith("_foreach") else 1
-        return func(*args, **(kwargs or {}))
+            self._add_bytes((args, kwargs, result))
+        return result
 
     def count_kernel(self, *args: Any, **kwargs: Any) -> None:
         """Count a launch of a Triton kernel instead of executing it."""
         self.counts["triton kernel"] += 1
+        self._add_bytes(args)
+
+    def _add_bytes(self, tree: Any) -> None:
+        tensors = {t.data_ptr(): t.nbytes for t in leaves(tree, torch.Tensor)}
+        self.bytes += sum(tensors.values())
 
 
 if __name__ == "__main__":

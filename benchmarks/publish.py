@@ -20,10 +20,10 @@ from measure import table
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
-GPU = ("gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
+GPU = ("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
     *("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", "search"),
-    *("time_left", "launches", "gpu_resources", "rows"),
+    *("time_left", "launches", "roofline", "gpu_resources", "rows"),
     *GPU,
 )
 

@@ -1,4 +1,6 @@
-r"""Two lower bounds on the time of a training step of DLM46 on a device.
+r"""Lower bounds on the time of a training step of DLM46 on a device, and its launch overhead.
+
+    python benchmarks/roofline.py                         a table for an H100; it needs no GPU
 
     compute     3 · 2 [ n (2 E² + 2 E² + 2 E K) + K V E ] floating point operations,
                 n = B (T − 1): both input products, both state products, the gate and the
@@ -8,15 +10,37 @@ r"""Two lower bounds on the time of a training step of DLM46 on a device.
                 read, three of them written; what the recurrence and the emission store of
                 every position, written once and read once
 
-Each is divided by the rate that the device reaches on one large product and on one large copy,
-measured just before. P pack members need P times as much.
+`gpu.py` divides each by the rate that the device reaches on one large product and on one large
+copy, measured just before. P pack members need P times as much.
+
+The table has the step as it is: the bytes of all tensors that its launches read or write
+(`launches.py`), and also the products of the sums over positions, 2 V n (K + 2 E), by tensor
+cores. The rates are those of NVIDIA's data sheet of the H100 SXM. The time of a launch in a graph
+is an assumption; the table says how long it may be. The caches, and the latency of the steps of a
+recurrence, do not count.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from device_clock import device_seconds
 from fuse import Shape
+
+from lmzoo.command_line import run_command
+
+BYTES, FLOAT32, TF32 = 3.35e12, 67e12, 494.7e12
+"""Bytes, and operations of float32 and of TF32 numbers, of an H100 SXM in a second."""
+LAUNCH = 1e-6
+"""Assumed seconds of one launch in a graph, besides its work."""
+MOST_OVERHEAD = 0.3
+"""Share of a step that launches may take in a pack of 64 of the main sweep."""
+MAIN = Shape(64, 251, 32, 64, 100, 20)
+"""The main sweep's size."""
+SHAPES = (MAIN, Shape(1, 251, 32, 64, 100, 20), Shape(8, 251, 32, 64, 100, 100))
+HEAD = "pack members | launches | MB | GFLOP | least time | launches | share | goal | holds up to"
 
 
 @dataclass(frozen=True)
@@ -55,3 +79,46 @@ def memory_bound(shape: Shape, rates: Rates) -> float:
     n = shape.B * (shape.T - 1)
     numbers = 7 * count_weights(shape) + 2 * n * (5 * shape.E + 3 * shape.K)
     return shape.P * 4 * numbers / rates.bytes
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="The table, in Markdown.")] = Path(
+        "runs/bench/roofline.md"
+    ),
+) -> None:
+    """Print the roofline of each shape on an H100."""
+    lines = [f"| {HEAD} |", "|---|" + "---:|" * 8, *map(line, SHAPES)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n")
+    typer.echo(out.read_text())
+
+
+def line(shape: Shape) -> str:
+    """Return the line of a shape."""
+    from launches import count_launches  # lets Triton interpret kernels, so not on a GPU
+
+    counter = count_launches(shape)
+    float32, tensor_cores = count_flops(shape)
+    work = max(counter.bytes / BYTES, float32 / FLOAT32 + 3 * tensor_cores / TF32)
+    launches = counter.counts.total() * LAUNCH
+    share = launches / (launches + work)
+    longest = work * MOST_OVERHEAD / (1 - MOST_OVERHEAD) / counter.counts.total()
+    goal = f"< {MOST_OVERHEAD:.0%} | {longest * 1e6:.1f} µs a launch" if shape == MAIN else "|"
+    return (
+        f"| {shape} | {counter.counts.total()} | {counter.bytes / 1e6:.0f} "
+        f"| {(float32 + tensor_cores) / 1e9:.1f} | {work * 1e6:.0f} µs | {launches * 1e6:.0f} µs "
+        f"| {share:.0%} | {goal} |"
+    )
+
+
+def count_flops(shape: Shape) -> tuple[float, float]:
+    """Return the operations of torch's products, and those of the kernels on tensor cores."""
+    n, E, K, V = shape.B * (shape.T - 1), shape.E, shape.K, shape.V
+    inputs = min(n, V)  # tokens are projected, or positions if those are fewer
+    float32 = 3 * 2 * (inputs * 2 * E * E + n * E * K + K * V * E) + 2 * n * 2 * E * E
+    tensor_cores = 2 * 2 * n * 2 * E * E + 2 * V * n * (K + 2 * E)
+    return shape.P * float32, shape.P * tensor_cores
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -21,6 +21,7 @@ from lmzoo.data.unknown import describe_unknown
 from lmzoo.device import best_device
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
+from lmzoo.kernels.precision import check_precision
 from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.train.carried import check_carry
@@ -40,7 +41,7 @@ def train(
     epochs: Annotated[int, typer.Option(min=1, help="Total number of epochs.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, batches and noise.")] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
-    fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable.")] = None,
+    fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     mutations: Annotated[str | None, typer.Option(help="Cuts of the cell by number, or by name for the MGU, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
@@ -57,6 +58,7 @@ def train(
     if gates:
         require_activity(zoo.build(model, data.task), zoo.row(name).name)
     settings_of_training = from_dict(Recipe, recipe_fields).with_budget(epochs)
+    check_precision(settings_of_training.precision, best_device())
     if settings_of_training.carry_state:
         check_carry(zoo.build(model, data.task), settings_of_training, data)
     config = run_config(model, settings_of_training, data, spec, seed)

@@ -44,7 +44,7 @@ def iter_batches(
     device: torch.device,
     *,
     trim: bool = True,
-    multiple: int = 1,
+    few_widths: bool = False,
 ) -> Iterator[Sequences]:
     """Yield the batches of `order` on `device`, each trimmed to its longest sequence.
 
@@ -55,12 +55,13 @@ def iter_batches(
         order: Row indices of each batch, as `epoch_batches` returns them.
         device: Where the batches are used.
         trim: Remove columns that are padding in the whole batch.
-        multiple: Round the width of a trimmed batch up to a multiple of this number.
+        few_widths: Round the width of a trimmed batch up to that of the longest sequence, to its
+            half, or to its quarter, so that there are at most three widths.
     """
     moved, rows = part.to(device), torch.cat(list(order)).to(device)
     scored = moved.scored
     widths = [
-        [_width(column, batch, least, trim=trim, multiple=multiple) for batch in order]
+        [_width(column, batch, least, trim=trim, few=few_widths) for batch in order]
         for column, least in zip(_columns(part, CPU), (2, 0), strict=False)
     ]
     for batch_rows, *width in zip(
@@ -85,13 +86,16 @@ def _columns(part: Sequences, device: torch.device) -> list[tuple[Tensor, Tensor
 
 
 def _width(
-    column: tuple[Tensor, Tensor], rows: Tensor, least: int, *, trim: bool, multiple: int
+    column: tuple[Tensor, Tensor], rows: Tensor, least: int, *, trim: bool, few: bool
 ) -> int:
     tokens, lengths = column
     if not trim:
         return tokens.shape[1]
-    longest = max(least, int(lengths[rows].max()))
-    return min(tokens.shape[1], -(-longest // multiple) * multiple)
+    whole = tokens.shape[1]
+    longest = min(whole, max(least, int(lengths[rows].max())))
+    if not few:
+        return longest
+    return next(width for width in (-(-whole // 4), -(-whole // 2), whole) if width >= longest)
 
 
 def pack_batches(

@@ -11,16 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.kernels.precision import WIDEST, current_precision
+
 DTYPES = {torch.float32, torch.float64}
 """The floating point types that kernels are compiled for."""
-
-
-PRECISION = "tf32x3"
-"""How GPU kernels multiply float32 numbers: three products of TF32 numbers, which equal a float32
-product up to 1e-6."""
-WIDEST = {"tf32x3": 64, "tf32": 128}
-"""Largest width at which the kernels of recurrences run, by the precision of their products: up to
-it they need no more registers than a GPU has (`gpu/resources.py`)."""
 
 
 def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
@@ -64,11 +58,12 @@ def has_gpu_scan(start: Tensor, width: int, weights: int) -> bool:
     What its kernels need with so many recurrent weights, each (width, width), must fit into the
     shared memory of one processor of the GPU.
     """
-    if not has_gpu_kernels(start) or width > WIDEST[PRECISION]:
+    precision = current_precision()
+    if not has_gpu_kernels(start) or width > WIDEST[precision]:
         return False
     from lmzoo.kernels.gpu.scan import shared_memory
 
-    needed = shared_memory(width, weights, PRECISION)
+    needed = shared_memory(width, weights, precision)
     return start.device.type == "cpu" or needed <= _shared_memory(start.device)
 
 

@@ -62,7 +62,7 @@ def _command(study: Study) -> Callable[..., None]:
         recipe: Annotated[str, typer.Option(help="default, or published to reproduce S0.")] = study.recipe,
         parameters: Annotated[int, typer.Option(min=0, help="Parameter budget that sets each point's width; 0 keeps the widths.")] = study.parameters,
         points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
-        fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128")] = None,
+        fields: Annotated[Texts, typer.Option("--set", help="FIELD=VALUE for all points: model.width=128, or on GPUs recipe.precision=tf32x3 (default), tf32, bf16")] = None,
         search_space: Annotated[Texts, typer.Option(help="FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off")] = None,
         storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
         max_concurrent: Annotated[int, typer.Option(min=0, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,

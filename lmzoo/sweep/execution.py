@@ -137,6 +137,8 @@ class Sweep:
         ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
 
         from lmzoo.cluster.capacity import Capacity
+        from lmzoo.device import CPU
+        from lmzoo.kernels.precision import check_precision
         from lmzoo.sweep.fleet import Fleet
         from lmzoo.sweep.ray_backend import train
         from lmzoo.sweep.trackers import tracking_callbacks
@@ -144,6 +146,9 @@ class Sweep:
 
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
+        if not capacity.resources.gpus:
+            for point in planner.points:
+                check_precision(point.point.recipe.precision, CPU)
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")

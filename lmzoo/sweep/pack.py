@@ -14,93 +14,13 @@ import torch
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError, describe_error
 from lmzoo.store.local import Store
-from lmzoo.store.records import (
-    CHECKPOINT,
-    CONFIG,
-    RECORDS,
-    TRACEBACK,
-    Record,
-    RunFolder,
-    epoch_records,
-    find_end,
-    records_pending,
-)
+from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, TRACEBACK, RunFolder
 from lmzoo.store.writer import Writer
-from lmzoo.sweep.tensorboard import RunWriter
-from lmzoo.train.packed.trainer import train_packed_epoch
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import add_model_facts
+from lmzoo.sweep.open_run import OpenRun, Report
+from lmzoo.train.evaluate import Losses
+from lmzoo.train.packed.programs import free_programs
+from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
 from lmzoo.train.trainer import fit
-
-Report = tuple[str, Record]
-"""Run identity and epoch record."""
-
-
-class OpenRun:
-    """A run of this worker, with its TensorBoard curves."""
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        job: Mapping[str, Any],
-        corpus: Corpus,
-        device: torch.device,
-        writer: Writer,
-    ) -> None:
-        config: Mapping[str, Any] = job["config"]
-        if "parameters" not in config:
-            config = add_model_facts(config, corpus.task)
-        self.id, self.budget = config["run"], job["budget"]
-        self._test = config["stage"] == "confirm"
-        self.run = Run(
-            folder, config, corpus, device=device, lock=False, new=job["is_new"], writer=writer
-        )
-        records = epoch_records(self.run.records)
-        self._curves = RunWriter(folder.path, config, self.run.epoch, records)
-        self.unreported = [(self.id, r) for r in records if r["epoch"] > job["epoch"]]
-        """Reports of epochs that a worker wrote and did not report before it died."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the store shows the end of the run for its budget."""
-        return not records_pending(self.run.records, self.budget, test=self._test)
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether the run has reached its budget or has diverged."""
-        return self.run.epoch >= self.budget or self.run.training.diverged
-
-    def save_epoch(self) -> Report:
-        """Write the last epoch; return its report."""
-        self.run.save_epoch()
-        self._curves.write_epoch(self.run.training.record)
-        return self.id, self.run.training.record
-
-    def end(self) -> None:
-        """Test a trained run that is to be tested, and write how the run ended."""
-        if self.run.training.diverged:
-            self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
-            return
-        if self._test:
-            losses = self.run.test()
-            self._curves.write_test(losses, self.run.epoch)
-        self.run.end("finished")
-
-    def outcome(self) -> dict[str, Any]:
-        """Return what a worker confirms about a run that has ended."""
-        end = find_end(self.run.records, self.budget) or {}
-        test = [r for r in self.run.records if r["event"] == "test" and r["epoch"] == self.budget]
-        return {
-            "status": end["status"],
-            "reason": end.get("reason", ""),
-            "test": test[-1] if test else None,
-        }
-
-    def close(self) -> None:
-        """Close the TensorBoard curves and give the last records to the writer."""
-        self._curves.close()
-        self.run.flush()
-        self.run.publish("events.*")
 
 
 class Pack:
@@ -152,11 +72,12 @@ class Pack:
         unreported = [run for run in runs if run.unreported]
         active = [run for run in runs if not run.unreported and not run.is_trained]
         reports = [run.save_epoch() for run in self._train(active, packed=packed)]
-        for run in runs:
-            if run.id in self._open and run.is_trained:
-                run.end()
-                run.unreported = [(run.id, run.run.training.record)]
-                self._close(run.id, "ended")
+        ended = [run for run in runs if run.id in self._open and run.is_trained]
+        losses = self._test_packed(ended) if packed else {}
+        for run in ended:
+            run.end(losses.get(run.id))
+            run.unreported = [(run.id, run.run.training.record)]
+            self._close(run.id, "ended")
         for run in unreported:
             run.unreported = []
         for key in [*self._closing.values()]:
@@ -203,10 +124,17 @@ class Pack:
         except torch.OutOfMemoryError:
             if len(runs) == 1:
                 raise
-            for training in trainings:
-                training.packed_trainer = None  # frees its memory
+            free_programs(trainings)
             return False  # the error, whose traceback keeps tensors of the pack, is gone then
         return True
+
+    def _test_packed(self, runs: list[OpenRun]) -> dict[str, Losses]:
+        """Return the test losses of runs by a program that is kept; {} if there is none."""
+        tested = [run for run in runs if run.is_tested]
+        if not tested:
+            return {}
+        losses = packed_test_losses([run.run.training for run in tested], self.corpus)
+        return {run.id: found for run, found in zip(tested, losses, strict=False)}
 
     def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""

@@ -104,7 +104,8 @@ class Packer:
         if not memory:
             return CPU_PACK_SIZE
         needed = self._shapes.get(self.pack_key(run), run).member_bytes()
-        return max(1, min(GPU_PACK_SIZE, int(MEMORY_SHARE * memory / needed)))
+        most = max(1, min(GPU_PACK_SIZE, int(MEMORY_SHARE * memory / needed)))
+        return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 
     def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
         """Compute and cache, for runs in order of priority, what their start needs."""

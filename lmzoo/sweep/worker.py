@@ -28,7 +28,7 @@ from lmzoo.store.records import TRACEBACK, WORKER_LOCK
 from lmzoo.user_code import UserCode, import_shipped
 
 if TYPE_CHECKING:
-    from lmzoo.sweep.pack import Report
+    from lmzoo.sweep.open_run import Report
 
 HEARTBEAT_SECONDS = 10.0
 """Time between two heartbeats of a worker."""

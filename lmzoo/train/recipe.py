@@ -27,6 +27,7 @@ from pydantic import Field, field_validator, model_validator
 from lmzoo.config import config, from_dict, to_dict
 from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import INITIALISERS, initialiser
+from lmzoo.kernels.precision import Precision
 from lmzoo.search_space import Choice, FloatRange
 
 
@@ -92,6 +93,10 @@ class Recipe:
     """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the
     scheme of each module. A config field that sets an initial value itself (a spectral radius, a
     forget bias) applies under every scheme."""
+
+    precision: Precision = Field(Precision.TF32X3, exclude_if=lambda x: x is Precision.TF32X3)
+    """How a GPU multiplies: tf32x3, tf32 or bf16 (`lmzoo/kernels/precision.py`); a CPU accepts the
+    default only, and computes in float32. Not written into configs while it is the default."""
 
     @field_validator("init")
     @classmethod

@@ -26,6 +26,7 @@ from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.device import CPU
+from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.store.writer import Writer
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
@@ -95,14 +96,16 @@ class Run:
         self._submit(partial(self.folder.store.write, CHECKPOINT, data, backup=PREVIOUS))
         self._append_collected()
 
-    def test(self) -> Losses:
-        """Write the test losses of the weights of the best epoch; keep the current weights."""
-        training = self.training
-        model, best, carry = training.model, training.best_weights, training.recipe.carry_state
+    def test(self, known: Losses | None = None) -> Losses:
+        """Score the test split by the best weights, or take `known` losses; write an event."""
+        model, best = self.training.model, self.training.best_weights
+        recipe = self.training.recipe
         current = {name: value.clone() for name, value in model.state_dict().items()}
         model.load_state_dict(best)
-        facts = model_report(model, self.corpus)
-        losses = replace(evaluate_test(model, self.corpus, carry_state=carry), report=facts)
+        with use_precision(recipe.precision):
+            facts = model_report(model, self.corpus)
+            losses = known or evaluate_test(model, self.corpus, carry_state=recipe.carry_state)
+        losses = replace(losses, report=facts)
         model.load_state_dict(current)
         self._write_losses(losses)  # before the record, which tells readers that the file exists
         self._append(

@@ -24,6 +24,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_name, device_of, device_scope
+from lmzoo.kernels.precision import check_precision, use_precision
 from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
@@ -38,6 +39,12 @@ class Training:
     """A model in training: the state that the next epoch depends on."""
 
     def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
+        """Start a training on the model's device.
+
+        Raises:
+            UserError: The device does not compute in the recipe's precision.
+        """
+        check_precision(recipe.precision, device_of(model))
         self.model, self.recipe, self.seed = model, recipe, seed
         self.epoch = 0
         self.steps = 0
@@ -121,10 +128,11 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
             training.epoch, tokens = epochs, corpus.train.num_scored
         else:
             start = time.perf_counter()
-            train, tokens = _train_epoch(training, corpus.train)
-            training.epoch += 1
-            seconds = time.perf_counter() - start
-            valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
+            with use_precision(training.recipe.precision):
+                train, tokens = _train_epoch(training, corpus.train)
+                training.epoch += 1
+                seconds = time.perf_counter() - start
+                valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
         record = epoch_record(training, train, valid, seconds, tokens)
         training.add_record(record)
         yield record
@@ -140,9 +148,9 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     if recipe.carry_state:
         steps, tokens, batches = carried_batches(data, recipe.batch, device, **place)
     else:
-        data, multiple = data.for_epoch(training.epoch), step.stepper.length_multiple
+        data, few = data.for_epoch(training.epoch), step.stepper.few_shapes
         order = epoch_batches(data.lengths, recipe.batch, **place)
-        batches = iter_batches(data, order, device, trim=not model.leaks, multiple=multiple)
+        batches = iter_batches(data, order, device, trim=not model.leaks, few_widths=few)
         steps, tokens = len(order), data.num_scored
     rates = training.epoch_rates(steps)
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)

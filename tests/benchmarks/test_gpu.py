@@ -64,10 +64,17 @@ def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
     assert "MGU forward + backward, replayed" in capsys.readouterr().out
 
 
+def test_the_error_is_that_of_float32(bench):
+    rows = bench("gpu_equality").equality(torch.device("cpu"))
+    assert len(rows) == 5 * 2 * 3
+    float32 = [row for row in rows if "tf32x3" in row.at]
+    assert all(row.holds and row.median > 0 for row in float32)
+
+
 def test_unknown_parts_and_devices_are_refused(bench, tmp_path):
     gpu = bench("gpu")
     rest = {"rounds": 1, "data_dir": None, "tiny": True, "out": tmp_path}
-    with pytest.raises(UserError, match="no part 'fuesd'; known: scan, fused, growth, table"):
+    with pytest.raises(UserError, match="no part 'fuesd'; known: equal, scan, fused"):
         gpu.main("scan,fuesd", "cpu", **rest)
     with pytest.raises(UserError, match="--device 'tpu' is neither cuda nor cpu"):
         gpu.main("scan", "tpu", **rest)
@@ -104,9 +111,9 @@ def test_the_whole_script_runs_without_ray(tmp_path):
     # A process started by `spawn` imports the script again, so this part runs as a file.
     options = ["--device", "cpu", "--tiny", "--rounds", "1", "--out", str(tmp_path)]
     for command in (
-        [sys.executable, "-c", script, *options, "--parts", "scan,growth,table"],
+        [sys.executable, "-c", script, *options, "--parts", "equal,scan,growth,table"],
         [sys.executable, "benchmarks/gpu.py", *options, "--parts", "fused"],
     ):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)
     names = {file.stem for file in tmp_path.glob("*.json")}
-    assert names == {"gpu-scan", "gpu-fused", "gpu-growth", "gpu-table"}
+    assert names == {"gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table"}

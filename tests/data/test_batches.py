@@ -42,17 +42,17 @@ def test_iter_batches_equals_gather_batch(trim, with_sources):
         assert all(map(torch.equal, _columns(batch), expected))
 
 
-def test_widths_are_multiples_or_the_full_length():
+def test_few_widths_are_the_whole_its_half_and_its_quarter():
     data = random_pairs()
     order = [torch.tensor([i]) for i in range(len(data))]
     widths = set()
-    for i, batch in enumerate(iter_batches(data, order, CPU, multiple=4)):
+    for i, batch in enumerate(iter_batches(data, order, CPU, few_widths=True)):
         width, source_width = batch.tokens.shape[1], batch.sources[0].shape[1]
-        assert width == min(10, 4 * -(-max(2, int(data.lengths[i])) // 4))
-        assert source_width == min(6, 4 * -(-int(data.sources[1][i]) // 4))
+        assert width == min(w for w in (3, 5, 10) if w >= max(2, int(data.lengths[i])))
+        assert source_width == min(w for w in (2, 3, 6) if w >= int(data.sources[1][i]))
         assert torch.equal(batch.tokens[0], data.tokens[i, :width])
         widths.add(width)
-    assert widths == {4, 8, 10}
+    assert widths == {3, 5, 10}
 
 
 @quick

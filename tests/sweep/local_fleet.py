@@ -18,8 +18,8 @@ from lmzoo.sweep.packing import Packer
 class LocalWorker:
     """A worker whose messages reach the fleet at once."""
 
-    def __init__(self, name: str, fleet: Fleet, path: Path, corpus) -> None:
-        self.name, self.fleet = name, fleet
+    def __init__(self, name: str, fleet: Fleet, path: Path, corpus, memory=0, live=2) -> None:
+        self.name, self.fleet, self.memory, self.live = name, fleet, memory, live
         store = fleet.planner.store.store
         self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
         self.confirmed: list = []
@@ -38,7 +38,8 @@ class LocalWorker:
                 self.fleet.released(self.name, run_id)
             else:
                 self.fleet.ended(self.name, run_id, **facts)
-        return self.fleet.exchange(self.name, opened, self.reports, live=2, now=now)
+        facts = {"live": self.live, "now": now, "memory": self.memory}
+        return self.fleet.exchange(self.name, opened, self.reports, **facts)
 
     def train(self, assignment) -> None:
         """Train one epoch of an assignment."""

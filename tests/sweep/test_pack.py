@@ -63,10 +63,11 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
     """It may exceed the memory at any moment, and its memory must be free before the next try."""
     assert sweep(study, corpus, corpus_fields, tmp_path / "single")
     sizes, freed = [], []
-    inner = trainer._evaluate if part == "evaluate" else trainer.PackedTrainer.train_epoch
+    name = "evaluate" if part == "evaluate" else "train_epoch"
+    inner = getattr(trainer.PackedTrainer, name)
 
     def exceed(pack, *arguments):
-        members = len(getattr(pack, "stacked", pack).values)
+        members = len(pack.stacked.values)
         assert all(tensors() is None for tensors in freed), "the memory is not free"
         result = inner(pack, *arguments)
         if members > 2:
@@ -76,8 +77,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
         sizes.append(members)
         return result
 
-    owner = trainer if part == "evaluate" else trainer.PackedTrainer
-    monkeypatch.setattr(owner, inner.__name__, exceed)
+    monkeypatch.setattr(trainer.PackedTrainer, name, exceed)
     _, packs = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed", workers=1)
     assert max(packs) > 4
     assert freed

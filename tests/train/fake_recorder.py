@@ -22,11 +22,12 @@ SYNCS = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "m
 class FakeRecorder:
     """A `Recorder` that counts runs, recordings and replays."""
 
-    warmup_steps, length_multiple = 2, 4
+    warmup_steps, few_shapes = 2, True
     rate_dtype, runs_while_recording = torch.float32, False
 
     def __init__(self) -> None:
         self.runs = self.recordings = self.replays = 0
+        self.programs = {}
 
     def run(self, work: Callable[[], None]) -> str:
         self.runs += 1

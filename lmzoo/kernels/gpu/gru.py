@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-from lmzoo.kernels.gpu.blocks import load_weight, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
     ROWS,
     GpuRecurrence,
@@ -33,7 +32,6 @@ class GRUGpuScan(GpuRecurrence):
 
     reset_before: bool = False
     z_keeps: bool = True
-    precision: str = PRECISION
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         gates = torch.empty_like(projected)
@@ -79,24 +77,24 @@ def _forward(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
-    w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, False)
-    w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, False)
-    w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, False)
+    w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, False, PRECISION)
+    w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, False, PRECISION)
+    w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, False, PRECISION)
     b = tl.load(bias + p * H + i[None, :], mask=i[None, :] < H, other=0.0)
     at_row = p * B + row[:, None]
     h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     for t in range(T):
         at = (at_row * T + t) * 3 * H + i[None, :]
         a = tl.load(projected + at, mask=ok, other=0.0)
-        r = tl.sigmoid(a + tl.dot(h, w_r, input_precision=PRECISION))
+        r = tl.sigmoid(a + product(h, w_r, PRECISION))
         a = tl.load(projected + at + H, mask=ok, other=0.0)
-        z = tl.sigmoid(a + tl.dot(h, w_z, input_precision=PRECISION))
+        z = tl.sigmoid(a + product(h, w_z, PRECISION))
         a = tl.load(projected + at + 2 * H, mask=ok, other=0.0)
         if BEFORE:
             m = r * h
-            n = tanh(a + tl.dot(m, w_n, input_precision=PRECISION))
+            n = tanh(a + product(m, w_n, PRECISION))
         else:
-            m = b + tl.dot(h, w_n, input_precision=PRECISION)
+            m = b + product(h, w_n, PRECISION)
             n = tanh(a + r * m)
         keep = z if Z_KEEPS else 1 - z
         h = keep * h + (1 - keep) * n
@@ -118,9 +116,9 @@ def _backward(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
-    w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, True)
-    w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, True)
-    w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, True)
+    w_r = load_weight(weight, p, H, 3 * H, 0, COLUMNS, True, PRECISION)
+    w_z = load_weight(weight, p, H, 3 * H, H, COLUMNS, True, PRECISION)
+    w_n = load_weight(weight, p, H, 3 * H, 2 * H, COLUMNS, True, PRECISION)
     at_row = p * B + row[:, None]
     h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -140,15 +138,15 @@ def _backward(
         d_z = d_z if Z_KEEPS else -d_z
         carried = delta * keep
         if BEFORE:
-            s = tl.dot(d_n, w_n, input_precision=PRECISION)
+            s = product(d_n, w_n, PRECISION)
             d_r = s * h * r * (1 - r)
             carried += s * r
         else:
             d_m = d_n * r
             d_r = d_m * m * (1 - r)
-            carried += tl.dot(d_m, w_n, input_precision=PRECISION)
-        carried += tl.dot(d_r, w_r, input_precision=PRECISION)
-        carried += tl.dot(d_z, w_z, input_precision=PRECISION)
+            carried += product(d_m, w_n, PRECISION)
+        carried += product(d_r, w_r, PRECISION)
+        carried += product(d_z, w_z, PRECISION)
         tl.store(deltas + at, d_r, mask=ok)
         tl.store(deltas + at + H, d_z, mask=ok)
         tl.store(deltas + at + 2 * H, d_n, mask=ok)

@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-from lmzoo.kernels.gpu.blocks import load_weight, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
     ROWS,
     GpuRecurrence,
@@ -32,7 +31,6 @@ class LSTMGpuScan(GpuRecurrence):
 
     forget: str = "gate"
     """gate; none: f ≡ 1; coupled: f = 1 − i."""
-    precision: str = PRECISION
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         states = projected.new_empty(*projected.shape[:-1], start.shape[-1] // 2)
@@ -68,11 +66,11 @@ def _forward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     G = 4 * H if FORGET == "gate" else 3 * H
-    w_i = load_weight(weight, p, H, G, 0, COLUMNS, False)
+    w_i = load_weight(weight, p, H, G, 0, COLUMNS, False, PRECISION)
     if FORGET == "gate":
-        w_f = load_weight(weight, p, H, G, H, COLUMNS, False)
-    w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, False)
-    w_o = load_weight(weight, p, H, G, G - H, COLUMNS, False)
+        w_f = load_weight(weight, p, H, G, H, COLUMNS, False, PRECISION)
+    w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, False, PRECISION)
+    w_o = load_weight(weight, p, H, G, G - H, COLUMNS, False, PRECISION)
     at_row = p * B + row[:, None]
     at_start = at_row * 2 * H + i[None, :]
     h = tl.load(start + at_start, mask=ok, other=0.0)
@@ -80,14 +78,14 @@ def _forward(
     for t in range(T):
         at = (at_row * T + t) * G + i[None, :]
         a = tl.load(projected + at, mask=ok, other=0.0)
-        i_ = tl.sigmoid(a + tl.dot(h, w_i, input_precision=PRECISION))
+        i_ = tl.sigmoid(a + product(h, w_i, PRECISION))
         a = tl.load(projected + at + G - 2 * H, mask=ok, other=0.0)
-        g = tanh(a + tl.dot(h, w_g, input_precision=PRECISION))
+        g = tanh(a + product(h, w_g, PRECISION))
         a = tl.load(projected + at + G - H, mask=ok, other=0.0)
-        o = tl.sigmoid(a + tl.dot(h, w_o, input_precision=PRECISION))
+        o = tl.sigmoid(a + product(h, w_o, PRECISION))
         if FORGET == "gate":
             a = tl.load(projected + at + H, mask=ok, other=0.0)
-            f = tl.sigmoid(a + tl.dot(h, w_f, input_precision=PRECISION))
+            f = tl.sigmoid(a + product(h, w_f, PRECISION))
             tl.store(gates + at + H, f, mask=ok)
             c = f * c
         elif FORGET == "coupled":
@@ -113,11 +111,11 @@ def _backward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     G = 4 * H if FORGET == "gate" else 3 * H
-    w_i = load_weight(weight, p, H, G, 0, COLUMNS, True)
+    w_i = load_weight(weight, p, H, G, 0, COLUMNS, True, PRECISION)
     if FORGET == "gate":
-        w_f = load_weight(weight, p, H, G, H, COLUMNS, True)
-    w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, True)
-    w_o = load_weight(weight, p, H, G, G - H, COLUMNS, True)
+        w_f = load_weight(weight, p, H, G, H, COLUMNS, True, PRECISION)
+    w_g = load_weight(weight, p, H, G, G - 2 * H, COLUMNS, True, PRECISION)
+    w_o = load_weight(weight, p, H, G, G - H, COLUMNS, True, PRECISION)
     at_row = p * B + row[:, None]
     at_start = at_row * 2 * H + i[None, :]
     c_0 = tl.load(start + at_start + H, mask=ok, other=0.0)
@@ -140,13 +138,13 @@ def _backward(
             d_i = gamma * (g - c) * i_ * (1 - i_)
         else:
             d_i = gamma * g * i_ * (1 - i_)
-        carried = tl.dot(d_i, w_i, input_precision=PRECISION)
-        carried += tl.dot(d_g, w_g, input_precision=PRECISION)
-        carried += tl.dot(d_o, w_o, input_precision=PRECISION)
+        carried = product(d_i, w_i, PRECISION)
+        carried += product(d_g, w_g, PRECISION)
+        carried += product(d_o, w_o, PRECISION)
         if FORGET == "gate":
             f = tl.load(gates + at + H, mask=ok, other=0.0)
             d_f = gamma * c * f * (1 - f)
-            carried += tl.dot(d_f, w_f, input_precision=PRECISION)
+            carried += product(d_f, w_f, PRECISION)
             tl.store(deltas + at + H, d_f, mask=ok)
             gamma = gamma * f
         elif FORGET == "coupled":

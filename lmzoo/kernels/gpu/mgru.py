@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-from lmzoo.kernels.gpu.blocks import load_weight
+from lmzoo.kernels.gpu.blocks import load_weight, product
 from lmzoo.kernels.gpu.scan import (
     ROWS,
     GpuRecurrence,
@@ -37,7 +36,6 @@ class MGRUGpuScan(GpuRecurrence):
     write: bool = True
     keep: bool = False
     read: str = "raw"
-    precision: str = PRECISION
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         saved = [torch.empty_like(projected) for _ in range(3)]
@@ -93,7 +91,7 @@ def _forward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     if GATE:
-        w = load_weight(hf, p, H, H, 0, COLUMNS, False)
+        w = load_weight(hf, p, H, H, 0, COLUMNS, False, PRECISION)
     at_row = p * B + row[:, None]
     h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     for t in range(T):
@@ -101,7 +99,7 @@ def _forward(
         f = tl.full((ROWS, COLUMNS), 0.5, tl.float32)
         if GATE:
             q, _ = _read(h, READ, LIMIT)
-            f = tl.sigmoid(tl.dot(q, w, input_precision=PRECISION))
+            f = tl.sigmoid(product(q, w, PRECISION))
         j = h
         h = (1 - f) * j if CARRY else tl.zeros((ROWS, COLUMNS), tl.float32)
         if WRITE:
@@ -127,7 +125,7 @@ def _backward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     if GATE:
-        w = load_weight(hf, p, H, H, 0, COLUMNS, True)
+        w = load_weight(hf, p, H, H, 0, COLUMNS, True, PRECISION)
     at_row = p * B + row[:, None]
     h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -155,7 +153,7 @@ def _backward(
         if GATE:
             q, slope = _read(h, READ, LIMIT)
             d_a = d_f * f * (1 - f)
-            carried += tl.dot(d_a, w, input_precision=PRECISION) * slope
+            carried += product(d_a, w, PRECISION) * slope
             tl.store(read + at, q, mask=ok)
             tl.store(deltas + at, d_a, mask=ok)
     tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)

@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-from lmzoo.kernels.gpu.blocks import load_weight, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
     ROWS,
     GpuRecurrence,
@@ -35,7 +34,6 @@ class MGUGpuScan(GpuRecurrence):
     """Whether there is hh."""
     carry: bool
     write: bool
-    precision: str = PRECISION
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         members, rows, steps, _ = projected.shape
@@ -88,9 +86,9 @@ def _forward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     if GATE:
-        w_f = load_weight(hf, p, H, H, 0, COLUMNS, False)
+        w_f = load_weight(hf, p, H, H, 0, COLUMNS, False, PRECISION)
     if CANDIDATE:
-        w_h = load_weight(hh, p, H, H, 0, COLUMNS, False)
+        w_h = load_weight(hh, p, H, H, 0, COLUMNS, False, PRECISION)
     at_row = p * B + row[:, None]
     h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     for t in range(T):
@@ -98,13 +96,13 @@ def _forward(
         at_projected = (at_row * T + t) * 2 * H + i[None, :]
         a = tl.load(projected + at_projected, mask=ok, other=0.0)
         if GATE:
-            a += tl.dot(h, w_f, input_precision=PRECISION)
+            a += product(h, w_f, PRECISION)
         f = tl.sigmoid(a)
         c = tl.zeros((ROWS, COLUMNS), tl.float32)
         if WRITE:
             a = tl.load(projected + at_projected + H, mask=ok, other=0.0)
             if CANDIDATE:
-                a += tl.dot(h * f, w_h, input_precision=PRECISION)
+                a += product(h * f, w_h, PRECISION)
             c = tanh(a)
         h = f * c + (1 - f) * h if CARRY else f * c
         tl.store(states + at, h, mask=ok)
@@ -124,9 +122,9 @@ def _backward(
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
     if GATE:
-        w_f = load_weight(hf, p, H, H, 0, COLUMNS, True)
+        w_f = load_weight(hf, p, H, H, 0, COLUMNS, True, PRECISION)
     if CANDIDATE:
-        w_h = load_weight(hh, p, H, H, 0, COLUMNS, True)
+        w_h = load_weight(hh, p, H, H, 0, COLUMNS, True, PRECISION)
     at_row = p * B + row[:, None]
     h_0 = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -150,12 +148,12 @@ def _backward(
         else:
             carried = tl.zeros((ROWS, COLUMNS), tl.float32)
         if CANDIDATE:
-            s = tl.dot(d_c, w_h, input_precision=PRECISION)
+            s = product(d_c, w_h, PRECISION)
             d_f += s * h
             carried += f * s
         d_f = d_f * f * (1 - f)
         if GATE:
-            carried += tl.dot(d_f, w_f, input_precision=PRECISION)
+            carried += product(d_f, w_f, PRECISION)
         # The inputs of both state products, h_{t-1} and h_{t-1} f_t, for the weights' gradients.
         tl.store(before + at, h, mask=ok)
         tl.store(reset + at, h * f, mask=ok)

@@ -17,7 +17,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lmzoo.kernels.dispatch import PRECISION
 from lmzoo.kernels.gpu import (
     adam,
     gru,
@@ -103,7 +102,7 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
         yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
     blocks = {"TOKENS": rows.TOKENS, "POSITIONS": rows.POSITIONS, "COLUMNS": rows.COLUMNS}
-    yield "sums of rows", rows._add, {**blocks, "PRECISION": PRECISION}
+    yield "sums of rows", rows._add, {**blocks, "PRECISION": rows.SUMS}
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:

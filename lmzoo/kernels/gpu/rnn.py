@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-from lmzoo.kernels.gpu.blocks import load_weight, tanh
+from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
     ROWS,
     GpuRecurrence,
@@ -30,7 +29,6 @@ class RNNGpuScan(GpuRecurrence):
     """Weight W_h."""
 
     activation: str = "tanh"
-    precision: str = PRECISION
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         states = torch.empty_like(projected)
@@ -63,13 +61,13 @@ def _forward(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
-    w = load_weight(weight, p, H, H, 0, COLUMNS, False)
+    w = load_weight(weight, p, H, H, 0, COLUMNS, False, PRECISION)
     at_row = p * B + row[:, None]
     h = tl.load(start + at_row * H + i[None, :], mask=ok, other=0.0)
     for t in range(T):
         at = (at_row * T + t) * H + i[None, :]
         a = tl.load(projected + at, mask=ok, other=0.0)
-        a += tl.dot(h, w, input_precision=PRECISION)
+        a += product(h, w, PRECISION)
         if ACTIVATION == "tanh":
             h = tanh(a)
         elif ACTIVATION == "sigmoid":
@@ -91,7 +89,7 @@ def _backward(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)
     ok = (row[:, None] < B) & (i[None, :] < H)
-    w = load_weight(weight, p, H, H, 0, COLUMNS, True)
+    w = load_weight(weight, p, H, H, 0, COLUMNS, True, PRECISION)
     at_row = p * B + row[:, None]
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in range(T):
@@ -104,6 +102,6 @@ def _backward(
             delta *= h * (1 - h)
         elif ACTIVATION == "relu":
             delta = tl.where(h > 0, delta, 0.0)
-        carried = tl.dot(delta, w, input_precision=PRECISION)
+        carried = product(delta, w, PRECISION)
         tl.store(deltas + at, delta, mask=ok)
     tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)

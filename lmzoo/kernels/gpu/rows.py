@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import PRECISION
-
 NUMBERS = 2048
 """Numbers of a program that copies."""
+SUMS = "tf32x3"
+"""Precision of the sums, whatever that of a run's products is: they must not lose digits."""
 TOKENS, POSITIONS, COLUMNS = 16, 64, 32
 """Rows of the table, positions added at a time, and columns of a program that adds."""
 
@@ -39,7 +39,7 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // COLUMNS), members)
     sizes = count, vocab, width, TOKENS, POSITIONS, COLUMNS
-    _add[grid](g, tokens, sums, *strides(tokens), *sizes, PRECISION)  # type: ignore[index]
+    _add[grid](g, tokens, sums, *strides(tokens), *sizes, SUMS)  # type: ignore[index]
     return sums
 
 

@@ -10,6 +10,7 @@ recurrent weights after the backward kernel. Under `torch.func.vmap` the mapped 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,19 +18,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
+from lmzoo.kernels.precision import current_precision
 
 ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
-SHARED_BYTES = {"tf32x3": (8, 256, 128), "tf32": (4, 320, 0)}
+SHARED_BYTES = {"tf32x3": (8, 256, 128), "tf32": (4, 320, 0), "bf16": (2, 320, 0)}
 """Precision -> shared memory in bytes: of one number of a weight, of one column of a weight, and of
 one column of the rest. An upper bound of what compiled kernels need (`resources.py`)."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class GpuRecurrence(ABC):
     """A recurrence: how its kernels are launched. Subclasses are frozen dataclasses.
 
     All tensors have a member axis and are contiguous.
     """
+
+    precision: str = field(default_factory=lambda: current_precision().value)
+    """How the kernels multiply (`kernels/precision.py`)."""
 
     @abstractmethod
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:

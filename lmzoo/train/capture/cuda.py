@@ -6,6 +6,7 @@ Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,20 +14,21 @@ from lmzoo.train.capture.recorder import RecordingError, Work
 
 
 class CudaGraphs:
-    """Records CUDA graphs on a side stream.
+    """Records CUDA graphs on a side stream; a process needs one recorder per GPU.
 
     All graphs share one memory pool. This is safe because no result of a step is in the pool.
     """
 
     warmup_steps = 2
     """The first step makes lazy allocations; the second shows whether the step synchronises."""
-    length_multiple = 4
+    few_shapes = True
     rate_dtype = torch.float32
     runs_while_recording = False
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
+        self.programs: dict[Any, Any] = {}
 
     def run(self, work: Work) -> str:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
@@ -52,6 +54,8 @@ class CudaGraphs:
                 torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
             ):
                 work()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise RecordingError(str(error).strip().partition("\n")[0]) from error
         return graph.replay

@@ -1,7 +1,7 @@
 """The interface of a recorder of operations."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,8 +19,11 @@ class Recorder(Protocol):
 
     warmup_steps: int
     """Number of steps of a shape that run normally before one is recorded."""
-    length_multiple: int
-    """Batch lengths are rounded up to a multiple of this, so that there are fewer shapes."""
+    few_shapes: bool
+    """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
+    other members later (`packed/programs.py`)."""
+    programs: dict[Any, Any]
+    """The packed trainers that are kept with their recordings, by what these depend on."""
     rate_dtype: torch.dtype
     """The dtype of the tensor that holds the learning rate."""
     runs_while_recording: bool

@@ -1,6 +1,7 @@
 """Run the training steps of an epoch, recorded and replayed if there is a recorder."""
 
 import contextlib
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,17 +18,20 @@ MAX_RECORDINGS = 64
 """Maximum number of recorded shapes; steps of further shapes run normally."""
 
 
+_cuda_graphs = functools.cache(CudaGraphs)
+
+
 def device_recorder(device: torch.device) -> Recorder | None:
     """Return the recorder that works for every model on this device; None if there is none."""
-    return CudaGraphs(device) if device.type == "cuda" else None
+    return _cuda_graphs(device) if device.type == "cuda" else None
 
 
 class Stepper:
-    """Runs one training step per batch; records each batch shape and replays it later."""
+    """Runs one step per batch; records each batch shape and replays it later."""
 
     def __init__(
         self,
-        optimiser: torch.optim.Optimizer,
+        optimiser: torch.optim.Optimizer | None,
         device: torch.device,
         name: str,
         *,
@@ -39,6 +43,7 @@ class Stepper:
 
         `accumulates`: gradients accumulate over several steps. `records`: steps may be
         recorded; not if a step reads a state that the step before left. `name` is for the log.
+        Steps that do not train have no optimiser.
         """
         self._optimiser, self._device, self._name = optimiser, device, name
         self._accumulates = accumulates
@@ -53,9 +58,9 @@ class Stepper:
         return self._recorder is not None
 
     @property
-    def length_multiple(self) -> int:
-        """Batch lengths should be rounded up to a multiple of this number."""
-        return self._recorder.length_multiple if self._recorder else 1
+    def few_shapes(self) -> bool:
+        """Whether batches should have few shapes."""
+        return self._recorder is not None and self._recorder.few_shapes
 
     def run_epoch(
         self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]
@@ -64,19 +69,21 @@ class Stepper:
 
         The step must be the same in every epoch. A rate is a number, or one per pack member.
         """
+        assert self._optimiser is not None
         if self._recorder is None:
             self._recordings.clear()
             for rate, columns in zip(rates, batches, strict=True):
                 step(rate, *columns)
             return
-        if self._recorded_addresses != self._addresses():
+        if self._recorded_addresses != self._addresses(self._optimiser):
             self._recordings.clear()  # weights or optimiser state were replaced
         rate_rows = torch.tensor(rates, dtype=self._recorder.rate_dtype, device=self._device)
         with capturable(self._optimiser):
             for rate, columns in zip(rate_rows.unbind(), batches, strict=True):
-                self._run_step(step, (rate, *columns))
+                self.run_step(step, (rate, *columns))
 
-    def _run_step(self, step: Step, columns: Sequence[Column]) -> None:
+    def run_step(self, step: Step, columns: Sequence[Column]) -> None:
+        """Call `step(*columns)`, or replay it; what it reads besides is at fixed addresses."""
         if self._recorder is None:  # recording failed earlier in this epoch
             step(*columns)
             return
@@ -96,7 +103,8 @@ class Stepper:
                     step(*columns)
                 return
             self._recordings[shape] = inputs, replay
-            self._recorded_addresses = self._addresses()
+            if self._optimiser is not None:
+                self._recorded_addresses = self._addresses(self._optimiser)
             if performed:
                 return
         buffers, replay = self._recordings[shape]
@@ -119,9 +127,9 @@ class Stepper:
         LOG.warning("the steps of %s are not replayed: %s", self._name, reason)
         self._recorder = None
 
-    def _addresses(self) -> list[int]:
+    def _addresses(self, optimiser: torch.optim.Optimizer) -> list[int]:
         """Return the addresses of all tensors that a step changes and the next step reads."""
-        groups, state = self._optimiser.param_groups, self._optimiser.state
+        groups, state = optimiser.param_groups, optimiser.state
         weights = [weight for group in groups for weight in group["params"]]
         states = [value for weight in weights for value in state.get(weight, {}).values()]
         gradients = [w.grad for w in weights if self._accumulates and w.grad is not None]

@@ -35,6 +35,10 @@ class StackedAdam:
             state = {"step": self._steps[p], "exp_avg": self._m[p], "exp_avg_sq": self._v[p]}
             optimiser.state[group["params"][0]].update(state)
 
+    def set_decays(self, decays: Sequence[float]) -> None:
+        """Set the weight decay of every row."""
+        self._decays.copy_(self._decays.new_tensor(decays))
+
     @torch.no_grad()
     def step(
         self,

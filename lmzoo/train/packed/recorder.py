@@ -42,12 +42,13 @@ class OperationRecorder:
     """A recorder for CPUs; all its recordings share one memory block."""
 
     warmup_steps = 1
-    length_multiple = 1
+    few_shapes = False
     rate_dtype = torch.float64
     runs_while_recording = True
 
     def __init__(self) -> None:
         self._block: MemoryBlock | None = None
+        self.programs: dict[Any, Any] = {}
 
     def run(self, work: Work) -> str:
         """Run the work normally; only `record` checks whether it can be recorded."""

@@ -13,6 +13,7 @@ import math
 import operator
 import weakref
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -25,6 +26,8 @@ from lmzoo.train.trainer import Training
 
 ALIGN = 16
 """Every parameter starts at a multiple of this number of elements: a cache line."""
+
+T = TypeVar("T")
 
 
 class Layout:
@@ -51,35 +54,35 @@ class Layout:
 class StackedParameters:
     """The parameters of P trainings in one matrix, with their gradients and their optimiser."""
 
-    def __init__(self, trainings: Sequence[Training], template: nn.Module) -> None:
-        """Copy the state of the trainings, whose models have the template's parameters or fewer."""
-        # Weak references, because a training may own the `PackedTrainer` that owns this object.
-        self._trainings = [weakref.ref(training) for training in trainings]
+    def __init__(
+        self, trainings: Sequence[Training], template: nn.Module, rows: int | None = None
+    ) -> None:
+        """Copy the state of the trainings, whose models have the template's parameters or fewer.
+
+        With more `rows` than trainings the others are idle: they are copies of the first training,
+        so that their numbers are as good as its own, and nothing of them is written back. Without
+        `rows` there are none, and the members cannot be replaced (`replace`).
+        """
         self.layout = Layout(template)
-        self.values = torch.zeros(len(trainings), self.layout.length)
+        self.values = torch.zeros(rows or len(trainings), self.layout.length)
         self.gradients = torch.zeros_like(self.values)
         self.weights = self.layout.views(self.values)
         """Every parameter, (P, *shape), by name; the loss is a function of these."""
         for weight in self.weights.values():
             weight.requires_grad_()
-        self._zeros = self.values.new_zeros(len(trainings), ALIGN)
+        self._zeros = self.values.new_zeros(len(self.values), ALIGN)
+        self._ones = self.values.new_ones(len(self.values))
         self._gradient_views = list(self.layout.views(self.gradients).values())
-        parameters = [dict(training.model.named_parameters()) for training in trainings]
-        self._entries = [
-            (name, p, own[name])
-            for name in self.layout.shapes
-            for p, own in enumerate(parameters)
-            if name in own
-        ]
-        """(name, member, parameter) of every parameter that a member has."""
-        self.mask = self._make_mask()
+        self._set_members(trainings)
+        has_all = len(self._entries) == len(self.values) * len(self.layout.shapes)
+        self.mask = None if has_all and rows is None else self._make_mask()
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
         for row, gradient in zip(self._rows, self.gradients, strict=True):
             row.grad = gradient
         groups = [
             {"params": [row], "lr": t.recipe.lr, "weight_decay": t.recipe.weight_decay}
-            for row, t in zip(self._rows, trainings, strict=True)
+            for row, t in zip(self._rows, self.row_trainings, strict=True)
         ]
         self.optimiser = make_optimiser(trainings[0].recipe, groups)
         is_adam = isinstance(self.optimiser, torch.optim.Adam)
@@ -93,6 +96,22 @@ class StackedParameters:
         assert len(trainings) == len(self._trainings), "a pack member was deleted"
         return trainings
 
+    @property
+    def row_trainings(self) -> list[Training]:
+        """The training of each row; that of an idle row is the first one."""
+        trainings = self.trainings
+        return [*trainings, *[trainings[0]] * (len(self.values) - len(trainings))]
+
+    def replace(self, trainings: Sequence[Training]) -> None:
+        """Give the rows to other trainings; all tensors stay at their addresses."""
+        assert self.mask is not None
+        assert self.adam is not None, "the other optimisers keep the settings of members in groups"
+        self._set_members(trainings)
+        self.mask.copy_(self._make_mask())
+        self.values.detach().zero_()  # a parameter that a member lacks is zero
+        self.adam.set_decays([t.recipe.weight_decay for t in self.row_trainings])
+        self.read()
+
     def belongs_to(self, trainings: Sequence[Training]) -> bool:
         """Whether the rows are those of these trainings, in this order."""
         own = [ref() for ref in self._trainings]
@@ -100,8 +119,8 @@ class StackedParameters:
 
     def differentiate(self, losses: Float[Tensor, "P"], *, accumulate: bool) -> None:
         """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
-        weights, ones = list(self.weights.values()), torch.ones_like(losses)
-        gradients = torch.autograd.grad(losses, weights, ones, materialize_grads=True)
+        weights = list(self.weights.values())
+        gradients = torch.autograd.grad(losses, weights, self._ones, materialize_grads=True)
         if has_gpu_kernels(self.gradients) and not accumulate:
             self._join(gradients)
         else:
@@ -140,21 +159,29 @@ class StackedParameters:
                 value.zero_()  # the training was reset to its start
 
     @torch.no_grad()
+    def read_best(self) -> None:
+        """Copy the weights of the best epoch from the trainings; the next `read` undoes it."""
+        best = [training.best_weights for training in self.row_trainings]
+        _copy(self._parts(self.values), [best[p][name] for name, p, _ in self._entries])
+
+    @torch.no_grad()
     def write_back(self) -> None:
         """Copy weights and optimiser state to the trainings."""
-        for group, training in zip(self.optimiser.param_groups, self.trainings, strict=True):
+        trainings = self.trainings
+        for group, training in zip(self.optimiser.param_groups, trainings, strict=False):
             assert training.optimiser is not None
             training.optimiser.param_groups[0]["lr"] = group["lr"]
-        sources = self._parts(self.values)
-        targets: list[Tensor] = [parameter for *_, parameter in self._entries]
+        sources = self._without_idle(self._parts(self.values))
+        targets: list[Tensor] = self._without_idle([parameter for *_, parameter in self._entries])
         row_states = [self.optimiser.state[row] for row in self._rows]
-        states = self._states()
+        states = self._without_idle(self._states())
         for key in row_states[0]:
             values = [state[key] for state in row_states]
             if key == "step":
                 parts = [values[p] for _, p, _ in self._entries]
             else:
                 parts = self._parts(torch.stack(values))
+            parts = self._without_idle(parts)
             for state, part in zip(states, parts, strict=True):
                 if key not in state:
                     state[key] = torch.empty_like(part)
@@ -162,9 +189,19 @@ class StackedParameters:
             sources += parts
         _copy(targets, sources)
 
-    def _make_mask(self) -> Float[Tensor, "P N"] | None:
-        if len(self._entries) == len(self.trainings) * len(self.layout.shapes):
-            return None
+    def _set_members(self, trainings: Sequence[Training]) -> None:
+        # Weak references, because a training may own the `PackedTrainer` that owns this object.
+        self._trainings = [weakref.ref(training) for training in trainings]
+        parameters = [dict(training.model.named_parameters()) for training in self.row_trainings]
+        self._entries = [
+            (name, p, own[name])
+            for name in self.layout.shapes
+            for p, own in enumerate(parameters)
+            if name in own
+        ]
+        """(name, row, parameter) of every parameter that the training of a row has."""
+
+    def _make_mask(self) -> Float[Tensor, "P N"]:
         mask = torch.zeros_like(self.values)
         for part in self._parts(mask):
             part.fill_(1)
@@ -175,9 +212,14 @@ class StackedParameters:
         columns = {name: view.unbind() for name, view in self.layout.views(matrix).items()}
         return [columns[name][p] for name, p, _ in self._entries]
 
+    def _without_idle(self, items: Sequence[T]) -> list[T]:
+        """Return the items, one for each of `_entries`, that do not belong to an idle row."""
+        pairs = zip(items, self._entries, strict=True)
+        return [item for item, (_, p, _) in pairs if p < len(self._trainings)]
+
     def _states(self) -> list[dict[str, Tensor]]:
         """Return the optimiser state of each parameter in `_entries`; empty before a first step."""
-        states = [training.optimiser.state for training in self.trainings if training.optimiser]
+        states = [t.optimiser.state for t in self.row_trainings if t.optimiser]
         return [states[p][parameter] for _, p, parameter in self._entries]
 
 

@@ -15,31 +15,32 @@ Horizontal fusion: Wang et al. 2021 (arXiv:2102.02344).
 import math
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
-from lmzoo.contract import LanguageModel
-from lmzoo.data.batches import gather_batch, iter_batches, pack_batches
+from lmzoo.data.batches import iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.device import device_of, device_scope
+from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
-from lmzoo.train.evaluate import Losses, compute_losses, count_right, keep_scored
+from lmzoo.train.evaluate import Losses
 from lmzoo.train.packed.allocator import retain_freed_memory
 from lmzoo.train.packed.compatibility import make_functional, pack_key, template_model
+from lmzoo.train.packed.evaluation import PackedEvaluation
+from lmzoo.train.packed.programs import (
+    find_program,
+    has_programs,
+    keep_program,
+    rows_of_program,
+)
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate
 from lmzoo.train.trainer import Training, compute_loss, epoch_record, restrict
-
-EVALUATION_BATCH = 2000
-"""Sequences of all members evaluated at a time; many more would exceed the cache."""
-MIN_EVALUATION_BATCH = 100
-"""Minimum number of sequences per member evaluated at a time."""
 
 
 def fit_packed(
@@ -64,11 +65,11 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
         trainings[0].model.require_next_token()
     retain_freed_memory()
     start = time.perf_counter()
-    with device_scope(trainings[0].model):
+    with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
         trainer = PackedTrainer.for_trainings(trainings)
         means = trainer.train_epoch(corpus.train)
         seconds = (time.perf_counter() - start) / len(trainings)
-        valid = _evaluate(trainer.stacked, trainer.template, corpus.valid.to(trainer.device))
+        valid = trainer.evaluate(corpus.valid, corpus)
         trainer.write_back()  # an epoch that ends with an error before changes no training
     for training, mean, losses in zip(trainings, means, valid, strict=True):
         training.epoch += 1
@@ -78,31 +79,55 @@ def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Re
     return [t.record for t in trainings]
 
 
+def packed_test_losses(trainings: Sequence[Training], corpus: Corpus) -> list[Losses]:
+    """Return the losses of members on the test split, each with the weights of its best epoch.
+
+    [] if no program is kept that does it: then each model is evaluated alone.
+    """
+    with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
+        trainer = find_program(trainings)
+        if trainer is None:
+            return []
+        trainer.stacked.replace(trainings)
+        trainer.stacked.read_best()
+        return trainer.evaluate(corpus.test, corpus)
+
+
 class PackedTrainer:
     """The stacked parameters of a pack, and the step that trains all its members."""
 
-    def __init__(self, trainings: Sequence[Training]) -> None:
+    def __init__(self, trainings: Sequence[Training], rows: int | None = None) -> None:
+        """With `rows`, the trainer can get other members, at most so many (`replace`)."""
         self.device = device_of(trainings[0].model)
         self.template = template_model(trainings[0].model)
-        self.stacked = StackedParameters(trainings, self.template)
+        self.stacked = StackedParameters(trainings, self.template, rows)
         self.recipe = trainings[0].recipe
-        self.total = torch.zeros(len(trainings), dtype=torch.float64)
-        """The objective of each member, summed over all tokens of the epoch so far."""
-        self._clips = torch.tensor([t.recipe.clip or math.inf for t in trainings])
+        self.total = torch.zeros(len(self.stacked.values), dtype=torch.float64)
+        """The objective of each row, summed over all tokens of the epoch so far."""
+        self._clips = torch.zeros(len(self.stacked.values))
+        self._set_clips()
         self._objective = vmap(make_functional(self.template))
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
         # torch's optimisers count steps in Python, so only steps with `StackedAdam` are recorded.
         self._adam = None if self._accumulates else self.stacked.adam
-        name = f"{len(trainings)} members of {self.template.name}"
+        name = f"{len(self.stacked.values)} members of {self.template.name}"
         recorder = OperationRecorder() if self._adam else None
         self.stepper = Stepper(self.stacked.optimiser, self.device, name, fallback=recorder)
+        self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
     @staticmethod
     def for_trainings(trainings: Sequence[Training]) -> "PackedTrainer":
-        """Return the trainer that these members had before, or a new one.
+        """Return the trainer that these members had before, or one that is kept, or a new one.
 
-        A trainer is kept only if it replays steps; its first member owns it.
+        A trainer is kept only if it replays steps; its first member owns it, or the recorder.
         """
+        if has_programs(trainings):
+            if (program := find_program(trainings)) is not None:
+                program.stacked.replace(trainings)
+                program._set_clips()
+                return program
+            rows = rows_of_program(len(trainings))
+            return keep_program(PackedTrainer(list(trainings), rows), trainings)
         known = trainings[0].packed_trainer
         if isinstance(known, PackedTrainer) and known.stacked.belongs_to(trainings):
             known.stacked.read()
@@ -119,16 +144,27 @@ class PackedTrainer:
         self.template.train()
         self.total.zero_()
         self.stacked.gradients.zero_()
-        trainings = self.stacked.trainings
+        trainings, all_rows = self.stacked.trainings, self.stacked.row_trainings
         members = [(t.seed, t.epoch) for t in trainings]
         rows, orders = pack_batches(data, self.recipe.batch, members)
-        batches = [_stack_rows(rows) for rows in zip(*orders, strict=True)]
-        rates = list(zip(*(t.epoch_rates(len(batches)) for t in trainings), strict=True))
+        orders += [orders[0]] * (len(all_rows) - len(trainings))
+        size = max(map(len, orders[0])) if self.stepper.few_shapes else 0
+        batches = [_stack_rows(rows, size) for rows in zip(*orders, strict=True)]
+        rates = list(zip(*(t.epoch_rates(len(batches)) for t in all_rows), strict=True))
         self.stepper.run_epoch(self.step, rates, self._columns(rows, batches))
         for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
             group["lr"] = rate
         self._steps = len(batches)
-        return (-self.total / data.num_scored).tolist()
+        return (-self.total / data.num_scored).tolist()[: len(trainings)]
+
+    def evaluate(self, part: Sequences, corpus: Corpus) -> list[Losses]:
+        """Return the losses of every member on a split of the corpus for evaluation."""
+        room = max(len(corpus.valid), len(corpus.test))
+        return self._evaluation.losses(part.to(self.device), room)
+
+    def _set_clips(self) -> None:
+        clips = [t.recipe.clip or math.inf for t in self.stacked.row_trainings]
+        self._clips.copy_(torch.tensor(clips))
 
     def write_back(self) -> None:
         """Copy the state after the epoch to the trainings."""
@@ -140,10 +176,10 @@ class PackedTrainer:
         self, data: Sequences, batches: Sequence[tuple[Tensor, Tensor | None]]
     ) -> Iterator[tuple[Tensor | None, ...]]:
         """Yield the arguments of `step` after the learning rates."""
-        trim, multiple = not self.template.leaks, self.stepper.length_multiple
+        trim, few = not self.template.leaks, self.stepper.few_shapes
         masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
         order = [rows.flatten() for rows, _ in batches]
-        gathered = iter_batches(data, order, self.device, trim=trim, multiple=multiple)
+        gathered = iter_batches(data, order, self.device, trim=trim, few_widths=few)
         for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
             columns = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
             yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in columns)
@@ -166,7 +202,7 @@ class PackedTrainer:
         objective, counts = restrict(objective, lengths, scored)
         losses = compute_loss(objective, counts, self.recipe.loss)
         self.stacked.differentiate(losses, accumulate=self._accumulates)
-        self.total += objective.detach().double().sum((1, 2))
+        self.total += objective.detach().sum((1, 2), dtype=torch.float64)
         self._update(rates)
 
     def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
@@ -185,48 +221,18 @@ class PackedTrainer:
 
 
 def _stack_rows(
-    batches: Sequence[Int[Tensor, "_"]],
+    batches: Sequence[Int[Tensor, "_"]], size: int = 0
 ) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
     """Stack the row indices of the members' batches; return a mask that is False at padding.
 
     One batch of an epoch is smaller, at a step that depends on the epoch. It is padded with its
-    own first sequence. The mask is None if no batch is padded.
+    own first sequence, up to the largest batch of the step or to `size`. The mask is None if no
+    batch is padded.
     """
     sizes = [len(rows) for rows in batches]
-    if min(sizes) == max(sizes):
+    size = max(size, *sizes)
+    if min(sizes) == size:
         return torch.stack(list(batches)), None
-    padded = [torch.cat([rows, rows[:1].expand(max(sizes) - len(rows))]) for rows in batches]
+    padded = [torch.cat([rows, rows[:1].expand(size - len(rows))]) for rows in batches]
     ends = torch.tensor(sizes, device="cpu")[:, None]
-    return torch.stack(padded), torch.arange(max(sizes), device="cpu") < ends
-
-
-@torch.no_grad()
-def _evaluate(stacked: StackedParameters, template: LanguageModel, part: Sequences) -> list[Losses]:
-    """Return the losses of every member on the same sequences."""
-    score = vmap(
-        make_functional(template.eval(), "log_prob"),
-        in_dims=(0, None, None, *[None] * len(part.sources)),
-    )
-    nll = torch.empty(len(stacked.values), len(part), dtype=torch.float64, device="cpu")
-    size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(nll))
-    for rows in part.lengths.argsort(stable=True).split(size):
-        batch = gather_batch(part, rows, trim=not template.leaks)
-        scores = score(stacked.weights, batch.tokens, batch.lengths, *batch.sources)
-        nll[:, rows.cpu()] = -keep_scored(scores, batch).double().sum(2).cpu()
-    right = _count_right(stacked, template, part)
-    pairs = zip(nll, right, strict=True)
-    return [compute_losses(member_nll, part.counts, hits) for member_nll, hits in pairs]
-
-
-def _count_right(
-    stacked: StackedParameters, template: LanguageModel, part: Sequences
-) -> list[Tensor | None]:
-    """Return `count_right` of every member, one after another; None unless the part is a task."""
-    if not part.is_task:
-        return [None] * len(stacked.values)
-    call = make_functional(template, "most_probable")
-    members = (
-        {name: weight[p] for name, weight in stacked.weights.items()}
-        for p in range(len(stacked.values))
-    )
-    return [count_right(template, part, partial(call, weights)) for weights in members]
+    return torch.stack(padded), torch.arange(size, device="cpu") < ends

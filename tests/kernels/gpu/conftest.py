@@ -1,16 +1,33 @@
 """Fixtures of the tests of GPU kernels."""
 
+import os
+
 import pytest
 import torch
+
+FACTORIES = [
+    (owner, name)
+    for owner in (torch, torch.Tensor)
+    for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+    if hasattr(owner, name)
+]
+"""Every function that returns memory as it is."""
 
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):
     """Outputs are NaN until a kernel writes them."""
-    for module in (torch, torch.Tensor):
-        for name in ("empty_like", "new_empty"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, _filled(getattr(module, name)))
+    for owner, name in FACTORIES:
+        monkeypatch.setattr(owner, name, _filled(getattr(owner, name)))
+
+
+@pytest.fixture(autouse=True)
+def tensor_cores(monkeypatch):
+    """The interpreter rounds as a GPU does."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from tests.kernels.gpu import tensor_cores
+
+        tensor_cores.install(monkeypatch)
 
 
 def _filled(function):

@@ -20,7 +20,9 @@ def run(name: str, marker: str) -> None:
     assert "[100%]" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["interpreted.py", "interpreted_step.py"])
+@pytest.mark.parametrize(
+    "name", ["interpreted.py", "interpreted_precision.py", "interpreted_step.py"]
+)
 def test_kernels_equal_their_references(name: str) -> None:
     run(name, "not slow")
 

