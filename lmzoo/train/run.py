@@ -98,10 +98,9 @@ class Run:
 
     def test(self, known: Losses | None = None) -> Losses:
         """Score the test split by the best weights, or take `known` losses; write an event."""
-        model, best = self.training.model, self.training.best_weights
-        recipe = self.training.recipe
+        model, recipe = self.training.model, self.training.recipe
         current = {name: value.clone() for name, value in model.state_dict().items()}
-        model.load_state_dict(best)
+        model.load_state_dict(self.training.best_weights)
         with use_precision(recipe.precision):
             facts = model_report(model, self.corpus)
             losses = known or evaluate_test(model, self.corpus, carry_state=recipe.carry_state)

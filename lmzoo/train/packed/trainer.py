@@ -40,7 +40,8 @@ from lmzoo.train.packed.programs import (
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate
-from lmzoo.train.trainer import Training, compute_loss, epoch_record, restrict
+from lmzoo.train.step import compute_loss, restrict
+from lmzoo.train.trainer import Training, epoch_record
 
 
 def fit_packed(

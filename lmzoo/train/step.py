@@ -1,0 +1,85 @@
+"""One training step of one model: forward, loss, backward, clipping, optimiser."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lmzoo.contract import LanguageModel
+from lmzoo.device import device_of, device_scope
+from lmzoo.train.capture.stepper import Stepper
+from lmzoo.train.carried import CarriedObjective
+from lmzoo.train.recipe import Accumulate, Recipe, Weighting
+
+
+class Step:
+    """A training step; calling it trains on one batch."""
+
+    def __init__(
+        self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
+    ) -> None:
+        self.model, self.recipe, self.optimiser = model, recipe, optimiser
+        device = device_of(model)
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        """The objective, summed over all tokens of the epoch so far."""
+        self._accumulates = recipe.accumulate is Accumulate.EPOCH
+        self._carried = CarriedObjective(model) if recipe.carry_state else None
+        self.stepper = Stepper(
+            optimiser, device, model.name, accumulates=self._accumulates, records=not self._carried
+        )
+
+    def begin_epoch(self) -> None:
+        """Reset the sum of the objective, the gradients and the carried state."""
+        self.total.zero_()
+        if self._carried:
+            self._carried.begin_epoch()
+        # A recorded step adds to the gradients at the addresses that it was recorded with.
+        self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
+
+    def __call__(
+        self,
+        rate: float | Tensor,
+        scored: Tensor | None,
+        tokens: Tensor,
+        lengths: Tensor,
+        *sources: Tensor,
+    ) -> None:
+        """Train on one batch at this learning rate; only tokens in `scored` count, if given."""
+        if not self._accumulates:
+            self.optimiser.zero_grad()
+        with device_scope(self.model):
+            score = self._carried or self.model.objective
+            objective = score(tokens, lengths, *sources)
+            objective, counts = restrict(objective, lengths, scored)
+            compute_loss(objective, counts, self.recipe.loss).backward()
+        self.total += objective.detach().double().sum()
+        if self.recipe.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.recipe.clip_value)
+        if self.recipe.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+
+
+def restrict(
+    objective: Float[Tensor, "*P B T"],
+    lengths: Int[Tensor, "*P B"],
+    scored: Bool[Tensor, "*P B T"] | None,
+) -> tuple[Float[Tensor, "*P B T"], Int[Tensor, "*P B"]]:
+    """Return the objective of the scored tokens, 0 elsewhere, and their number."""
+    if scored is None:
+        return objective, lengths - 1
+    return objective.where(scored, 0.0), scored.sum(-1)
+
+
+def compute_loss(
+    objective: Float[Tensor, "*P B T"], counts: Int[Tensor, "*P B"], weighting: Weighting
+) -> Float[Tensor, "*P"]:
+    """Return the loss of a batch, or of each pack member's batch.
+
+    Sequences without a scored token do not count.
+    """
+    log_p, n = objective.sum(-1), counts
+    if weighting is Weighting.TOKEN:
+        return log_p.sum(-1) / -n.sum(-1)  # the sign is on the side without a gradient
+    return -(log_p / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
