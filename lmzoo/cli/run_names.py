@@ -19,7 +19,7 @@ import typer
 from lmzoo.errors import UserError
 from lmzoo.labels import find_point, named_points
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import CHECKPOINT, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
 
 RUNS = Path("runs")
 HASH = re.compile("[0-9a-f]{4,12}")
@@ -96,7 +96,7 @@ def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
     run = Path(text)
     if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in _studies(runs)):
         run = _with_prefix(text, runs)
-    config = RunFolder(run).config
+    config = RunFolder(run).config if (run / CONFIG).exists() else None
     if config is None:
         return find_study(text, runs), ""
     if not (run.parent / STUDY).exists():

@@ -14,7 +14,7 @@ from tests.analysis.factorial import MGU, mgu
 def resolved():
     fields = corpus_config(STUDY, STUDY.fields)
     corpus = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
-    return corpus, resolve(STUDY, corpus, fields)
+    return corpus, [p for p in resolve(STUDY, corpus, fields) if not p.baseline]
 
 
 def test_every_point_is_a_distinct_mutant_that_reads_its_input(resolved):

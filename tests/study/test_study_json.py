@@ -33,7 +33,8 @@ def run_main(study, tmp_path, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             main(study)
         assert not stop.value.code
-        return read_json(tmp_path / "toy-text" / STUDY)
+        (store,) = tmp_path.glob("toy-text-*")
+        return read_json(store / STUDY)
 
     return run
 

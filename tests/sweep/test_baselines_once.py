@@ -73,7 +73,7 @@ def test_the_numbers_are_those_without_the_cache(
         closed_form._ESTIMATES.clear()
         return load_estimate(model, corpus)
 
-    def evaluate_alone(model, corpus):
+    def evaluate_alone(model, corpus, **_):
         return closed_form.evaluate(model, corpus.test)
 
     monkeypatch.setattr(trainer, "load_estimate", load_alone)

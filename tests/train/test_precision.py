@@ -8,7 +8,7 @@ from lmzoo.config import from_dict, to_dict
 from lmzoo.errors import UserError
 from lmzoo.kernels.precision import Precision, check_precision, current_precision, use_precision
 from lmzoo.store.records import IDENTITY_FIELDS, run_identity
-from lmzoo.train import trainer
+from lmzoo.train import step, trainer
 from lmzoo.train.packed import trainer as packed
 from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.recipe import RECIPES, Recipe
@@ -81,7 +81,7 @@ def seen(monkeypatch):
         monkeypatch.setattr(owner, name, observed)
 
     monkeypatch.setattr(trainer, "check_precision", lambda *_: None)
-    for module in (trainer, packed):
+    for module in (step, packed):
         observe(module, "compute_loss")
     observe(trainer, "evaluate")
     observe(packed.PackedTrainer, "evaluate")
