@@ -5,11 +5,10 @@ and a value, then each key again; the accuracy is that of the values that follow
 a key up; a recurrent state must hold all pairs.
 
 As in the paper: width 64, two layers of a sequence mixer in residual blocks without a feed-forward
-part, blanks between the queries. The code that was published with the figure has four layers
-of H3 and BaseConv, and two since May 2024; both are points here. Unlike the paper: 64 keys and 64 values
-instead of 4,096 each, so that a CPU learns the task in a minute, and one learning rate. RetNet and
-the gated cells minGRU and RG-LRU have the block's short convolution, Mamba-2 and Gated DeltaNet
-their own.
+part, blanks between the queries. The code that was published with the figure has four layers of H3
+and BaseConv, and two since May 2024; both are points here. Unlike the paper: 64 keys and 64 values
+instead of 4,096 each, so that a CPU learns the task in a minute, and one learning rate. RetNet,
+minGRU and RG-LRU have the block's short convolution, Mamba-2 and Gated DeltaNet their own.
 
     python sweeps/recall.py
     python sweeps/recall.py --set corpus.pairs=8 --storage runs/pairs8
