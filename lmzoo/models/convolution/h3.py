@@ -59,7 +59,7 @@ class H3Mixer(nn.Module):
         """Draw the two kernels."""
         bound = self.shift.shape[1] ** -0.5
         nn.init.uniform_(self.shift, -bound, bound)
-        nn.init.uniform_(self.log_step, *map(math.log, STEPS))
+        nn.init.uniform_(self.log_step, math.log(STEPS[0]), math.log(STEPS[1]))
         nn.init.constant_(self.log_decay, math.log(0.5))
         self.frequency.copy_(
             math.pi * torch.arange(self.frequency.shape[1]).expand_as(self.frequency)
