@@ -6,8 +6,8 @@ r"""H3: two long convolutions, one of the keys and one of the products of keys a
     x'_t = x_t + W_o (q_t S_t) + b_o
     c_j = 2 Re Σ_n C_n Δ / (1 − ½ Δ A_n) ((1 + ½ Δ A_n) / (1 − ½ Δ A_n))^j
 
-s is a kernel of T − 1 taps per channel; c is that of a diagonal state space per head, with N complex
-states. A_n starts at −½ + iπn, Δ log-uniform in [0.001, 0.1], C, D and p at N(0, 1), s at
+s is a kernel of T − 1 taps per channel; c is that of a diagonal state space per head, N complex
+states each. A_n starts at −½ + iπn, Δ log-uniform in [0.001, 0.1], C, D and p at N(0, 1), s at
 U(±1/√(T−1)). There are E / d heads; q_t S_t reads a head by its d channels of q.
 
 Differences from zoology's code: the vector B of both state spaces is part of their C; no FFT.
