@@ -1,0 +1,94 @@
+"""H3 and BaseConv equal their definitions, computed step by step or by FFT."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo.errors import UserError
+from lmzoo.functional.causal_convolution import causal_convolution
+from lmzoo.models.convolution.h3 import H3Mixer
+from tests.laws.support import assert_close
+from tests.models.equivalence import small
+from tests.tiny import FINE
+
+
+def by_fft(x: Tensor, kernel: Tensor) -> Tensor:
+    """Return the causal convolution of (B, t, E) with (E, T)."""
+    t = x.shape[1]
+    product = torch.fft.rfft(x.mT, 2 * t) * torch.fft.rfft(kernel[:, :t], 2 * t)
+    return torch.fft.irfft(product, 2 * t)[..., :t].mT
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_a_causal_convolution_equals_that_by_fft(length: int) -> None:
+    x, kernel = torch.randn(3, length, 5).double(), torch.randn(5, 7).double()
+    assert_close(causal_convolution(x, kernel), by_fft(x, kernel), FINE, "convolution")
+
+
+def mixer(width: int, size: int, states: int, length: int) -> H3Mixer:
+    """Return a layer of H3 whose decays and frequencies differ from the initial ones."""
+    layer = H3Mixer(width, size, states, length).double()
+    for parameter in (layer.log_decay, layer.frequency):
+        parameter.add_(torch.randn_like(parameter))
+    return layer
+
+
+@torch.no_grad()
+def test_the_kernel_of_h3_is_that_of_its_state_space() -> None:
+    layer = mixer(6, 2, 4, 9)
+    step = layer.log_step.exp()[:, None]
+    a = torch.complex(-layer.log_decay.exp(), layer.frequency)
+    c = torch.view_as_complex(layer.read)
+    state, taps = torch.zeros_like(a), []
+    for j in range(9):  # the response of the bilinear rule to an impulse
+        state = (1 + step * a / 2) / (1 - step * a / 2) * state
+        state = state + step / (1 - step * a / 2) * (j == 0)
+        taps.append(2 * (c * state).sum(-1).real)
+    assert_close(layer.kernel(9), torch.stack(taps, -1), FINE, "kernel")
+
+
+@torch.no_grad()
+def test_h3_reads_a_matrix_per_head() -> None:
+    layer, u = mixer(6, 2, 4, 9), torch.randn(3, 9, 6).double()
+    q, k, v = layer.query(u), layer.key(u), layer.value(u)
+    k = by_fft(k, layer.shift) + layer.shift_skip * k
+    kernel, heads = layer.kernel(9), []
+    for head in range(3):
+        own = slice(2 * head, 2 * head + 2)
+        matrices = torch.einsum("bti,btj->btij", k[..., own], v[..., own])
+        rows = torch.zeros_like(matrices)
+        for t in range(9):
+            for j in range(t + 1):
+                rows[:, t] += kernel[head, j] * matrices[:, t - j]
+        rows += layer.skip[head] * matrices
+        heads.append(torch.einsum("bti,btij->btj", q[..., own], rows))
+    assert_close(layer(u), layer.output(torch.cat(heads, -1)), FINE, "h3")
+
+
+@torch.no_grad()
+def test_base_conv_gates_short_and_long_convolutions() -> None:
+    model: Any = small("base_conv", layers=2, width=6).double()
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    short, long = model.mixers
+    t = model.task.length - 1
+    u = torch.randn(3, t, 6).double()
+    padded = torch.cat([torch.zeros(3, 2, 6).double(), u], dim=1)
+    weight = short.short.weight[:, 0]  # the oldest position first
+    y = sum(weight[:, i] * padded[:, i : i + t] for i in range(3)) + short.short.bias
+    assert_close(short(u), u + y * short.map(u), FINE, "short")
+    j = torch.arange(t).double()
+    angle = 1e-4 * 2 * math.pi * j / model.task.length
+    place = torch.stack([j / (model.task.length - 1), angle.cos(), -angle.sin()], -1)
+    kernel = long.taps(long.hidden(place).relu()).mT
+    y = u + by_fft(u, kernel)
+    assert_close(long(u), u + y * long.map(u), FINE, "long")
+
+
+def test_a_head_of_h3_divides_the_width() -> None:
+    with pytest.raises(UserError, match="size=4 must divide width=6"):
+        small("h3", width=6, size=4)
