@@ -16,27 +16,14 @@ from lmzoo.config import to_dict
 from lmzoo.contract import START, UNKNOWN
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.open import open_corpus
-from lmzoo.data.streams import StreamConfig, StreamFileConfig
+from lmzoo.data.streams import StreamFileConfig
 from lmzoo.data.text_size import TextSize
-from lmzoo.data.tokenisers import TOKENISERS, base, new_tokeniser
+from lmzoo.data.tokenisers import base
 from lmzoo.data.tokenisers.base import cut_stretches
 from lmzoo.data.vocabulary import SPECIALS
+from tests.data.small_text import TEXT, UNITS, spec, tokeniser
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
-
-TEXT = "".join(
-    f"the {['cat', 'dog', 'bird'][i % 3]} sees {i % 7} mäuse 日本 now.\n{' ' * (i % 2)}"
-    for i in range(300)
-)
-UNITS = tuple(TOKENISERS)
-
-
-def tokeniser(unit, text=TEXT, **fields):
-    if unit == "bpe":
-        fields.setdefault("vocab", 300)
-    made = new_tokeniser(StreamConfig(unit=unit, **fields))
-    made.fit(memoryview(text.encode()))
-    return made
 
 
 @pytest.fixture
@@ -44,12 +31,6 @@ def file(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(TEXT, encoding="utf-8")
     return path
-
-
-def spec(file, unit, **fields):
-    if unit == "bpe" and "tokenizer" not in fields:
-        fields.setdefault("vocab", 290)
-    return {"name": "stream", "path": str(file), "unit": unit, "block": 8, **fields}
 
 
 @pytest.mark.parametrize("unit", UNITS)
