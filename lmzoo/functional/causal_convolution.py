@@ -9,17 +9,18 @@ takes no longer.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def causal_convolution(
     x: Float[Tensor, "B t E ..."], kernel: Float[Tensor, "E T"]
 ) -> Float[Tensor, "B t E ..."]:
-    """Return y from the inputs x and a kernel of T >= t taps, the one of lag 0 first.
+    """Return y from the inputs x and a kernel of T taps, the one of lag 0 first, then zeros.
 
     Inputs with further dimensions are convolved with the kernel of their channel e < E.
     """
     t = torch.arange(x.shape[1], device=x.device)
     lag = t[:, None] - t
+    kernel = nn.functional.pad(kernel, (0, max(0, len(t) - kernel.shape[1])))
     toeplitz = kernel[:, lag.clamp(min=0)] * (lag >= 0)
     return torch.einsum("ets,bse...->bte...", toeplitz, x)

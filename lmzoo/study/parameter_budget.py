@@ -44,4 +44,10 @@ def count_parameters(model: object, task: Task) -> int:
 
 
 def _with_width(model: object, width: int) -> object:
-    return MODELS.parse(zoo.overlay(MODELS.dump(model), {"width": width}))
+    """Return the model at this width, or at the next smaller one that its heads divide."""
+    try:
+        return MODELS.parse(zoo.overlay(MODELS.dump(model), {"width": width}))
+    except UserError:
+        if width <= 2:
+            raise
+        return _with_width(model, width - 1)
