@@ -34,7 +34,7 @@ from lmzoo.command_line import run_command
 BYTES, FLOAT32, TF32 = 3.35e12, 67e12, 494.7e12
 """Bytes, and operations of float32 and of TF32 numbers, of an H100 SXM in a second."""
 LAUNCH = 1e-6
-"""Assumed seconds of one launch in a graph, besides its work."""
+"""Assumed seconds of one launch in a graph, in addition to its work."""
 MOST_OVERHEAD = 0.3
 """Share of a step that launches may take in a pack of 64 of the main sweep."""
 MAIN = Shape(64, 251, 32, 64, 100, 20)

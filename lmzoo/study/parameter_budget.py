@@ -1,5 +1,7 @@
 """Equal parameter counts: the widest model that a parameter budget allows."""
 
+from contextlib import suppress
+
 import torch
 
 from lmzoo import zoo
@@ -44,10 +46,13 @@ def count_parameters(model: object, task: Task) -> int:
 
 
 def _with_width(model: object, width: int) -> object:
-    """Return the model at this width, or at the next smaller one that its heads divide."""
-    try:
-        return MODELS.parse(zoo.overlay(MODELS.dump(model), {"width": width}))
-    except UserError:
-        if width <= 2:
-            raise
-        return _with_width(model, width - 1)
+    """Return the model at this width, or at the next smaller one that its heads divide.
+
+    Raises:
+        UserError: The model accepts no width from 2 to this one.
+    """
+    fields = MODELS.dump(model)
+    for smaller in range(width, 2, -1):
+        with suppress(UserError):
+            return MODELS.parse(zoo.overlay(fields, {"width": smaller}))
+    return MODELS.parse(zoo.overlay(fields, {"width": 2}))
