@@ -69,6 +69,8 @@ OTHERS = {
     "mixtures-words": PublishedStudy(
         "mixtures", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
     ),
+    "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
+    "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }
 """The studies of the other pages, the short ones first."""
