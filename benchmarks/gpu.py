@@ -54,6 +54,7 @@ class Sizes:
         (64, Precision.TF32X3),
         (128, Precision.TF32),
         (128, Precision.BF16),
+        (256, Precision.TF32X3),
     )
     lengths: tuple[int, ...] = (20, 100)
     fused: Shape = FUSED

@@ -2,19 +2,20 @@
 
     python benchmarks/gpu_resources.py
 
-It lists the kernels that the library launches: those whose weights fit on the chip.
+The kernels of a step run where the weights of a recurrence do not fit on the chip.
 """
 
 import typer
 
 from lmzoo.kernels.gpu.resources import (
+    RECURRENCES,
     SHARED_LIMIT,
-    WEIGHTS,
     WIDTHS,
     Resources,
     compile_kernel,
     elementwise,
     kernels,
+    step_kernels,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
 from lmzoo.kernels.precision import WIDEST
@@ -30,10 +31,14 @@ def main() -> None:
     for name, kernel, constants in elementwise():
         cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
         typer.echo(f"| {name} | | any | {' | '.join(cells)} |")
+    for precision in WIDEST:
+        for name, kernel, constants in step_kernels(precision):
+            cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
+            typer.echo(f"| {name} | {precision} | any | {' | '.join(cells)} |")
     for precision, widest in WIDEST.items():
         for width in WIDTHS:
             for name, kernel, constants in kernels(width, precision) if width <= widest else ():
-                needed = shared_memory(width, WEIGHTS[name.split()[0]], precision)
+                needed = shared_memory(width, RECURRENCES[name.split()[0]].num_weights, precision)
                 cells = [
                     text(compile_kernel(kernel, constants, c))
                     if needed <= limit
@@ -44,8 +49,8 @@ def main() -> None:
 
 
 def text(found: Resources) -> str:
-    """Return the resources of a kernel on one architecture."""
-    return f"{found.registers} registers, {found.spilled} B spilled, {found.shared / 1024:.0f} kB"
+    """Return registers / spilled bytes / kB of shared memory on one architecture."""
+    return f"{found.registers} / {found.spilled} / {found.shared / 1024:.0f}"
 
 
 if __name__ == "__main__":

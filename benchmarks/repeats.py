@@ -32,7 +32,8 @@ def main(stores: Annotated[list[Path], typer.Argument(help="Stores of the repeti
     for store in stores:
         folder = load_study(store)
         table = rank_points(folder.runs, folder.events, folder.study)
-        studies.append({row["label"]: row for row in table.to_dicts() if not row["reference"]})
+        # The reference and the count baselines have no verdict.
+        studies.append({row["label"]: row for row in table.to_dicts() if row["verdict"]})
     labels = [label for label in studies[0] if all(label in study for study in studies)]
     shown = Table("point", "difference", "sd", "± of one study", "inside", "verdicts", box=None)
     inside = []

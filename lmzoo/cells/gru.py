@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -89,7 +89,7 @@ class GRU(Cell):
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if self.config.reset is Reset.INPUT:
             return None
-        if has_gpu_scan(start, self.width, weights=3):
+        if has_gpu_kernels(start):
             return self._gpu_scan(x, start)
         if not has_product_kernels(start):
             return None

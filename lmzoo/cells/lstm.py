@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
 from lmzoo.config import OptionalName, config
 from lmzoo.errors import UserError
-from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_with_memory
 
 
@@ -105,7 +105,7 @@ class LSTM(Cell):
 
     def _kernel_scan(self, x: Inputs, start: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the outputs and the last c, which has no gradient; None without a kernel."""
-        if has_gpu_scan(start, self.width, weights=4):
+        if has_gpu_kernels(start):
             from lmzoo.kernels.gpu.lstm import LSTMGpuScan
             from lmzoo.kernels.gpu.scan import gpu_scan_with_memory
 

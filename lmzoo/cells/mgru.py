@@ -43,7 +43,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.mgru_carry import BilinearCarry, PriorCarry
 from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash, canonical
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -155,7 +155,7 @@ class MGRU(Cell):
         """Return h after every step; None without a kernel."""
         if self.attend is not None:
             return None
-        if has_gpu_scan(start, self.width, weights=1):
+        if has_gpu_kernels(start):
             return self._gpu_scan(x, start)
         if not has_product_kernels(start):
             return None

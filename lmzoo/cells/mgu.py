@@ -30,7 +30,7 @@ from lmzoo.cells.cuts import numbered, parse_cuts
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.kernels.affine import joint_affine
-from lmzoo.kernels.dispatch import has_gpu_kernels, has_gpu_scan, has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -146,7 +146,7 @@ class MGU(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if has_gpu_scan(start, self.width, weights=2):
+        if has_gpu_kernels(start):
             return self._gpu_scan(x, start)
         if not has_product_kernels(start):
             return None

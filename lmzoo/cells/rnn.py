@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
 from lmzoo.config import config
-from lmzoo.kernels.dispatch import has_gpu_scan, has_product_kernels
+from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
 
@@ -71,7 +71,7 @@ class RNN(Cell):
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        if has_gpu_scan(start, self.width, weights=1):
+        if has_gpu_kernels(start):
             from lmzoo.kernels.gpu.rnn import RNNGpuScan
             from lmzoo.kernels.gpu.scan import gpu_scan
 

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmzoo.kernels.precision import WIDEST, current_precision
-
 DTYPES = {torch.float32, torch.float64}
 """The floating point types that kernels are compiled for."""
 
@@ -50,26 +48,6 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
         return False
     on_gpu = tensor.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
     return on_gpu and not torch.is_autocast_enabled(tensor.device.type) and _has_triton()
-
-
-def has_gpu_scan(start: Tensor, width: int, weights: int) -> bool:
-    """Return whether the kernel of a recurrence accepts this initial state.
-
-    What its kernels need with so many recurrent weights, each (width, width), must fit into the
-    shared memory of one processor of the GPU.
-    """
-    precision = current_precision()
-    if not has_gpu_kernels(start) or width > WIDEST[precision]:
-        return False
-    from lmzoo.kernels.gpu.scan import shared_memory
-
-    needed = shared_memory(width, weights, precision)
-    return start.device.type == "cpu" or needed <= _shared_memory(start.device)
-
-
-@functools.cache
-def _shared_memory(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 @functools.cache

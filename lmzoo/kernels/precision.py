@@ -32,8 +32,8 @@ class Precision(StrEnum):
 
 
 WIDEST = {Precision.TF32X3: 64, Precision.TF32: 128, Precision.BF16: 128}
-"""Largest width at which the kernels of recurrences run: up to it a thread has enough registers, or
-spills a few bytes (`gpu/resources.py`)."""
+"""Largest width at which the weights of a recurrence stay on the chip: up to it a thread has enough
+registers, or spills a few bytes (`gpu/resources.py`)."""
 
 
 class _Current(threading.local):

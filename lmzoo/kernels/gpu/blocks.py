@@ -1,9 +1,12 @@
-"""Functions that kernels of recurrences call: weights on the chip, products, and tanh."""
+"""Functions that kernels of recurrences call: weights on the chip, products, and activations."""
 
 from typing import no_type_check
 
 import triton
 import triton.language as tl
+
+LIMIT = tl.constexpr(0.9999)
+"""The MGRU clips 2 h − 1 to ±LIMIT before its atanh."""
 
 
 @triton.jit
@@ -31,9 +34,9 @@ def load_weight(
 @triton.jit
 @no_type_check
 def product(a, weight, PRECISION: tl.constexpr):
-    """Return a W in float32; W comes from `load_weight` with the same precision."""
+    """Return a W in float32."""
     if PRECISION == "bf16":
-        result = tl.dot(a.to(tl.bfloat16), weight)
+        result = tl.dot(a.to(tl.bfloat16), weight.to(tl.bfloat16))
     else:
         result = tl.dot(a, weight, input_precision=PRECISION)
     return result
@@ -44,3 +47,44 @@ def product(a, weight, PRECISION: tl.constexpr):
 def tanh(x):
     """Return tanh x from the logistic function, which Triton has."""
     return 2 * tl.sigmoid(2 * x) - 1
+
+
+@triton.jit
+@no_type_check
+def activate(a, ACTIVATION: tl.constexpr):
+    """Return the activation of a vanilla recurrent network."""
+    if ACTIVATION == "tanh":
+        a = tanh(a)
+    elif ACTIVATION == "sigmoid":
+        a = tl.sigmoid(a)
+    elif ACTIVATION == "relu":
+        a = tl.where(a > 0, a, 0.0)
+    return a
+
+
+@triton.jit
+@no_type_check
+def activation_gradient(delta, h, ACTIVATION: tl.constexpr):
+    """Return the gradient of an activation's argument, given its result h and that of h."""
+    if ACTIVATION == "tanh":
+        delta *= 1 - h * h
+    elif ACTIVATION == "sigmoid":
+        delta *= h * (1 - h)
+    elif ACTIVATION == "relu":
+        delta = tl.where(h > 0, delta, 0.0)
+    return delta
+
+
+@triton.jit
+@no_type_check
+def read_state(h, READ: tl.constexpr):
+    """Return what the gate of the MGRU reads of its state, q, and ∂q/∂h."""
+    if READ == "logit":
+        x = 2 * h - 1
+        clipped = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
+        q = 0.5 * tl.log((1 + clipped) / (1 - clipped))
+        slope = tl.where((x >= -LIMIT) & (x <= LIMIT), 2 / (1 - clipped * clipped), 0.0)
+    else:
+        q = h - 0.5 if READ == "centred" else h
+        slope = tl.full(h.shape, 1.0, tl.float32)
+    return q, slope

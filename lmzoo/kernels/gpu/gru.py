@@ -7,7 +7,7 @@ product is part of it; with reset=after, b_h is a weight.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import ClassVar, no_type_check
 
 import torch
 import triton
@@ -16,36 +16,42 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
-    ROWS,
     GpuRecurrence,
-    grid_of,
-    padded,
     states_before,
-    warps,
     weight_gradient,
 )
+from lmzoo.kernels.gpu.steps import gru as steps
 
 
 @dataclass(frozen=True)
 class GRUGpuScan(GpuRecurrence):
     """Weights W_h (columns r, z, n) and b_h (P, 1, H), which reset=before does not read."""
 
+    num_weights: ClassVar[int] = 3
     reset_before: bool = False
     z_keeps: bool = True
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        flags = self.reset_before, self.z_keeps
+        if not self.fits(start):
+            return steps.forward(flags, self.precision, projected, weights[0], weights[1], start)
         gates = torch.empty_like(projected)
         states, m = projected.new_empty(2, *projected.shape[:-1], start.shape[-1]).unbind()
-        self._launch(_forward, states, projected, *weights, start, states, gates, m)
+        tensors = projected, *weights, start, states, gates, m
+        self.launch(_forward, states, *tensors, flags=flags)
         return [states, gates, m]
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         states, gates, m = saved
-        deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
-        tensors = upstream, weights[0], start, states, gates, m, deltas, dstart
-        self._launch(_backward, states, *tensors)
+        flags = self.reset_before, self.z_keeps
+        tensors = upstream, weights[0], start, states, gates, m
+        if self.fits(start):
+            deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
+            self.launch(_backward, states, *tensors, deltas, dstart, flags=flags)
+        else:
+            deltas, dstart = steps.backward(flags, self.precision, *tensors)
         width = start.shape[-1]
         before = states_before(start, states)
         r, d_gates, d_n = gates[..., :width], deltas[..., : 2 * width], deltas[..., 2 * width :]
@@ -53,18 +59,6 @@ class GRUGpuScan(GpuRecurrence):
         d_weight = [weight_gradient(before, d_gates), weight_gradient(*inner)]
         d_bias = torch.zeros_like(weights[1]) if self.reset_before else inner[1].sum((1, 2))
         return [deltas, dstart, torch.cat(d_weight, dim=-1), d_bias.view_as(weights[1])]
-
-    def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor) -> None:
-        _, rows, steps, width = states.shape
-        sizes = rows, steps, width, padded(width), ROWS
-        kernel[grid_of(states)](
-            *tensors,
-            *sizes,
-            self.reset_before,
-            self.z_keeps,
-            self.precision,
-            num_warps=warps(width),
-        )
 
 
 @triton.jit

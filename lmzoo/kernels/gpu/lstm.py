@@ -6,7 +6,7 @@ chip. `projected` has the columns of i, f, g and o, those of f only with a forge
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import ClassVar, no_type_check
 
 import torch
 import triton
@@ -15,44 +15,42 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
-    ROWS,
     GpuRecurrence,
-    grid_of,
-    padded,
     states_before,
-    warps,
     weight_gradient,
 )
+from lmzoo.kernels.gpu.steps import lstm as steps
 
 
 @dataclass(frozen=True)
 class LSTMGpuScan(GpuRecurrence):
     """Weight W_h, columns i, f, g, o; start is (h, c)."""
 
+    num_weights: ClassVar[int] = 4
+    vectors: ClassVar[int] = 2
     forget: str = "gate"
     """gate; none: f ≡ 1; coupled: f = 1 − i."""
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        if not self.fits(start):
+            return steps.forward(self.forget, self.precision, projected, weights[0], start)
         states = projected.new_empty(*projected.shape[:-1], start.shape[-1] // 2)
         saved = [states, torch.empty_like(projected), torch.empty_like(states)]
-        self._launch(_forward, states, projected, *weights, start, *saved)
+        self.launch(_forward, states, projected, *weights, start, *saved, flags=[self.forget])
         return saved
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         states, gates, memory = saved
-        deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
-        self._launch(_backward, states, upstream, *weights, start, gates, memory, deltas, dstart)
+        tensors = upstream, weights[0], start, gates, memory
+        if self.fits(start):
+            deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
+            self.launch(_backward, states, *tensors, deltas, dstart, flags=[self.forget])
+        else:
+            deltas, dstart = steps.backward(self.forget, self.precision, *tensors)
         before = states_before(start.chunk(2, dim=-1)[0], states)
         return [deltas, dstart, weight_gradient(before, deltas)]
-
-    def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor) -> None:
-        _, rows, steps, width = states.shape
-        sizes = rows, steps, width, padded(width), ROWS
-        kernel[grid_of(states)](
-            *tensors, *sizes, self.forget, self.precision, num_warps=warps(width)
-        )
 
 
 @triton.jit

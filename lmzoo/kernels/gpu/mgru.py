@@ -6,31 +6,26 @@ candidates g are projected and activated outside; the kernel returns the states 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import ClassVar, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product
+from lmzoo.kernels.gpu.blocks import load_weight, product, read_state
 from lmzoo.kernels.gpu.scan import (
-    ROWS,
     GpuRecurrence,
-    grid_of,
-    padded,
-    warps,
     weight_gradient,
 )
-
-LIMIT = 0.9999
-"""2 h − 1 is clipped to ±LIMIT before its atanh."""
+from lmzoo.kernels.gpu.steps import mgru as steps
 
 
 @dataclass(frozen=True)
 class MGRUGpuScan(GpuRecurrence):
     """Weight W_hf, unless the gate is cut."""
 
+    num_weights: ClassVar[int] = 1
     gate: bool = True
     carry: bool = True
     write: bool = True
@@ -38,45 +33,31 @@ class MGRUGpuScan(GpuRecurrence):
     read: str = "raw"
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        weight = weights[0] if weights else start  # never read where the gate is cut
+        if not self.fits(start):
+            return steps.forward(self._flags, self.precision, projected, weight, start)
         saved = [torch.empty_like(projected) for _ in range(3)]
-        self._launch(_forward, projected, start, weights, saved)
+        self.launch(_forward, projected, projected, weight, start, *saved, flags=self._flags)
         return saved
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
-        dprojected, deltas, read = (torch.empty_like(upstream) for _ in range(3))
-        dstart = torch.empty_like(start)
-        rest = [*saved, dprojected, deltas, read, dstart]
-        self._launch(_backward, upstream, start, weights, rest)
+        weight = weights[0] if weights else start
+        if self.fits(start):
+            dprojected, deltas, read = (torch.empty_like(upstream) for _ in range(3))
+            dstart = torch.empty_like(start)
+            tensors = upstream, weight, start, *saved, dprojected, deltas, read, dstart
+            self.launch(_backward, upstream, *tensors, flags=self._flags)
+        else:
+            dprojected, dstart, deltas, read = steps.backward(
+                self._flags, self.precision, upstream, weight, start, saved
+            )
         return [dprojected, dstart, *([weight_gradient(read, deltas)] if self.gate else [])]
 
-    def _launch(
-        self, kernel: Any, first: Tensor, start: Tensor, weights: Sequence[Tensor],
-        rest: Sequence[Tensor],
-    ) -> None:  # fmt: skip
-        weight = weights[0] if weights else start  # never read where the gate is cut
-        rows, steps, width = first.shape[1:]
-        flags = self.gate, self.carry, self.write, self.keep, self.read, LIMIT
-        sizes = rows, steps, width, padded(width), ROWS
-        kernel[grid_of(first)](
-            first, weight, start, *rest, *sizes, *flags, self.precision, num_warps=warps(width)
-        )
-
-
-@triton.jit
-@no_type_check
-def _read(h, READ: tl.constexpr, LIMIT: tl.constexpr):
-    """Return q and ∂q/∂h."""
-    if READ == "logit":
-        x = 2 * h - 1
-        clipped = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
-        q = 0.5 * tl.log((1 + clipped) / (1 - clipped))
-        slope = tl.where((x >= -LIMIT) & (x <= LIMIT), 2 / (1 - clipped * clipped), 0.0)
-    else:
-        q = h - 0.5 if READ == "centred" else h
-        slope = tl.full(h.shape, 1.0, tl.float32)
-    return q, slope
+    @property
+    def _flags(self) -> steps.Flags:
+        return self.gate, self.carry, self.write, self.keep, self.read
 
 
 @triton.jit
@@ -84,7 +65,7 @@ def _read(h, READ: tl.constexpr, LIMIT: tl.constexpr):
 def _forward(
     g, hf, start, states, fs, gs, B, T, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     GATE: tl.constexpr, CARRY: tl.constexpr, WRITE: tl.constexpr, KEEP: tl.constexpr,
-    READ: tl.constexpr, LIMIT: tl.constexpr, PRECISION: tl.constexpr,
+    READ: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -98,7 +79,7 @@ def _forward(
         at = (at_row * T + t) * H + i[None, :]
         f = tl.full((ROWS, COLUMNS), 0.5, tl.float32)
         if GATE:
-            q, _ = _read(h, READ, LIMIT)
+            q, _ = read_state(h, READ)
             f = tl.sigmoid(product(q, w, PRECISION))
         j = h
         h = (1 - f) * j if CARRY else tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -117,7 +98,7 @@ def _forward(
 def _backward(
     upstream, hf, start, states, fs, gs, dprojected, deltas, read, dstart, B, T, H,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, GATE: tl.constexpr, CARRY: tl.constexpr,
-    WRITE: tl.constexpr, KEEP: tl.constexpr, READ: tl.constexpr, LIMIT: tl.constexpr,
+    WRITE: tl.constexpr, KEEP: tl.constexpr, READ: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
@@ -151,7 +132,7 @@ def _backward(
         else:
             tl.store(dprojected + at, zeros, mask=ok)
         if GATE:
-            q, slope = _read(h, READ, LIMIT)
+            q, slope = read_state(h, READ)
             d_a = d_f * f * (1 - f)
             carried += product(d_a, w, PRECISION) * slope
             tl.store(read + at, q, mask=ok)

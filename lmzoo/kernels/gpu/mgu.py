@@ -6,7 +6,7 @@ the chip. `projected` has the columns x W_xf + b_f and x W_xh + b_h, zero where 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import ClassVar, no_type_check
 
 import torch
 import triton
@@ -15,19 +15,17 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import (
-    ROWS,
     GpuRecurrence,
-    grid_of,
-    padded,
-    warps,
     weight_gradient,
 )
+from lmzoo.kernels.gpu.steps import mgu as steps
 
 
 @dataclass(frozen=True)
 class MGUGpuScan(GpuRecurrence):
     """Weights hf and hh, those that are not cut."""
 
+    num_weights: ClassVar[int] = 2
     gate: bool
     """Whether there is hf."""
     candidate: bool
@@ -36,42 +34,40 @@ class MGUGpuScan(GpuRecurrence):
     write: bool
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        members, rows, steps, _ = projected.shape
-        width = start.shape[-1]
-        saved = [projected.new_empty(members, rows, steps, width) for _ in range(3)]
-        self._launch(_forward, projected, start, weights, saved)
+        pair = self._pair(weights, start)
+        if not self.fits(start):
+            return steps.forward(self._flags, self.precision, projected, *pair, start)
+        shape = *projected.shape[:-1], start.shape[-1]
+        saved = [projected.new_empty(shape) for _ in range(3)]
+        self.launch(_forward, saved[0], projected, *pair, start, *saved, flags=self._flags)
         return saved
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
-        states = saved[0]
-        dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
-        dstart = torch.empty_like(start)
-        before, reset = torch.empty_like(states), torch.empty_like(states)
-        rest = [*saved, dprojected, dstart, before, reset]
-        self._launch(_backward, upstream, start, weights, rest)
+        tensors = upstream, *self._pair(weights, start), start
+        if self.fits(start):
+            dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
+            before, reset = torch.empty_like(upstream), torch.empty_like(upstream)
+            dstart = torch.empty_like(start)
+            rest = *saved, dprojected, dstart, before, reset
+            self.launch(_backward, upstream, *tensors, *rest, flags=self._flags)
+        else:
+            dprojected, dstart, before, reset = steps.backward(
+                self._flags, self.precision, *tensors, saved
+            )
         df, dc = dprojected.chunk(2, dim=-1)
         gradients = [weight_gradient(before, df)] if self.gate else []
         gradients += [weight_gradient(reset, dc)] if self.candidate else []
         return [dprojected, dstart, *gradients]
 
-    def _launch(
-        self,
-        kernel: Any,
-        first: Tensor,
-        start: Tensor,
-        weights: Sequence[Tensor],
-        rest: Sequence[Tensor],
-    ) -> None:
-        # A pointer to a weight that is cut is never read.
-        pair = [next(iter(weights), start), weights[-1] if weights else start]
-        rows, steps, width = *first.shape[1:3], start.shape[-1]
-        flags = self.gate, self.candidate, self.carry, self.write
-        sizes = rows, steps, width, padded(width), ROWS
-        kernel[grid_of(first)](
-            first, *pair, start, *rest, *sizes, *flags, self.precision, num_warps=warps(width)
-        )
+    @property
+    def _flags(self) -> steps.Flags:
+        return self.gate, self.candidate, self.carry, self.write
+
+    def _pair(self, weights: Sequence[Tensor], start: Tensor) -> tuple[Tensor, Tensor]:
+        """Return hf and hh; a weight that is cut is another tensor, which is never read."""
+        return next(iter(weights), start), weights[-1] if weights else start
 
 
 @triton.jit

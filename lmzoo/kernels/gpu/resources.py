@@ -27,16 +27,24 @@ from lmzoo.kernels.gpu import (
     rnn,
     rows,
     sphere,
+    steps,
     token_mixture,
     token_scores,
 )
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
+from lmzoo.kernels.gpu.steps import blocks
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 """Compute capability (A100, H100, B200) -> shared memory that one program may use, in bytes."""
-WEIGHTS = {"mgu": 2, "mgru": 1, "rnn": 1, "gru": 3, "lstm": 4}
-"""Recurrent weights (H, H) of each recurrence."""
+RECURRENCES = {
+    "mgu": mgu.MGUGpuScan,
+    "mgru": mgru.MGRUGpuScan,
+    "rnn": rnn.RNNGpuScan,
+    "gru": gru.GRUGpuScan,
+    "lstm": lstm.LSTMGpuScan,
+}
 WIDTHS = (32, 64, 128)
+"""Widths at which the weights of some recurrence stay on the chip."""
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
@@ -59,7 +67,7 @@ def recurrences() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, module, constants) of every recurrence with matrix products, uncut."""
     flags: dict[str, Any] = dict.fromkeys(("GATE", "CANDIDATE", "CARRY", "WRITE"), True)
     yield "mgu", mgu, flags
-    plain = {"KEEP": True, "READ": "logit", "LIMIT": mgru.LIMIT}
+    plain = {"KEEP": True, "READ": "logit"}
     yield "mgru", mgru, {**plain, **dict.fromkeys(("GATE", "CARRY", "WRITE"), True)}
     yield "rnn", rnn, {"ACTIVATION": "tanh"}
     yield "gru", gru, {"BEFORE": False, "Z_KEEPS": True}
@@ -72,6 +80,26 @@ def kernels(width: int, precision: str) -> Iterator[tuple[str, Any, dict[str, An
     for name, module, flags in recurrences():
         for direction in ("forward", "backward"):
             yield f"{name} {direction}", getattr(module, f"_{direction}"), {**flags, **sizes}
+
+
+def step_kernels(precision: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield (name, kernel, constants) of the kernels of one step, which run at every width."""
+    sizes = {
+        "COLUMNS": blocks.COLUMNS,
+        "ROWS": blocks.ROWS,
+        "BLOCK": blocks.BLOCK,
+        "PRECISION": precision,
+    }
+    later: dict[str, Any] = {"LAST": False, "START": False}
+    for name, _, flags in recurrences():
+        module = getattr(steps, name)
+        for direction in ("forward", "backward"):
+            kernel = getattr(module, f"_{direction}")
+            for second in (False, True) if name == "mgu" else (False,):
+                constants = {**flags, **sizes, **later, "SECOND": second}
+                constants = {key: constants[key] for key in kernel.arg_names if key in constants}
+                number = f" {1 + second}" if name == "mgu" else ""
+                yield f"{name} step {direction}{number}", kernel, constants
 
 
 def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -114,6 +142,8 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> R
     positions = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
     options = {"num_warps": warps(constants["COLUMNS"])} if "PRECISION" in constants else {}
+    if kernel.__module__.startswith(steps.__name__):
+        options = {"num_warps": blocks.WARPS}
     compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
     registers, spilled = _ptxas(compiled.asm["ptx"], capability)
     return Resources(registers, spilled, compiled.metadata.shared)

@@ -5,50 +5,48 @@ A program computes `ROWS` sequences of one pack member for all steps; W_h stays 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import ClassVar, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
+from lmzoo.kernels.gpu.blocks import activate, activation_gradient, load_weight, product
 from lmzoo.kernels.gpu.scan import (
-    ROWS,
     GpuRecurrence,
-    grid_of,
-    padded,
     states_before,
-    warps,
     weight_gradient,
 )
+from lmzoo.kernels.gpu.steps import rnn as steps
 
 
 @dataclass(frozen=True)
 class RNNGpuScan(GpuRecurrence):
     """Weight W_h."""
 
+    num_weights: ClassVar[int] = 1
     activation: str = "tanh"
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        if not self.fits(start):
+            return steps.forward(self.activation, self.precision, projected, weights[0], start)
         states = torch.empty_like(projected)
-        self._launch(_forward, projected, *weights, start, states)
+        self.launch(_forward, states, projected, *weights, start, states, flags=[self.activation])
         return [states]
 
     def backward(
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         [states] = saved
-        deltas, dstart = torch.empty_like(states), torch.empty_like(start)
-        self._launch(_backward, upstream, *weights, states, deltas, dstart)
+        if self.fits(start):
+            deltas, dstart = torch.empty_like(states), torch.empty_like(start)
+            tensors = upstream, weights[0], states, deltas, dstart
+            self.launch(_backward, states, *tensors, flags=[self.activation])
+        else:
+            tensors = upstream, weights[0], states
+            deltas, dstart = steps.backward(self.activation, self.precision, *tensors)
         return [deltas, dstart, weight_gradient(states_before(start, states), deltas)]
-
-    def _launch(self, kernel: Any, first: Tensor, *rest: Tensor) -> None:
-        _, rows, steps, width = first.shape
-        sizes = rows, steps, width, padded(width), ROWS
-        kernel[grid_of(first)](
-            first, *rest, *sizes, self.activation, self.precision, num_warps=warps(width)
-        )
 
 
 @triton.jit
@@ -68,14 +66,7 @@ def _forward(
         at = (at_row * T + t) * H + i[None, :]
         a = tl.load(projected + at, mask=ok, other=0.0)
         a += product(h, w, PRECISION)
-        if ACTIVATION == "tanh":
-            h = tanh(a)
-        elif ACTIVATION == "sigmoid":
-            h = tl.where(i[None, :] < H, tl.sigmoid(a), 0.0)
-        elif ACTIVATION == "relu":
-            h = tl.where(a > 0, a, 0.0)
-        else:
-            h = a
+        h = activate(a, ACTIVATION)
         tl.store(states + at, h, mask=ok)
 
 
@@ -96,12 +87,7 @@ def _backward(
         at = (at_row * T + T - 1 - back) * H + i[None, :]
         h = tl.load(states + at, mask=ok, other=0.0)
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
-        if ACTIVATION == "tanh":
-            delta *= 1 - h * h
-        elif ACTIVATION == "sigmoid":
-            delta *= h * (1 - h)
-        elif ACTIVATION == "relu":
-            delta = tl.where(h > 0, delta, 0.0)
+        delta = activation_gradient(delta, h, ACTIVATION)
         carried = product(delta, w, PRECISION)
         tl.store(deltas + at, delta, mask=ok)
     tl.store(dstart + at_row * H + i[None, :], carried, mask=ok)

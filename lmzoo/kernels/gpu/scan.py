@@ -7,18 +7,19 @@ The inputs are projected outside, by one product over all positions, and so are 
 recurrent weights after the backward kernel. Under `torch.func.vmap` the mapped axis becomes P.
 """
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
-from lmzoo.kernels.precision import current_precision
+from lmzoo.kernels.precision import WIDEST, Precision, current_precision
 
 ROWS = 16
 """Sequences of one program; the least number of rows of a product on tensor cores."""
@@ -31,9 +32,14 @@ one column of the rest. An upper bound of what compiled kernels need (`resources
 class GpuRecurrence(ABC):
     """A recurrence: how its kernels are launched. Subclasses are frozen dataclasses.
 
-    All tensors have a member axis and are contiguous.
+    All tensors have a member axis and are contiguous. If the weights stay on the chip, one kernel
+    computes all steps; else each step is one or two kernels (`steps`).
     """
 
+    num_weights: ClassVar[int]
+    """Recurrent weights (H, H) of the recurrence without cuts."""
+    vectors: ClassVar[int] = 1
+    """Vectors of width H in the state."""
     precision: str = field(default_factory=lambda: current_precision().value)
     """How the kernels multiply (`kernels/precision.py`)."""
 
@@ -46,6 +52,21 @@ class GpuRecurrence(ABC):
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         """Return the gradients of the projected inputs, of start, and of each weight."""
+
+    def fits(self, start: Tensor) -> bool:
+        """Return whether the weights stay on the chip."""
+        width = start.shape[-1] // self.vectors
+        if width > WIDEST[Precision(self.precision)]:
+            return False
+        needed = shared_memory(width, self.num_weights, self.precision)
+        return start.device.type == "cpu" or needed <= memory_of_program(start.device)
+
+    def launch(self, kernel: Any, states: Tensor, *tensors: Tensor, flags: Sequence[Any]) -> None:
+        """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
+        members, rows, steps, width = states.shape
+        sizes = rows, steps, width, padded(width), ROWS
+        grid = -(-rows // ROWS), members
+        kernel[grid](*tensors, *sizes, *flags, self.precision, num_warps=warps(width))
 
 
 def gpu_scan(
@@ -69,10 +90,10 @@ def gpu_scan_with_memory(
     return saved[0], saved[-1][..., -1, :]
 
 
-def grid_of(projected: Tensor) -> tuple[int, int]:
-    """Return the numbers of programs: blocks of sequences, and members."""
-    members, rows = projected.shape[:2]
-    return -(-rows // ROWS), members
+@functools.cache
+def memory_of_program(device: torch.device) -> int:
+    """Return the shared memory in bytes that one program may use on this GPU."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def padded(width: int) -> int:
@@ -86,7 +107,7 @@ def warps(width: int) -> int:
 
 
 def shared_memory(width: int, weights: int, precision: str) -> int:
-    """Return the shared memory in bytes that the larger kernel of a recurrence needs at most."""
+    """Return the shared memory in bytes that a recurrence with its weights on the chip needs."""
     number, column, rest = SHARED_BYTES[precision]
     columns = padded(width)
     return columns * (weights * (number * columns + column) + rest)

@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from lmzoo.kernels.dispatch import has_gpu_scan
+from lmzoo.kernels.gpu.rnn import RNNGpuScan
 from lmzoo.kernels.precision import WIDEST, Precision, use_precision
 from tests.kernels.gpu import interpreted
 from tests.kernels.gpu.interpreted import VARIANTS, assert_equal_to_step
@@ -33,10 +33,9 @@ def test_the_precision_reaches_the_kernel(name, monkeypatch):
     assert errors[0] < TOLERANCES[Precision.TF32X3] < 1e-5 < errors[1] < errors[2]
 
 
-def test_only_recurrences_that_fit_run_by_kernels():
-    """The width of the default's kernels is smaller than that of the others."""
-    start = torch.zeros(1, 1)
+def test_weights_stay_on_the_chip_up_to_a_width():
+    """The widest of the default is less wide than that of the others."""
     for precision, widest in WIDEST.items():
-        with use_precision(precision):
-            accepted = [has_gpu_scan(start, width, 1) for width in (widest, widest + 1)]
-        assert accepted == [True, False]
+        recurrence = RNNGpuScan(precision=precision)
+        fits = [recurrence.fits(torch.zeros(1, 1, width)) for width in (widest, widest + 1)]
+        assert fits == [True, False]

@@ -5,22 +5,23 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
-from lmzoo.kernels import dispatch
-from lmzoo.kernels.dispatch import has_gpu_scan
+from lmzoo.kernels.gpu import scan
 from lmzoo.kernels.gpu.resources import (
+    RECURRENCES,
     SHARED_LIMIT,
-    WEIGHTS,
     WIDTHS,
     compile_kernel,
     elementwise,
     kernels,
     rest_of_step,
+    step_kernels,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
-from lmzoo.kernels.precision import WIDEST, Precision
+from lmzoo.kernels.precision import WIDEST
 
 USED = {name: (kernel, constants) for name, kernel, constants in kernels(64, "tf32x3")}
 ELEMENTWISE = {name: (kernel, constants) for name, kernel, constants in elementwise()}
+STEPS = {name: (kernel, constants) for name, kernel, constants in step_kernels("tf32x3")}
 REST = {name: (kernel, constants) for name, kernel, constants in rest_of_step()}
 
 
@@ -70,7 +71,7 @@ MAX_SPILLED = 40
 
 def check(name, kernel, constants, width, precision, capability) -> None:
     """The memory that dispatch expects is enough; a kernel that fits does not spill, or little."""
-    expected = shared_memory(width, WEIGHTS[name.split()[0]], precision)
+    expected = shared_memory(width, RECURRENCES[name.split()[0]].num_weights, precision)
     found = compile_kernel(kernel, constants, capability)
     assert found.shared <= expected
     if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU
@@ -84,14 +85,26 @@ class OnGPU(torch.Tensor):
 
 
 @pytest.mark.parametrize("limit", [64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024])
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_a_recurrence_runs_only_where_its_kernels_fit(name: str, limit: int, monkeypatch) -> None:
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_one_kernel_computes_all_steps_only_where_it_fits(
+    name: str, limit: int, monkeypatch
+) -> None:
     """Kernels are padded to a power of two, so width 33 needs the memory of width 64."""
-    monkeypatch.setattr(dispatch, "_shared_memory", lambda _: limit)
+    monkeypatch.setattr(scan, "memory_of_program", lambda _: limit)
     names = (f"{name} forward", f"{name} backward")
     needed = max(compile_kernel(*USED[key], 80).shared for key in names)
-    start = torch.empty(0).as_subclass(OnGPU)
+    scan_type = RECURRENCES[name]
+    recurrence = scan_type(*(True,) * 4) if name == "mgu" else scan_type()
     for width in (33, 50, 64):
-        accepted = has_gpu_scan(start, width, WEIGHTS[name])
-        assert accepted == (needed <= limit)
-    assert not has_gpu_scan(start, WIDEST[Precision.TF32X3] + 1, WEIGHTS[name])
+        start = torch.empty(1, 1, width * recurrence.vectors).as_subclass(OnGPU)
+        assert recurrence.fits(start) == (needed <= limit)
+    start = torch.empty(1, 1, 65 * recurrence.vectors).as_subclass(OnGPU)
+    assert not recurrence.fits(start)
+
+
+@pytest.mark.parametrize("capability", SHARED_LIMIT)
+@pytest.mark.parametrize("name", STEPS)
+def test_the_kernel_of_a_step_compiles_without_spills(name: str, capability: int) -> None:
+    found = compile_kernel(*STEPS[name], capability)
+    assert found.spilled == 0
+    assert found.shared <= SHARED_LIMIT[80]
