@@ -24,6 +24,7 @@ from typing import Any
 
 import forest
 import ranking_picture
+import scaling_picture
 from published_ablations import ablation_report
 
 from lmzoo.analysis.comparison_table import study_comparison
@@ -32,6 +33,7 @@ from lmzoo.analysis.importance_table import study_importance
 from lmzoo.analysis.published_table import published_comparison
 from lmzoo.analysis.ranking_table import study_ranking
 from lmzoo.analysis.render import Report, TextTable, render
+from lmzoo.analysis.scaling_table import study_scaling
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -40,6 +42,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "compare": study_comparison,
     "epistasis": study_effects,
     "importance": study_importance,
+    "scaling": study_scaling,
     "ablation": ablation_report,
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
@@ -69,6 +72,9 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
         text = fill(page.read_text(encoding="utf-8"), folder)
         yield page, text
         for block in BLOCK.finditer(text):
+            words = block["command"].split()
+            if words[0] == "scaling" and "--by" not in words:
+                yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
             if block["command"].startswith("epistasis "):
                 yield folder / "epistasis.svg", _heat_maps(folder / block["command"].split()[1])
         for name, figure in forest.figures(text):

@@ -2,7 +2,8 @@
 
 A curve has the points whose labels are equal up to the last word, such as `LSTM E=8` and
 `LSTM E=16`. Curves are compared where all of them were measured: at the smallest and the largest
-shared size and at their geometric mean. `lmzoo/statistics/power_law.py` has the equations.
+shared size and at their geometric mean. A curve that shares no size with the others is left out.
+`lmzoo/statistics/power_law.py` has the equations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,11 @@ class Scaling(NamedTuple):
     changes: list[tuple[str, str]]
     """The pairs of curves of which one is better at the low and the other at the high size; both
     differences exclude 0 with 95 % confidence."""
+    left_out: dict[str, tuple[float, float]]
+    """The curves that share no size with the others, and their smallest and largest size."""
+    points: pl.DataFrame
+    """One row per point, also of the curves left out. Columns: curve, size, loss (mean over seeds),
+    and the fitted loss at this size with its 95 % band: fitted, fitted_low, fitted_high."""
 
 
 def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Scaling:
@@ -49,7 +55,7 @@ def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Sc
 
     Raises:
         UserError: The kind of size is unknown, fewer than two sizes of each curve are confirmed, or
-            the curves share no size.
+            no curve shares a size with the reference.
     """
     if by not in SIZES:
         raise UserError(f"no size {by!r}; known: {', '.join(SIZES)}")
@@ -65,16 +71,27 @@ def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Sc
         [np.array(curve["tuning"].to_list(), float) for curve in curves.values()],
     )
     laws = dict(zip(curves, fits, strict=True))
-    low = max(float(law.sizes.min()) for law in laws.values())
-    high = min(float(law.sizes.max()) for law in laws.values())
-    if low > high:
-        raise UserError(f"the curves share no size: all were measured at different {by}")
-    shared: dict[str, float] = dict(
-        zip(WHERE, (low, float(np.sqrt(low * high)), high), strict=True)
-    )
     # The first curve, if the reference of the study is in no curve.
     home = next(
         (name for name, curve in curves.items() if curve["reference"].any()), next(iter(curves))
+    )
+    spans = {name: (float(law.sizes.min()), float(law.sizes.max())) for name, law in laws.items()}
+    compared = _compared(spans, home)
+    if len(compared) < 2 <= len(laws):
+        raise UserError(f"the curves share no size: all were measured at different {by}")
+    points = pl.DataFrame(
+        [
+            {"curve": name, "size": row["size"], "loss": float(np.mean(row["losses"]))}
+            | _interval("fitted", laws[name].band(row["size"]))
+            for name, curve in curves.items()
+            for row in curve.to_dicts()
+        ]
+    )
+    left_out = {name: span for name, span in spans.items() if name not in compared}
+    laws = {name: law for name, law in laws.items() if name in compared}
+    low, high = max(spans[name][0] for name in laws), min(spans[name][1] for name in laws)
+    shared: dict[str, float] = dict(
+        zip(WHERE, (low, float(np.sqrt(low * high)), high), strict=True)
     )
     rows = [
         {
@@ -95,7 +112,24 @@ def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Sc
         for (a, first), (b, second) in combinations(laws.items(), 2)
         if _sign(first, second, low) * _sign(first, second, high) < 0
     ]
-    return Scaling(frame.sort(~pl.col("reference"), "loss_high_size", maintain_order=True), changes)
+    frame = frame.sort(~pl.col("reference"), "loss_high_size", maintain_order=True)
+    return Scaling(frame, changes, left_out, points)
+
+
+def _compared(spans: Mapping[str, tuple[float, float]], home: str) -> set[str]:
+    """Return the curves to compare: most that share a size with the reference and each other.
+
+    Of two choices with as many curves, the one with the wider range of shared sizes.
+    """
+
+    def choice(size: float) -> tuple[int, float, set[str]]:
+        names = {name for name, (low, high) in spans.items() if low <= size <= high}
+        width = min(spans[name][1] for name in names) / max(spans[name][0] for name in names)
+        return len(names), width, names
+
+    low, high = spans[home]
+    sizes = {end for span in spans.values() for end in span if low <= end <= high}
+    return max(map(choice, sorted(sizes)), key=lambda found: found[:2])[2]
 
 
 def _sign(first: PowerLaw, second: PowerLaw, size: float) -> int:

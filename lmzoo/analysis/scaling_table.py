@@ -16,9 +16,11 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
     Args and errors are those of `scaling_curves`.
     """
     folder = load_study(path)
-    frame, changes = scaling_curves(folder, by=by, metric=metric)
+    frame, changes, left_out, _ = scaling_curves(folder, by=by, metric=metric)
     rows = frame.to_dicts()
-    sizes = [f"at {rows[0][f'{where}_size']:,.0f}" for where in WHERE]
+    shared = [rows[0][f"{where}_size"] for where in WHERE]
+    where = WHERE if shared[0] < shared[-1] else WHERE[:1]  # curves may share one size only
+    sizes = [f"at {size:,.0f}" for size in shared[: len(where)]]
     reference = rows[0]["curve"]
     fits = [
         (
@@ -26,13 +28,19 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
             format_number(row["points"], ""),
             f"{row['smallest']:,.0f} to {row['largest']:,.0f}",
             format_mean(row["exponent"], row["exponent_high"], ".3f"),
-            *(_loss(row, where) for where in WHERE),
+            *(_loss(row, name) for name in where),
             "" if row["birge"] == 1 else f"rough ({row['birge']:.1f})",
         )
         for row in rows
     ]
-    ratios = [(row["curve"], *(_ratio(row, where) for where in WHERE)) for row in rows[1:]]
+    ratios = [(row["curve"], *(_ratio(row, name) for name in where)) for row in rows[1:]]
     answer = "; ".join(f"{a} and {b} change their order" for a, b in changes)
+    order = answer or "no two curves change their order for certain"
+    if len(where) == 1:
+        order = f"the curves share one size, {shared[0]:,.0f}"
+    if left_out:
+        spans = [f"{name} ({low:,.0f} to {high:,.0f})" for name, (low, high) in left_out.items()]
+        order += f"; no size in common with the others: {', '.join(spans)}"
     header = ("curve", "points", by, "exponent", *sizes, "fit")
     text = frozenset({"curve", "fit"})
     tables = [TextTable("fitted curves", header, fits, text)]
@@ -43,7 +51,7 @@ def study_scaling(path: Path, *, by: str = "parameters", metric: str = "token") 
         heading=(
             folder.study["question"],
             f"{folder.study['name']}: test loss in nats per token against {by}; 95 % intervals",
-            f"order: {answer or 'no two curves change their order for certain'}",
+            f"order: {order}",
         ),
         tables=tuple(tables),
         legend=(
