@@ -37,7 +37,7 @@ class ReferenceKneserNey:
             return 0.5, 1.0, 1.5
         y = of[1] / (of[1] + 2 * of[2])
         d = 1 - 2 * y * of[2] / of[1], 2 - 3 * y * of[3] / of[2], 3 - 4 * y * of[4] / of[3]
-        sound = all(0 <= d[i] <= i + 1 for i in range(3))
+        sound = all(0 < d[i] <= i + 1 for i in range(3))
         return d if sound else (0.5, 1.0, 1.5)
 
     def probability(self, word: int, history: Gram) -> float:

@@ -82,6 +82,12 @@ def test_discounts_out_of_range_fall_back_to_constants():
     assert discounts(counts) == FALLBACK
 
 
+def test_a_discount_of_zero_falls_back_to_constants():
+    """With 16 ones, 8 twos, 2 threes and 3 fours, Y = ½ and D_3 = 3 − 4·½·3/2 = 0."""
+    counts = torch.tensor([1] * 16 + [2] * 8 + [3] * 2 + [4] * 3)
+    assert discounts(counts) == FALLBACK
+
+
 def test_words_with_many_contexts_are_more_probable_than_words_with_one():
     """C is as frequent as B but follows A only, so its continuation count is lower."""
     train = [(START, A, C, END)] * 6 + [(START, v, B, END) for v in (4, 5, 6, 7, 8, 9)]

@@ -24,7 +24,8 @@ from lmzoo.config import OptionalName
 from lmzoo.models.count.counting import Counts, adjusted_counts
 
 FALLBACK = (0.5, 1.0, 1.5)
-"""Discounts used if there are too few n-grams to estimate them (those of KenLM)."""
+"""Discounts used if there are too few n-grams to estimate them, or an estimate is 0 or out of range
+(those of KenLM)."""
 
 Weights = tuple[Tensor, Tensor]
 """f of each n-gram and γ of each context."""
@@ -77,7 +78,8 @@ def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
         return FALLBACK
     y = n[0] / (n[0] + 2 * n[1])
     estimates = tuple(i - (i + 1) * y * n[i] / n[i - 1] for i in (1, 2, 3))
-    return estimates if all(0 <= d <= i for i, d in enumerate(estimates, start=1)) else FALLBACK
+    # A discount of 0 would leave no probability for tokens that are new in a context.
+    return estimates if all(0 < d <= i for i, d in enumerate(estimates, start=1)) else FALLBACK
 
 
 def estimate_weights(
