@@ -14,11 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
-from lmzoo.kernels.gpu.scan import (
-    GpuRecurrence,
-    states_before,
-    weight_gradient,
-)
+from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 from lmzoo.kernels.gpu.steps import lstm as steps
 
 

@@ -14,10 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, read_state
-from lmzoo.kernels.gpu.scan import (
-    GpuRecurrence,
-    weight_gradient,
-)
+from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 from lmzoo.kernels.gpu.steps import mgru as steps
 
 

@@ -14,10 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
-from lmzoo.kernels.gpu.scan import (
-    GpuRecurrence,
-    weight_gradient,
-)
+from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
 from lmzoo.kernels.gpu.steps import mgu as steps
 
 

@@ -13,11 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import activate, activation_gradient, load_weight, product
-from lmzoo.kernels.gpu.scan import (
-    GpuRecurrence,
-    states_before,
-    weight_gradient,
-)
+from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
 from lmzoo.kernels.gpu.steps import rnn as steps
 
 

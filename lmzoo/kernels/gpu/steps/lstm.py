@@ -59,9 +59,7 @@ def _forward(
     w = weight + p * H * G
     at = row * T * G + j
     a = tl.load(projected + at, mask=ok, other=0.0)
-    a += step_product(
-        h, S, row, exists, w, G, 1, j, H, H, ROWS, COLUMNS, BLOCK, PRECISION
-    )  # fmt: skip
+    a += step_product(h, S, row, exists, w, G, 1, j, H, H, ROWS, COLUMNS, BLOCK, PRECISION)
     i = tl.sigmoid(a)
     a = tl.load(projected + at + G - 2 * H, mask=ok, other=0.0)
     a += step_product(
