@@ -5,7 +5,6 @@
 
 import pytest
 import torch
-from torch.func import vmap
 
 from lmzoo.cells.base import CELLS
 from lmzoo.kernels.gpu import mgu
@@ -16,6 +15,7 @@ from tests.kernels.gpu import interpreted
 from tests.kernels.gpu.interpreted import (
     VARIANTS,
     assert_equal_to_step,
+    assert_members_are_computed_as_if_alone,
     distinct_mgru_mutants,
     distinct_mutants,
 )
@@ -69,27 +69,7 @@ def test_the_error_is_that_of_the_precision(name, precision, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mgu", "mgru", "gru", "lstm", "rnn"])
 def test_members_are_computed_as_if_alone(name):
-    torch.manual_seed(0)
-    cells = [CELLS.build(CELLS.parse(name), 40, 5) for _ in range(2)]
-    weights = {n: torch.stack([dict(c.named_parameters())[n].detach() for c in cells])
-               for n, _ in cells[0].named_parameters()}  # fmt: skip
-    for weight in weights.values():
-        weight.requires_grad_()
-    x, upstream = torch.randn(2, 2, 34, 3, 40)
-    start = torch.randn(2, 34, 40 * cells[0].num_state_vectors)
-
-    def run(weights, x, start):
-        return torch.func.functional_call(cells[0], weights, (x, start), strict=True)
-
-    type(cells[0]).forward = lambda self, x, start: self.scan(x, start)
-    packed = vmap(run)(weights, x, start)
-    gradients = torch.autograd.grad((packed * upstream).sum(), list(weights.values()))
-    for p, cell in enumerate(cells):
-        alone = cell.scan(x[p], start[p])
-        assert torch.allclose(packed[p], alone, atol=1e-6)
-        own = torch.autograd.grad((alone * upstream[p]).sum(), list(cell.parameters()))
-        for all_members, one in zip(gradients, own, strict=True):
-            assert torch.allclose(all_members[p], one, rtol=1e-5, atol=1e-4)
+    assert_members_are_computed_as_if_alone(name, members=2, rows=34, steps=3, width=40)
 
 
 @pytest.mark.parametrize(
