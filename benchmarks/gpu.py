@@ -51,10 +51,8 @@ class Sizes:
 
     batch: int = 280
     recurrences: tuple[tuple[int, Precision], ...] = (
-        (64, Precision.TF32X3),
-        (128, Precision.TF32),
-        (128, Precision.BF16),
-        (256, Precision.TF32X3),
+        *((width, Precision.TF32X3) for width in (64, 256)),
+        *((128, precision) for precision in (Precision.TF32, Precision.BF16)),
     )
     lengths: tuple[int, ...] = (20, 100)
     fused: Shape = FUSED

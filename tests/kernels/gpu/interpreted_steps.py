@@ -13,6 +13,7 @@ from lmzoo.kernels.gpu.steps import mgu as mgu_steps
 from lmzoo.kernels.precision import WIDEST, Precision, use_precision
 from tests.kernels.gpu import interpreted
 from tests.kernels.gpu.interpreted import (
+    LOGIT,
     VARIANTS,
     assert_equal_to_step,
     assert_members_are_computed_as_if_alone,
@@ -32,7 +33,7 @@ def no_weight_fits(monkeypatch):
         monkeypatch.setitem(WIDEST, precision, 0)
 
 
-@pytest.mark.parametrize("config", VARIANTS, ids=str)
+@pytest.mark.parametrize("config", [*VARIANTS, LOGIT], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_the_kernels_of_a_step_equal_the_loop_over_step(config, sizes):
     assert_equal_to_step(config, *sizes)
