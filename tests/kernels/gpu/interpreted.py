@@ -37,7 +37,7 @@ VARIANTS = [
     ),
 ]
 LOGIT = {"name": "mgru", "mutations": [4, 6, 9]}
-"""Its gate reads a logit, which magnifies rounding: it is compared in the default precision only."""
+"""Its gate reads a logit, which magnifies rounding, so only the default precision is tested."""
 SIZES = [(3, 5, 8), (17, 1, 30), (97, 2, 16)]
 """Sequences, steps and units: neither a multiple of a program's rows nor a power of two."""
 TOLERANCE = 2e-6
