@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from lmzoo import zoo
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.train.carried import evaluate_carried
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.recipe import Recipe

@@ -35,7 +35,7 @@ from word_table import Table, random_captions, table_runs, train_all
 
 from lmzoo.cells.base import CELLS
 from lmzoo.command_line import run_command
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.kernels.precision import Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper

@@ -24,8 +24,7 @@ from lmzoo.cells.base import Cell
 from lmzoo.command_line import run_command
 from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.kernels import dispatch
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

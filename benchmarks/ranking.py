@@ -20,8 +20,8 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import ExperimentAnalysis, PlacementGroupFactory
 from ray.tune.experiment import Trial
 
-from lmzoo.analysis.ranking_table import study_ranking
-from lmzoo.analysis.render import render
+from lmzoo.analysis.tables.ranking_table import study_ranking
+from lmzoo.analysis.text.render import render
 from lmzoo.command_line import run_command
 from lmzoo.store.records import RECORDS, SCHEMA, STUDY, RunFolder, write_json
 

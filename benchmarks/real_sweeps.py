@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lmzoo.sweep.time_left import Interval
+from lmzoo.sweep.fleet.time_left import Interval
 
 ROOT = Path(__file__).parents[1]
 REAL = (
@@ -33,8 +33,8 @@ def real_sweep(name: str, options: Sequence[str], kernels: str) -> tuple[Estimat
     """
     os.environ["NUMBA_CACHE_DIR"] = kernels
     sys.path.insert(0, str(ROOT))
-    from lmzoo.sweep import console
     from lmzoo.sweep.command import run_studies
+    from lmzoo.sweep.screen import console
 
     estimates: Estimates = []
     console.PROGRESS_SECONDS = 1.0

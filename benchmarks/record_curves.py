@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from lmzoo.analysis.load import load_study
+from lmzoo.analysis.records.load import load_study
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY

@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lmzoo.analysis.load import load_study
-from lmzoo.analysis.ranking import rank_points
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 

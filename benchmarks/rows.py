@@ -25,8 +25,7 @@ from lmzoo.cli.catalogue import describe_state
 from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.train.packed.compatibility import reason_not_packable
 
 RIVAL = "aggregate_markov"

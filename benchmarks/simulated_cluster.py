@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmzoo.data.open import open_corpus
-from lmzoo.study.baselines import BASELINES
+from lmzoo.data.corpus import open_corpus
+from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""

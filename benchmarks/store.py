@@ -3,8 +3,8 @@
     python benchmarks/store.py --out runs/bench/store.json
 
 A pack of DLM46 on the built-in captions is opened, trained for 10 epochs, tested, ended and closed
-by the worker's own code (`lmzoo/sweep/pack.py`). The rival trains and tests the same pack and
-stores nothing. Wall time is the result, because a request waits and computes little. On a busy
+by the worker's own code (`lmzoo/sweep/worker/pack.py`). The rival trains and tests the same pack
+and stores nothing. Wall time is the result, because a request waits and computes little. On a busy
 machine it varies with the other processes, so the CPU time of the worker is compared too.
 
 The bucket is in a moto server in a process of its own, and every request waits for another
@@ -33,11 +33,10 @@ from lmzoo import zoo
 from lmzoo.command_line import run_command
 from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.store.open import open_store
 from lmzoo.study.study_store import WORKER_LOCK
-from lmzoo.sweep.pack import Pack
+from lmzoo.sweep.worker.pack import Pack
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.trainer import train_packed_epoch
 from lmzoo.train.recipe import Recipe

@@ -35,14 +35,14 @@ from real_sweeps import real_sweeps
 from simulated_cluster import CLOSED_FORM, GPU_MEMORY, Device, MemoryStore, Simulation
 
 from lmzoo.command_line import run_command
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.time_left import Interval, time_left
-from lmzoo.sweep.work_left import work_left
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.fleet.time_left import Interval, time_left
+from lmzoo.sweep.screen.work_left import work_left
 
 ROOT = Path(__file__).parents[1]
 PARTS = (0.1, 0.25, 0.5, 0.75)

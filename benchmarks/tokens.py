@@ -69,7 +69,7 @@ def open_text(spec: str) -> dict[str, float]:
     """Return the seconds and the memory of each step."""
     import torch
 
-    from lmzoo.data.open import open_corpus
+    from lmzoo.data.corpus import open_corpus
 
     torch.set_num_threads(1)
     before, start, cpu = peak_megabytes(), time.perf_counter(), time.process_time()

@@ -113,10 +113,10 @@ def run_sweep(trials: int, folder: Path, clock: Clock, fuse: str) -> None:
     from lmzoo.study.resolve import corpus_config, resolve
     from lmzoo.study.study_store import StudyStore
     from lmzoo.sweep import Point, Study
-    from lmzoo.sweep.console import Console
-    from lmzoo.sweep.fleet import Fleet
-    from lmzoo.sweep.packing import Packer, parse_fuse
-    from lmzoo.sweep.ray_backend import train
+    from lmzoo.sweep.driver.ray_backend import train
+    from lmzoo.sweep.fleet.fleet import Fleet
+    from lmzoo.sweep.fleet.packing import Packer, parse_fuse
+    from lmzoo.sweep.screen.console import Console
 
     class TimedConsole(Console):
         """A console that also reads the clock."""
@@ -225,7 +225,7 @@ def sentences(folder: Path) -> Path:
 
 def read_corpus(fields: dict[str, Any]) -> Any:
     """Return the corpus of these fields; torch is imported here, after the process has started."""
-    from lmzoo.data.open import open_corpus
+    from lmzoo.data.corpus import open_corpus
 
     return open_corpus(fields)
 

@@ -32,7 +32,7 @@ from lmzoo import zoo
 from lmzoo.command_line import run_command
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data.batches import epoch_batches, gather_batch
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 
 BATCH, WIDTH, COMPONENTS, VOCAB, LENGTH = 280, 128, 400, 14_450, 20
 SIDES = {

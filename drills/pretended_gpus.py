@@ -23,8 +23,8 @@ def train_on_cpu() -> None:
     import ray
     import torch
 
-    from lmzoo import device
-    from lmzoo.sweep.pack import Pack
+    from lmzoo.kernels import device
+    from lmzoo.sweep.worker.pack import Pack
 
     def granted_gpu(node: str) -> torch.device:
         assert len(ray.get_gpu_ids()) == 1, "the worker has no GPU of its own"

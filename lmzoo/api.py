@@ -17,8 +17,7 @@ from lmzoo import zoo
 from lmzoo.cluster.resources import Resources
 from lmzoo.config import from_dict
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.errors import UserError
@@ -171,8 +170,8 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
-    from lmzoo.analysis.ranking_table import study_ranking
-    from lmzoo.sweep.execution import Sweep
+    from lmzoo.analysis.tables.ranking_table import study_ranking
+    from lmzoo.sweep.driver.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}
     if unknown := changes.keys() - known:

@@ -19,10 +19,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmzoo.catalogue import ROWS, Row
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
-from lmzoo.registry import Registry
+from lmzoo.registry import ROWS, Registry, Row
 from lmzoo.task import END as END
 from lmzoo.task import PAD as PAD
 from lmzoo.task import START as START
@@ -52,7 +51,7 @@ class LanguageModel(nn.Module, ABC):
     """A normalised causal density over token sequences, unless `score` says otherwise.
 
     Every module with parameters has a method `reset_parameters()`, so that initial weights depend
-    only on the seed and the module's name (`lmzoo.seeding.initialise`).
+    only on the seed and the module's name (`lmzoo.functional.seeding.initialise`).
     """
 
     name: ClassVar[str]

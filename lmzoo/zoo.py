@@ -11,12 +11,12 @@ from typing import Any
 
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
-from lmzoo.catalogue import ROWS, Row
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
-from lmzoo.plugins import import_installed
-from lmzoo.seeding import initialise
+from lmzoo.functional.seeding import initialise
+from lmzoo.own_parts.importing import import_installed
+from lmzoo.registry import ROWS, Row
 
 
 def names() -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lmzoo
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.text import encode_sentence
 from tests.toy_study import WORDS
 from tests.toy_study import sentences as sentences

@@ -10,7 +10,8 @@ from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.functional.normalise import Norm
-from lmzoo.laws import Law, laws_for
+from lmzoo.laws import Law
+from lmzoo.laws_of_training import laws_for
 from tests.laws.support import log_prob
 from tests.tiny import batch, row_names, tiny
 

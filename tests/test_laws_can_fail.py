@@ -13,14 +13,12 @@ from lmzoo.laws import (
     decoding,
     density,
     extremes,
-    laws_for,
     laws_of,
     learning,
     objectives,
-    packing,
-    replay,
     state,
 )
+from lmzoo.laws_of_training import laws_for, packing, replay
 from tests import conditional_faults, faults
 from tests.tiny import SAME, tiny
 from tests.toy_model import Bigram, toy

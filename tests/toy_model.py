@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task
-from lmzoo.seeding import initialise
+from lmzoo.functional.seeding import initialise
 
 
 class Bigram(LanguageModel):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study_store import StudyStore

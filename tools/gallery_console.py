@@ -15,16 +15,16 @@ from unittest import mock
 from rich.console import Console as RichConsole
 from rich.terminal_theme import TerminalTheme
 
-from lmzoo.analysis.study_parquet import restore_study
-from lmzoo.data.open import open_corpus
+from lmzoo.analysis.records.study_parquet import restore_study
+from lmzoo.data.corpus import open_corpus
 from lmzoo.store.records import CONFIG, read_json
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep.console import Console
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.screen.console import Console
 
 WIDTH, HEIGHT = 80, 24
 CELL = 12.2, 24.4

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from published_studies import REFERENCE, STUDIES, PublishedStudy
 
-from lmzoo.analysis.study_parquet import read_rows, restore_study, save_study
+from lmzoo.analysis.records.study_parquet import read_rows, restore_study, save_study
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY
-from lmzoo.study.store_name import store_folder
+from lmzoo.study.study_store import store_folder
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"

@@ -27,13 +27,13 @@ import ranking_picture
 import scaling_picture
 from published_ablations import ablation_report
 
-from lmzoo.analysis.comparison_table import study_comparison
-from lmzoo.analysis.effect_table import study_effects
-from lmzoo.analysis.importance_table import study_importance
-from lmzoo.analysis.published_table import published_comparison
-from lmzoo.analysis.ranking_table import study_ranking
-from lmzoo.analysis.render import Report, TextTable, render
-from lmzoo.analysis.scaling_table import study_scaling
+from lmzoo.analysis.published.published_table import published_comparison
+from lmzoo.analysis.tables.comparison_table import study_comparison
+from lmzoo.analysis.tables.effect_table import study_effects
+from lmzoo.analysis.tables.importance_table import study_importance
+from lmzoo.analysis.tables.ranking_table import study_ranking
+from lmzoo.analysis.tables.scaling_table import study_scaling
+from lmzoo.analysis.text.render import Report, TextTable, render
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -28,8 +28,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import Linear
-from lmzoo.catalogue import technique
 from lmzoo.config import OptionalName, config
+from lmzoo.registry import technique
 from lmzoo.search_space import Choice
 
 technique(

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.layers import EmbeddingTable, Linear
-from lmzoo.catalogue import technique
 from lmzoo.config import OptionalName
 from lmzoo.errors import UserError
+from lmzoo.registry import technique
 
 technique(
     "positional_encoding", document="S3", source="Vaswani et al. 2017 (arXiv:1706.03762)",

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.progress import track
 
 from lmzoo import zoo
-from lmzoo.audit.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 from lmzoo.experiments.iid_floor import IidFloor, iid_floor
+from lmzoo.laws.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
 from lmzoo.store.records import RunFolder
 from lmzoo.train.trained import read_model_config
 

@@ -12,14 +12,14 @@ from rich.console import Console
 
 import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
-from lmzoo.catalogue import Row
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import to_dict
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA
-from lmzoo.equations import cell_equations
+from lmzoo.describe.equations import cell_equations
+from lmzoo.registry import Row
 from lmzoo.search_space import ranges
 from lmzoo.train.packed.compatibility import reason_not_packable
 

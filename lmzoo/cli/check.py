@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 
 from lmzoo.errors import UserError, describe_error
-from lmzoo.laws.parts import Check, checks
-from lmzoo.plugins import import_source
+from lmzoo.laws_of_training.parts import Check, checks
+from lmzoo.own_parts.importing import import_source
 
 
 def check(

@@ -19,8 +19,7 @@ from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.corpus import Corpus, open_corpus, parse_spec
 from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError

@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.corpus import open_corpus, parse_spec
 from lmzoo.errors import UserError
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity

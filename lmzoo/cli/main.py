@@ -10,11 +10,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from lmzoo.command_line import gc_disabled, run_app
-from lmzoo.plugins import import_plugins
+from lmzoo.own_parts.importing import import_plugins
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 WITHOUT_PLUGINS = (
-    *("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.records"),
+    *("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.report"),
     "lmzoo.cli.sweep",
 )
 """Modules whose commands read records only, or have the option themselves."""
@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "gates": ("lmzoo.cli.gates:show_gates", "Show statistics of gates, states and attention."),
     "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
-    "logit-rank": ("lmzoo.cli.logit_rank:show_logit_rank", "Show the rank of the logits."),
+    "logit-rank": ("lmzoo.cli.horizon:show_logit_rank", "Show the rank of the logits."),
     "embeddings": (
         "lmzoo.cli.embeddings:show_embeddings",
         "Show norms, neighbours and analogies of token embeddings.",
@@ -40,7 +40,7 @@ COMMANDS = {
     "audit": ("lmzoo.cli.audit:audit_rows", "Test whether rows are normalised and causal."),
     "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
     "budget": (
-        "lmzoo.cli.leak_budget:show_budget",
+        "lmzoo.cli.horizon:show_budget",
         "Show what a leak of the bag of tokens is worth.",
     ),
     "rank": ("lmzoo.cli.tables:rank", "Rank the points of a study."),
@@ -49,7 +49,7 @@ COMMANDS = {
     "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
     "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
-    "records": ("lmzoo.cli.records:records", "Save or restore the records of a study."),
+    "records": ("lmzoo.cli.report:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.cli.report:report", "Write a study as one web page."),
 }

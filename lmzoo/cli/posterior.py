@@ -17,7 +17,7 @@ from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.attention_maps import attention_maps, has_attention_maps
+from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
 from lmzoo.store.records import write_json

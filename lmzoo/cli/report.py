@@ -1,5 +1,9 @@
-"""`lmzoo report`: a study, or the comparison of two, as one web page."""
+"""`lmzoo report`: a study, or the comparison of two, as one web page.
 
+`lmzoo records`: the records of a study in one file, and back.
+"""
+
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -38,9 +42,9 @@ def report(
     Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
     models take about 15 seconds each; --no-ask leaves them out.
     """
-    from lmzoo.analysis.output_path import output_path
     from lmzoo.analysis.report import render_report
-    from lmzoo.analysis.report.two import render_two
+    from lmzoo.analysis.report.compare_page import render_two
+    from lmzoo.analysis.text.render import output_path
 
     study, point = find_studied(name)
     target = output_path(study, out, "report.html")
@@ -51,3 +55,30 @@ def report(
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     typer.echo(target)
+
+
+class Action(StrEnum):
+    """What to do with the records."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+
+
+def records(
+    action: Annotated[Action, typer.Argument(help="save STORE FILE, or restore FILE STORE.")],
+    source: Annotated[Path, typer.Argument(help="What is read.")],
+    target: Annotated[Path, typer.Argument(help="What is written.")],
+    with_sequences: Annotated[bool, typer.Option("--with-sequences", help="Also save the loss of every test sequence, for `lmzoo compare`.")] = False,
+) -> None:  # fmt: skip
+    """Save the records of a study as one Parquet file, or restore them.
+
+    The file has all configs and losses, and no checkpoints. Tables read it like a folder:
+    `lmzoo rank FILE.parquet`. A sweep in the restored store trains only the runs that are missing.
+    """
+    from lmzoo.analysis.records.study_parquet import restore_study, save_study
+
+    if action is Action.SAVE:
+        size = save_study(source, target, with_sequences=with_sequences)
+        typer.echo(f"{target}: {size / 1000:.0f} kB")
+    else:
+        typer.echo(f"{target}: {restore_study(source, target)} runs")

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lmzoo.describe.labels import find_point, named_points
 from lmzoo.errors import UserError
-from lmzoo.labels import find_point, named_points
 from lmzoo.store.open import S3_SCHEME
 from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
-from lmzoo.analysis.formatting import SCORE_KINDS
+from lmzoo.analysis.text.formatting import SCORE_KINDS
 from lmzoo.cli.common import AsJson, DataDir, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lmzoo.errors import UserError
-from lmzoo.plugins import import_source
+from lmzoo.own_parts.importing import import_source
 from lmzoo.study.study import Study
 from lmzoo.sweep.command import run_studies
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmzoo.cli.common import measured_sizes
 from lmzoo.cli.run_names import find_study
-from lmzoo.cli.units import measured_sizes
 from lmzoo.errors import UserError
 
 if TYPE_CHECKING:
-    from lmzoo.analysis.render import Report
+    from lmzoo.analysis.text.render import Report
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
@@ -56,7 +56,7 @@ def rank(
     ] = False,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
-    from lmzoo.analysis.ranking_table import study_ranking
+    from lmzoo.analysis.tables.ranking_table import study_ranking
 
     report = _show(
         format,
@@ -65,7 +65,7 @@ def rank(
         ),
     )
     if board and study.is_dir():
-        from lmzoo.analysis.verdict_board import write_verdicts
+        from lmzoo.analysis.tables.verdict_board import write_verdicts
 
         write_verdicts(study, report.frame)
 
@@ -84,7 +84,7 @@ def compare(
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
-    from lmzoo.analysis.comparison_table import study_comparison
+    from lmzoo.analysis.tables.comparison_table import study_comparison
 
     _show(
         format,
@@ -106,10 +106,10 @@ def curves(
 
     They show learning curves, tuned settings, costs, and how many settings trained each epoch.
     """
-    from lmzoo.analysis.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
-    from lmzoo.analysis.load import load_study
-    from lmzoo.analysis.output_path import output_path
-    from lmzoo.analysis.ranking import rank_points
+    from lmzoo.analysis.charts.curve_charts import SAVE_OPTIONS, curve_charts, save_chart
+    from lmzoo.analysis.records.load import load_study
+    from lmzoo.analysis.tables.ranking import rank_points
+    from lmzoo.analysis.text.render import output_path
 
     if format not in SAVE_OPTIONS:
         raise UserError(f"no format {format!r}; known: {', '.join(SAVE_OPTIONS)}")
@@ -131,7 +131,7 @@ def epistasis(
     data_dir: DataDir = None,
 ) -> None:
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
-    from lmzoo.analysis.effect_table import study_effects
+    from lmzoo.analysis.tables.effect_table import study_effects
 
     _show(
         format,
@@ -151,7 +151,7 @@ def scaling(
 
     A curve has the points whose labels are equal up to the last word: `LSTM E=8`, `LSTM E=16`.
     """
-    from lmzoo.analysis.scaling_table import study_scaling
+    from lmzoo.analysis.tables.scaling_table import study_scaling
 
     _show(format, lambda: study_scaling(study, by=by, metric=metric))
 
@@ -174,7 +174,7 @@ def importance(
 
     `optuna-dashboard sqlite:///FILE.db` opens an exported study.
     """
-    from lmzoo.analysis.importance_table import study_importance
+    from lmzoo.analysis.tables.importance_table import study_importance
 
     _show(format, lambda: study_importance(study, point=point, at=at, export=export))
 
@@ -196,7 +196,7 @@ def published(
 
     The config of a run decides to which row it belongs. Folders without a study are left out.
     """
-    from lmzoo.analysis.published_table import published_comparison
+    from lmzoo.analysis.published.published_table import published_comparison
 
     paths = list(_study_folders(studies or []))
     _show(
@@ -211,7 +211,7 @@ def _show(
     format: str, read: "Callable[[], Report]", *, default_width: int = 100, min_width: int = 0
 ) -> "Report":
     """Print and return the report of `read`; an unknown format is refused before it is called."""
-    from lmzoo.analysis.render import check_format, render
+    from lmzoo.analysis.text.render import check_format, render
 
     check_format(format)
     width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)

@@ -15,13 +15,13 @@ from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import CORPORA, Corpus, Sequences
-from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus, parse_spec
 from lmzoo.data.unknown import describe_unknown
-from lmzoo.device import best_device
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
+from lmzoo.kernels.device import best_device
 from lmzoo.kernels.precision import check_precision
+from lmzoo.own_parts.source import save
 from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.train.carried import check_carry
@@ -29,7 +29,6 @@ from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import parts_code, run_config
-from lmzoo.user_code import save
 
 SHOWN_EPOCHS = 12
 

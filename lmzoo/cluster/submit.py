@@ -21,7 +21,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from lmzoo.cluster.remote import Cluster, UnreachableError
 from lmzoo.cluster.runtime_env import ROOT, folder_env, runtime_env
 from lmzoo.errors import UserError
-from lmzoo.plugins import locate
+from lmzoo.own_parts.importing import locate
 from lmzoo.train.code_version import COMMIT, code_version
 
 POLL_SECONDS = 2.0

@@ -2,7 +2,7 @@
 
 Importing this package registers every corpus:
 
-    lmzoo.data.open.open_corpus("captions")
+    lmzoo.data.corpus.open_corpus("captions")
 """
 
 from lmzoo.registry import discover

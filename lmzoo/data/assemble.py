@@ -6,23 +6,44 @@
 A corpus of pairs has a source for each target; models predict the target from its source. Where
 validation or test has `<unk>`, some rare training words become `<unk>` too (`unknown.py`), on each
 side of a pair by itself.
+
+A progress bar for texts that take seconds to encode.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from typing import TypeVar
 
 import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
-from lmzoo.data.progress import track
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
+
+T = TypeVar("T")
+
+SHOWN_FROM = 20
+"""Steps from which a bar is shown."""
+
+
+def track(steps: Sequence[T]) -> Iterator[T]:
+    """Yield the steps; if they are many and stderr is a terminal, show their share on it."""
+    if len(steps) < SHOWN_FROM or not sys.stderr.isatty():
+        yield from steps
+        return
+    from rich.console import Console
+    from rich.progress import track as track_with_rich
+
+    console = Console(stderr=True)
+    yield from track_with_rich(steps, "encoding the text", console=console, transient=True)
+
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""

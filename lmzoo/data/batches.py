@@ -17,8 +17,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lmzoo.data.corpus import Sequences
-from lmzoo.device import CPU
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
+from lmzoo.kernels.device import CPU
 
 POOL = 16
 """Batches per pool. A larger pool pads less, a smaller pool mixes lengths more."""

@@ -25,7 +25,7 @@ from torch import Tensor
 from lmzoo.contract import START
 from lmzoo.data.corpus import Sequences
 from lmzoo.errors import UserError
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 Stream = Integer[Tensor, "n"]
 """Token ids of a text, without special tokens."""

@@ -22,7 +22,7 @@ from lmzoo.data.captions_rules import caption_grammar
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.grammar import LengthTable
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 MAX_WORDS = 18
 """With `<start>` and `<end>`, T = 20 as in S0."""

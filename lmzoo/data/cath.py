@@ -21,7 +21,7 @@ from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.download import RemoteFile, locate
 from lmzoo.data.files import read_fasta
-from lmzoo.data.splits import interleave
+from lmzoo.data.text_splits import interleave
 from lmzoo.data.vocabulary import build_vocabulary
 
 URL = "https://download.cathdb.info/cath/releases/all-releases/"

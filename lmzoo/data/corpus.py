@@ -2,12 +2,15 @@
 
 To add a corpus, add a file to this folder with a `CorpusSource` that has a `Config` and a `load`.
 Token ids follow `contract.PAD, START, END, UNKNOWN`, and every sequence begins with `<start>`.
+
+Open a corpus by name: `captions`, `cath`, `text:PATH`, `fasta:PATH` ...
 """
 
 import dataclasses
 import functools
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -213,3 +216,24 @@ class CorpusSource(ABC):
 
 
 CORPORA: Registry[type[CorpusSource]] = Registry("corpus")
+
+
+def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Convert `NAME`, `NAME:PATH` or a mapping to a mapping that has `name`."""
+    if not isinstance(spec, str):
+        return dict(spec)
+    name, colon, path = spec.partition(":")
+    return {"name": name, "path": path} if colon else {"name": name}
+
+
+def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:
+    """Load the corpus that `spec` names.
+
+    Args:
+        spec: `NAME`, `NAME:PATH`, or a mapping of `name` and config fields.
+        data_dir: Folder of the corpus files. None downloads them if the corpus needs files.
+
+    Raises:
+        UserError: The corpus is unknown, an option is invalid, or the data cannot be read.
+    """
+    return CORPORA.build(CORPORA.parse(parse_spec(spec)), data_dir).load()

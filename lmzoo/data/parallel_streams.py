@@ -20,7 +20,7 @@ from torch import Tensor
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks, Stream
 from lmzoo.data.corpus import Sequences
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 
 def num_blocks(data: Blocks, streams: int) -> int:

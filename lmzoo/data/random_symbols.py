@@ -28,7 +28,7 @@ from lmzoo.config import config
 from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 
 class RandomSymbols(CorpusSource):

@@ -21,8 +21,8 @@ from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
 from lmzoo.data.id_cache import cached_ids
-from lmzoo.data.splits import interleave
 from lmzoo.data.text_size import TextSize
+from lmzoo.data.text_splits import interleave
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.user_files import FastaConfig, UserFile
 from lmzoo.data.vocabulary import Vocabulary, build_vocabulary

@@ -33,7 +33,7 @@ from torch import Tensor
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 UNK = SPECIALS[UNKNOWN]
 TrainUnk = Annotated[bool, Field(exclude_if=bool)]

@@ -15,7 +15,7 @@ from lmzoo.config import config
 from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.files import read_fasta, read_lines
-from lmzoo.data.splits import interleave
+from lmzoo.data.text_splits import interleave
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.errors import UserError

@@ -8,11 +8,11 @@ Source: S0.
 import torch
 from torch import Tensor, nn
 
-from lmzoo.catalogue import technique
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
+from lmzoo.registry import technique
 
 technique(
     "vector_emission", family="emission", document="S0",

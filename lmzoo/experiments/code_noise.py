@@ -29,8 +29,7 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.data.batches import gather_batch
-from lmzoo.data.corpus import CORPORA, Corpus, Sequences
-from lmzoo.data.open import open_corpus, parse_spec
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus, parse_spec
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.models.latent.flat import FlatAutoencoder

@@ -6,7 +6,7 @@ The tokens are uniform over V symbols and newly drawn for every training step, s
 
 with equality for the uniform distribution. A model with a lower loss reads the tokens that it
 predicts. An oracle that knows the bag of tokens but not their order scores 1.791 for 20 symbols and
-sequences of 19 (`lmzoo.audit.leak_budget`).
+sequences of 19 (`lmzoo.inspect.leak_budget`).
 """
 
 import math
@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 
 from lmzoo import zoo
-from lmzoo.audit.leak_budget import uniform_bag_floor
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
+from lmzoo.inspect.leak_budget import uniform_bag_floor
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, make_optimiser
 
 MARGIN = 0.02
 """Tolerance in nats per token. The standard error of the test loss is far smaller for models that

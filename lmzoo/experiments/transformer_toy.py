@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.functional.initialisers import initialiser, redraw_matrices
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 from lmzoo.store.records import Record
 
 LENGTH, NUMBERS, EPOCHS = 10, 50, 10

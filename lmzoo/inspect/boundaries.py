@@ -18,7 +18,7 @@ from torch import Tensor
 from lmzoo.cells.base import Cell
 from lmzoo.contract import LanguageModel
 from lmzoo.inspect.hooks import record_activity
-from lmzoo.inspect.latent_values import number_tokens
+from lmzoo.inspect.posterior import number_tokens
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 
 

@@ -1,6 +1,6 @@
 """Register the diagnostics, which `lmzoo list` shows next to the models."""
 
-from lmzoo.catalogue import technique
+from lmzoo.registry import technique
 
 DIAGNOSTICS = (
     (

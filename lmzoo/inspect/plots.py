@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 from torch import Tensor
 
-from lmzoo.inspect.attention_maps import AttentionMaps
+from lmzoo.inspect.attention import AttentionMaps
 from lmzoo.inspect.boundaries import Boundaries
 from lmzoo.inspect.history import Series
 from lmzoo.inspect.posterior import Posterior, Prior

@@ -17,8 +17,6 @@ from lmzoo.laws import (
     extremes,
     learning,
     objectives,
-    packing,
-    replay,
     state,
 )
 
@@ -40,8 +38,6 @@ COMMON = (
     *laws_of(batching),
     *laws_of(learning),
     *laws_of(construction),
-    *laws_of(packing),
-    *laws_of(replay),
     *laws_of(state),
     extremes.law_runs_in_half_precision,
 )

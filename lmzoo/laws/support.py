@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel, Task
+from lmzoo.functional.seeding import initialise
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws.tiny import default_source
-from lmzoo.seeding import initialise
 
 
 def log_prob(

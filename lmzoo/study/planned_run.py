@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from lmzoo.labels import display_label
+from lmzoo.describe.labels import display_label
 
 
 class Answer(Enum):
@@ -57,7 +57,7 @@ class PlannedRun:
 
     @property
     def display_label(self) -> str:
-        """Label of the run's point with the names of its cuts; see `lmzoo/labels.py`."""
+        """Label of the run's point with the names of its cuts; see `lmzoo/describe/labels.py`."""
         return display_label(self.label, self.config.get("model", {}).get("cell"))
 
     @property

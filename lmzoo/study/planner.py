@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo.data.corpus import Corpus
+from lmzoo.own_parts.source import UserCode
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import ResolvedPoint
@@ -21,7 +22,6 @@ from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
 from lmzoo.study.until_decided import plan_more_seeds
-from lmzoo.user_code import UserCode
 
 
 class Planner:

@@ -23,8 +23,8 @@ from typing import Any
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
+from lmzoo.functional.seeding import derive_seed
 from lmzoo.search_space import near_bound
-from lmzoo.seeding import derive_seed
 from lmzoo.study.design import SIZE, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_runs import PointRuns

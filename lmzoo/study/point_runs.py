@@ -5,7 +5,7 @@ from typing import Any
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 from lmzoo.store.records import epoch_records, find_end, records_pending
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.study.resolve import ResolvedPoint

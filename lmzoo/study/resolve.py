@@ -14,18 +14,16 @@ from lmzoo import zoo
 from lmzoo.command_line import nest_settings
 from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS
-from lmzoo.data.corpus import CORPORA, Corpus
-from lmzoo.data.open import parse_spec
+from lmzoo.data.corpus import CORPORA, Corpus, parse_spec
+from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError
-from lmzoo.labels import display_label
+from lmzoo.own_parts.source import UserCode
 from lmzoo.search_space import Range, ranges
-from lmzoo.study.baselines import baselines
-from lmzoo.study.parameter_budget import fit_width
+from lmzoo.study.parameter_budget import baselines, fit_width
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, parts_code
-from lmzoo.user_code import UserCode
 
 
 @dataclass
@@ -47,7 +45,7 @@ class ResolvedPoint:
 
     @property
     def display_label(self) -> str:
-        """The label with the names of its cuts; see `lmzoo/labels.py`."""
+        """The label with the names of its cuts; see `lmzoo/describe/labels.py`."""
         return self._shown(self.label)
 
     @property

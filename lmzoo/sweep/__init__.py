@@ -1,6 +1,6 @@
 """The sweep engine: trains the runs of a study on Ray."""
 
-from lmzoo.plugins import importing
+from lmzoo.own_parts.importing import importing
 from lmzoo.study.study import Point as Point
 from lmzoo.study.study import Study as Study
 

@@ -10,10 +10,10 @@ import typer
 
 from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import parse_settings, run_app
-from lmzoo.plugins import import_plugins
+from lmzoo.own_parts.importing import import_plugins
 from lmzoo.search_space import changed_search
 from lmzoo.study.study import Study
-from lmzoo.sweep.execution import Sweep
+from lmzoo.sweep.driver.execution import Sweep
 
 Texts = list[str] | None
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import lmzoo.cluster.connection  # noqa: F401  before Ray, because it sets Ray's environment variables
+from lmzoo.describe.labels import run_name
 from lmzoo.errors import UserError
-from lmzoo.labels import run_name
 from lmzoo.study.planned_run import PlannedRun
 
 from ray.tune import Callback  # isort: skip

@@ -20,9 +20,9 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.parallel_streams import cut_in_order, num_blocks, scored_text, stream_batches
-from lmzoo.device import device_of, device_scope
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
+from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses
 from lmzoo.train.recipe import Recipe
 

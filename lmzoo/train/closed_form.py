@@ -1,8 +1,8 @@
 """Estimates of closed-form models, such as n-gram counts: computed once per corpus and process.
 
 Such a model depends on no seed, so the runs of all seeds load one estimate. The sweep gives them to
-one worker (`lmzoo/sweep/sharing.py`). The cache is keyed by the model's config, the fingerprint of
-the corpus and the device; it keeps the last `CAPACITY` estimates.
+one worker (`lmzoo/sweep/fleet/sharing.py`). The cache is keyed by the model's config, the
+fingerprint of the corpus and the device; it keeps the last `CAPACITY` estimates.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus
-from lmzoo.device import device_of
+from lmzoo.kernels.device import device_of
 from lmzoo.train.carried import evaluate_carried
 from lmzoo.train.evaluate import Losses, evaluate
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_of, device_scope
+from lmzoo.kernels.device import device_of, device_scope
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from lmzoo import zoo
 from lmzoo.config import from_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
-from lmzoo.device import CPU
+from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.store.writer import Writer

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from lmzoo import zoo
-from lmzoo.audit.causality import audit_verdict
-from lmzoo.audit.flops import matrix_flops
 from lmzoo.config import to_dict
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.inspect.flops import matrix_flops
+from lmzoo.laws.causality import audit_verdict
+from lmzoo.own_parts.source import UserCode, user_code
 from lmzoo.registry import part_modules
 from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
 from lmzoo.train.code_version import code_version
 from lmzoo.train.recipe import Recipe
-from lmzoo.user_code import UserCode, user_code
 
 
 def run_config(

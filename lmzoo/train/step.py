@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lmzoo.contract import LanguageModel
-from lmzoo.device import device_of, device_scope
+from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.carried import CarriedObjective
 from lmzoo.train.recipe import Accumulate, Recipe, Weighting

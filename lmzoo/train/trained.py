@@ -6,12 +6,11 @@ from typing import Any
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS, LanguageModel
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.errors import UserError
+from lmzoo.own_parts.source import load
 from lmzoo.store.records import USER_CODE, RunFolder
 from lmzoo.train.checkpoint import read_checkpoint
-from lmzoo.user_code import load
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,14 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_name, device_of
+from lmzoo.functional.seeding import derive_seed
+from lmzoo.kernels.device import device_name, device_of
 from lmzoo.kernels.precision import check_precision, use_precision
-from lmzoo.seeding import derive_seed
 from lmzoo.store.records import Record
 from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
-from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.step import Step
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from lmzoo.analysis.load import load_study
-from lmzoo.analysis.ranking import rank_points
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.store.records import CONFIG, NUMERICS, RECORDS, SCHEMA, STUDY, RunFolder, write_json
 
 

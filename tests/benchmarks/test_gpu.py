@@ -36,7 +36,7 @@ def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch)
 
 
 def test_the_rows_are_those_of_the_published_table(bench):
-    with (ROOT / "lmzoo/analysis/published_tables/multi30k_word.csv").open() as file:
+    with (ROOT / "lmzoo/analysis/published/published_tables/multi30k_word.csv").open() as file:
         published = {(r["model"], r["mutated_positions"]) for r in csv.DictReader(file)}
     ours = set()
     for name, fields in bench("word_table").ROWS:

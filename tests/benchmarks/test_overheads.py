@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run_config import run_config
@@ -28,7 +28,7 @@ PLAIN = """
 import json, sys
 import plain_tune
 from lmzoo.cells.base import Cell
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.kernels.dispatch import record_kernels
 
 config, reports, kernels = json.loads(sys.argv[1]), [], []

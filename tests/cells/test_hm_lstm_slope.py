@@ -6,7 +6,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lmzoo import zoo
-from lmzoo.audit.causality import audit_verdict
 from lmzoo.contract import MODELS
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
+from lmzoo.laws.causality import audit_verdict
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run_config import run_config
 

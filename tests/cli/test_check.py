@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_parts import CELL
-from tests.own_parts import own_parts as own_parts
+from tests.own_part_files import CELL
+from tests.own_part_files import own_parts as own_parts
 
 NORMALISER = """
 from lmzoo.functional.normalise import normaliser

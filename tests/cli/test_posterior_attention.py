@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.inspect.attention_maps import attention_maps
+from lmzoo.inspect.attention import attention_maps
 from lmzoo.inspect.boundaries import boundaries
 from lmzoo.train.trained import open_run
 

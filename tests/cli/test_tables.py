@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.load import load_study
-from lmzoo.analysis.published_rows import TABLES
+from lmzoo.analysis.published.published_rows import TABLES
+from lmzoo.analysis.records.load import load_study
 from lmzoo.cli.main import COMMANDS as COMMANDS_OF_THE_CLI
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from tests.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
     command, out, lmzoo, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for module in ("load", "report.page"):
+    for module in ("records.load", "report.page"):
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.analysis.{module}.load_study", fail)
     code, _, err = lmzoo(command, "s3://bucket/runs/toy", *out)

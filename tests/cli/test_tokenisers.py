@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.data.test_tokenisers import TEXT, tokeniser
 

@@ -15,7 +15,7 @@ from lmzoo.errors import UserError
 ACTOR_PROCESS = """
 import os
 from lmzoo.cluster.connection import cluster
-import lmzoo.sweep.ray_backend
+import lmzoo.sweep.driver.ray_backend
 import ray
 from ray.tune.execution.class_cache import _ActorClassCache
 from tests.sweep.processes import descendants, wait_until

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lmzoo.contract import PAD
 from lmzoo.data.batches import POOL, epoch_batches, gather_batch, iter_batches
 from lmzoo.data.corpus import Sequences
-from lmzoo.device import CPU
+from lmzoo.kernels.device import CPU
 from tests.tiny import quick
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import START
 from lmzoo.data.blocks import cut_blocks, cut_windows
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.tiny import quick
 from tests.user_errors import raises_user_error

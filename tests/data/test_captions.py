@@ -12,9 +12,8 @@ from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.captions import sample_captions, word_lengths
 from lmzoo.data.captions_rules import caption_grammar
 from lmzoo.data.captions_words import SCENES
-from lmzoo.data.corpus import CORPORA, Corpus
+from lmzoo.data.corpus import CORPORA, Corpus, open_corpus
 from lmzoo.data.grammar import Grammar, is_nonterminal
-from lmzoo.data.open import open_corpus
 from tests.data.english_agreement import agreement_errors
 from tests.data.inside_algorithm import string_probability
 from tests.user_errors import raises_user_error

@@ -5,7 +5,7 @@ import pytest
 
 from lmzoo.contract import END, UNKNOWN
 from lmzoo.data.cath import RELEASES
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from tests.user_errors import raises_user_error
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"

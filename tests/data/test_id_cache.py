@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lmzoo.data import encoded_splits, id_cache
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.tokenisers import TOKENISERS, base
 from lmzoo.data.vocabulary import build_vocabulary
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, START, UNKNOWN
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.multi30k import SHA256, split_words
-from lmzoo.data.open import open_corpus
 from tests.data.test_pairs import decode_pairs
 from tests.tiny import quick
 from tests.user_errors import raises_user_error

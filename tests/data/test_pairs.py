@@ -8,8 +8,7 @@ import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.batches import gather_batch
-from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, Sequences, open_corpus
 from tests.user_errors import raises_user_error
 
 

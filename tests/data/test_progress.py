@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from lmzoo.data import progress
+from lmzoo.data import assemble as progress
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from lmzoo.data import babylm, ptb, text8, tinystories, wikitext
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.data.published_files import ARCHIVES, FILES, write_published
 from tests.user_errors import raises_user_error

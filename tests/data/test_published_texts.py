@@ -4,8 +4,7 @@ import gzip
 
 import pytest
 
-from lmzoo.data.corpus import CORPORA
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.streams import TextStream
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.data.published_files import (

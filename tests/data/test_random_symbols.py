@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lmzoo import zoo
 from lmzoo.contract import END, PAD, START
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.train.evaluate import evaluate
 from tests.tiny import quick
 from tests.user_errors import raises_user_error

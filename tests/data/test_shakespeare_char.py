@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.shakespeare_char import FILE
 from tests.user_errors import raises_user_error
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from lmzoo.data import id_cache, text_lines
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.text_lines import Words, pack_corpus, unpack_sequences
 from lmzoo.data.unknown import replace_rare_words
 from lmzoo.data.vocabulary import build_vocabulary

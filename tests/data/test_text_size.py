@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lmzoo.data import assemble as assembling
 from lmzoo.data.assemble import Split, assemble
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import build_vocabulary
 from tests.tiny import quick

@@ -9,7 +9,7 @@ from lmzoo.data.assemble import CHUNK, encode
 from lmzoo.data.batches import epoch_batches, gather_batch, iter_batches
 from lmzoo.data.corpus import HASHED_ROWS, Corpus, Sequences, token_dtype
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.device import CPU
+from lmzoo.kernels.device import CPU
 
 
 def corpus(vocab: int) -> Corpus:

@@ -14,8 +14,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from lmzoo.config import to_dict
 from lmzoo.contract import START, UNKNOWN
-from lmzoo.data.corpus import CORPORA
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.streams import StreamFileConfig
 from lmzoo.data.text_size import TextSize
 from lmzoo.data.tokenisers import base
@@ -116,7 +115,7 @@ def test_byte_pairs_are_a_function_of_the_text_and_the_size(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(TEXT * 4, encoding="utf-8")
     code = (
-        "from lmzoo.data.open import open_corpus;"
+        "from lmzoo.data.corpus import open_corpus;"
         f"c = open_corpus({spec(path, 'bpe', vocab=330)!r});"
         "import hashlib; json = c.vocabulary.json.encode();"
         "print(c.fingerprint, hashlib.sha256(json).hexdigest())"

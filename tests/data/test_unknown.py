@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lmzoo import zoo
 from lmzoo.contract import UNKNOWN
 from lmzoo.data import unknown
-from lmzoo.data.corpus import CORPORA
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.data.unknown import (
     UNK,
     describe_unknown,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.contract import END, UNKNOWN
+from lmzoo.data.corpus import open_corpus
 from lmzoo.data.files import read_lines
-from lmzoo.data.open import open_corpus
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 

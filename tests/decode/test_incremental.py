@@ -12,7 +12,7 @@ from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, START, LanguageModel
 from lmzoo.kernels.cpu import blas
-from lmzoo.laws.decoding import law_advance_equals_next_log_prob
+from lmzoo.laws.density import law_advance_equals_next_log_prob
 from tests.decode.operation_count import elements_per_step, sources_of, vectors_per_step
 from tests.tiny import row_names, tiny
 

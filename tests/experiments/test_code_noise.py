@@ -7,8 +7,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Sequences
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Sequences, open_corpus
 from lmzoo.experiments import code_noise
 from lmzoo.experiments.code_noise import (
     encode_sequences,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmzoo.contract import START
-from lmzoo.inspect.attention_maps import attention_maps, has_attention_maps
+from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.hooks import record_activity
 from tests.laws.support import assert_close
 from tests.tiny import CLOSE, tiny

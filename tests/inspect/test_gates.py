@@ -7,12 +7,11 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.blocks.attention import Attention
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.inspect.attention import edges, heads
-from lmzoo.inspect.gates import gates, state_norms
 from lmzoo.inspect.hooks import Activity, record_activity
-from lmzoo.inspect.summary import equal_length_sequences, summarise_activity
+from lmzoo.inspect.summary import equal_length_sequences, gates, state_norms, summarise_activity
 from tests.laws.support import assert_close, log_prob
 from tests.tiny import CLOSE, SAME, default_source, every_sequence, tiny
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmzoo.inspect.latent_values import value_names
+from lmzoo.inspect.posterior import value_names
 from tests.tiny import tiny
 
 TOKENS = ("<start>", "a", "a")

@@ -10,7 +10,7 @@ from torch import Tensor
 from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.contract import END, START, Task
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.laws.density import law_sums_to_one
 from tests.laws.support import assert_close, log_prob, next_log_prob

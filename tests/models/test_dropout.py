@@ -10,11 +10,11 @@ from lmzoo.blocks.dropout import drop_features, dropped_weights
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
-from lmzoo.laws.packing import random_corpus
+from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.store.records import CONFIG, read_json
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.study.resolve import resolve
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

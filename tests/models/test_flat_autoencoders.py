@@ -11,8 +11,9 @@ from torch.distributions import Normal, kl_divergence
 from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
-from lmzoo.laws import COMMON, laws_of, objectives
+from lmzoo.laws import laws_of, objectives
 from lmzoo.laws.density import law_causal, law_next_is_a_distribution
+from lmzoo.laws_of_training import COMMON
 from tests.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch, tiny

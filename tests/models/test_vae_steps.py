@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lmzoo.laws.decoding import law_advance_equals_next_log_prob
+from lmzoo.laws.density import law_advance_equals_next_log_prob
 from lmzoo.models.latent.vae import VAEState
 from tests.models.equivalence import small
 from tests.tiny import batch, tiny

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmzoo.laws import COMMON
+from lmzoo.laws_of_training import COMMON
 from lmzoo.models.latent.vae import VAE
 from tests.laws.support import assert_close
 from tests.models.equivalence import small

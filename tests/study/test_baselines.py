@@ -5,15 +5,14 @@ import dataclasses
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.corpus import EntropyFloor
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.models.count.smoothing import Smoothing
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.study import baselines as baselines_module
-from lmzoo.study.baselines import baselines
+from lmzoo.study import parameter_budget as baselines_module
+from lmzoo.study.common_settings import select_labels
+from lmzoo.study.parameter_budget import baselines
 from lmzoo.study.resolve import resolve
-from lmzoo.study.select_points import select_labels
 from lmzoo.sweep import Point
 from sweeps import cath, ngrams
 from tests.sweep.local_sweep import outcome, sweep

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from lmzoo.analysis.load import load_study
-from lmzoo.analysis.ranking import rank_points
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY, RunFolder, read_json
 from lmzoo.study.planner import Planner

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lmzoo.cells.base import CELLS
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.study.resolve import corpus_config, resolve
 from sweeps.gru_factorial import STUDY
 from tests.analysis.factorial import MGU, mgu

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.search_space import FloatRange
 from lmzoo.store.records import STUDY, read_json

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.store.open import open_store
-from lmzoo.study.store_name import store_folder, store_name
+from lmzoo.study.study_store import store_folder, store_name
 from lmzoo.sweep import main
 from tests.sweep.local_sweep import sweep
 from tests.toy_study import WORDS, small_study
@@ -46,7 +46,7 @@ def test_files_of_one_name_in_two_folders_differ() -> None:
 
 def dry_run(study, storage: Path, monkeypatch, capsys) -> tuple[str, int]:
     """Return the store that a dry run names, and its pending runs."""
-    monkeypatch.setattr("lmzoo.sweep.dry_run.seconds_per_epoch", lambda *_: 0.0)
+    monkeypatch.setattr("lmzoo.sweep.screen.dry_run.seconds_per_epoch", lambda *_: 0.0)
     monkeypatch.setenv("COLUMNS", "500")
     found = []
     for options in ((), ("--json",)):
@@ -67,7 +67,7 @@ def test_both_texts_of_a_study_are_in_the_tables(
     other.parent.mkdir()
     lines = sentences.read_text().splitlines()
     other.write_text("\n".join(lines[::-1]).replace(WORDS[0], "zebra") + "\n")
-    from lmzoo.data.open import open_corpus
+    from lmzoo.data.corpus import open_corpus
 
     losses = {}
     for path in (sentences, other):

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from lmzoo.analysis.load import TABLE_FILES
-from lmzoo.analysis.ranking_table import study_ranking
+from lmzoo.analysis.records.load import TABLE_FILES
+from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.errors import UserError
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CHECKPOINT

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from lmzoo.analysis.load import load_study
-from lmzoo.analysis.ranking import rank_points
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.sweep import Point
 from lmzoo.train.run_config import model_facts

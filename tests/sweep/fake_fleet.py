@@ -2,7 +2,7 @@
 
 import hashlib
 
-from lmzoo.sweep.fleet import Fleet
+from lmzoo.sweep.fleet.fleet import Fleet
 
 
 def drive(fleet: Fleet, steps: int = 10**6, level=lambda run: 0.0) -> None:

@@ -10,9 +10,9 @@ from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.pack import Pack
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.worker.pack import Pack
 
 
 class LocalWorker:

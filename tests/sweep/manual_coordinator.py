@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.sweep import coordinator as module
-from lmzoo.sweep.coordinator import RECOVERY, Coordinator
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.worker import HEARTBEAT_SECONDS
+from lmzoo.sweep.driver import coordinator as module
+from lmzoo.sweep.driver.coordinator import RECOVERY, Coordinator
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 
 
 class Sweep:

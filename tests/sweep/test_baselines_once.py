@@ -12,8 +12,8 @@ from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train import closed_form, trainer
 from lmzoo.train import run as run_module
 from lmzoo.train.closed_form import CAPACITY, evaluate_test, load_estimate

@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console as RichConsole
 
-from lmzoo.sweep import console as module
-from lmzoo.sweep.console import Console
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.screen import console as module
+from lmzoo.sweep.screen.console import Console
 
 from .fake_fleet import drive
 from .processes import wait_until

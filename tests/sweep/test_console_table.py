@@ -15,11 +15,11 @@ from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
-from lmzoo.sweep.console import Console
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.point_table import choose, counts
-from lmzoo.sweep.so_far import so_far
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.screen.console import Console
+from lmzoo.sweep.screen.point_table import choose, counts
+from lmzoo.sweep.screen.verdicts_so_far import so_far
 
 from .fake_fleet import drive
 

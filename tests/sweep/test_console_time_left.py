@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.sweep.console import Console
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.time_left import (
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.fleet.time_left import (
     COMPILATION,
     UNCERTAIN,
     UNSEEN,
@@ -21,7 +20,8 @@ from lmzoo.sweep.time_left import (
     elapsed,
     time_left,
 )
-from lmzoo.sweep.work_left import epochs_done, work_left
+from lmzoo.sweep.screen.console import Console
+from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
 from .fake_fleet import drive
 

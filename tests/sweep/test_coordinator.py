@@ -8,13 +8,13 @@ import pytest
 
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
-from lmzoo.sweep.coordinator import (
+from lmzoo.sweep.driver.coordinator import (
     IDLE_SECONDS,
     MAX_MISSED,
     NOTHING,
     REPLY_SECONDS,
 )
-from lmzoo.sweep.worker import HEARTBEAT_SECONDS
+from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
 
 

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.coordinator import (
+from lmzoo.sweep.driver.coordinator import (
     MAX_FAILED_STARTS,
 )
-from lmzoo.sweep.worker import HEARTBEAT_SECONDS
+from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.store.records import RECORDS, RunFolder
-from lmzoo.study.baselines import BASELINES
+from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
@@ -45,7 +45,7 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
     def run(*options: str) -> list[tuple[str, int, int]]:
         command = ["study", "--dry-run", "--json", "--storage", str(tmp_path / "runs"), *options]
         monkeypatch.setattr(sys, "argv", command)
-        monkeypatch.setattr("lmzoo.sweep.dry_run.seconds_per_epoch", lambda *_: 0.0)
+        monkeypatch.setattr("lmzoo.sweep.screen.dry_run.seconds_per_epoch", lambda *_: 0.0)
         with pytest.raises(SystemExit) as stop:
             main(study)
         output = capsys.readouterr()

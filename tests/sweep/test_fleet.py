@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from lmzoo.sweep.fleet import DEATHS_TO_SUSPECT, MAX_DEATHS, Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import DEATHS_TO_SUSPECT, MAX_DEATHS, Fleet
+from lmzoo.sweep.fleet.packing import Packer
 
 from .local_fleet import fleet_sweep
 from .local_sweep import assert_close, outcome, sweep
@@ -15,7 +15,7 @@ from .local_sweep import assert_close, outcome, sweep
 @pytest.fixture(autouse=True)
 def share_at_once(monkeypatch):
     """Runs move to an idle worker however little time they need."""
-    monkeypatch.setattr("lmzoo.sweep.sharing.MIN_SECONDS_LEFT", -1.0)
+    monkeypatch.setattr("lmzoo.sweep.fleet.sharing.MIN_SECONDS_LEFT", -1.0)
 
 
 @pytest.fixture

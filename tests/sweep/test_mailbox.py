@@ -20,7 +20,7 @@ def send_and_kill() -> None:
     with cluster():
         import ray
 
-        from lmzoo.sweep.mailbox import start_mailbox
+        from lmzoo.sweep.driver.mailbox import start_mailbox
 
         mailbox = start_mailbox()
 

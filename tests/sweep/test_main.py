@@ -10,12 +10,12 @@ import pytest
 
 from lmzoo.cli.sweep import find_studies
 from lmzoo.contract import MODELS
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.store.records import STUDY, read_json
+from lmzoo.study.common_settings import select_labels
 from lmzoo.study.parameter_budget import count_parameters
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
-from lmzoo.study.select_points import select_labels
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import main
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.subprocess_cli import audit_model
+from lmzoo.analysis.report.subprocess_cli import audit_model
 from lmzoo.store.records import USER_CODE, read_json
-from lmzoo.study.store_name import store_name
-from tests.own_parts import own_parts as own_parts
+from lmzoo.study.study_store import store_name
+from tests.own_part_files import own_parts as own_parts
 from tests.sweep.processes import ROOT
 
 

@@ -8,8 +8,8 @@ import torch
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder
-from lmzoo.sweep import pack as module
-from lmzoo.sweep.pack import Pack
+from lmzoo.sweep.worker.pack import Pack
+from lmzoo.sweep.worker.worker import pack as module
 from lmzoo.train.packed import trainer
 
 from .local_fleet import fleet_sweep

@@ -8,8 +8,8 @@ import torch
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.sweep.packing import CPU_PACK_SIZE, GPU_PACK_SIZE, Packer, parse_fuse
-from lmzoo.sweep.ready import ReadyRuns
+from lmzoo.sweep.fleet.packing import CPU_PACK_SIZE, GPU_PACK_SIZE, Packer, parse_fuse
+from lmzoo.sweep.fleet.sharing import ReadyRuns
 from lmzoo.train import run_config
 from lmzoo.train.packed.memory import member_bytes
 
@@ -47,7 +47,7 @@ def test_the_size_of_a_pack_on_a_gpu_follows_from_its_memory(run, corpus):
 
 
 def test_limits_measured_on_cpus_do_not_hold_on_gpus(run, corpus, monkeypatch):
-    monkeypatch.setattr("lmzoo.sweep.packing.packing_pays", lambda *_: False)
+    monkeypatch.setattr("lmzoo.sweep.fleet.packing.packing_pays", lambda *_: False)
     packer = Packer(corpus, None)
     assert not packer.is_packed(run)
     assert packer.is_packed(run, memory=2**30)
@@ -68,7 +68,7 @@ def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeyp
     run = planner.ready()[0]
     assert "parameters" not in packer.config(run)
     packer.prepare(planner.ready(), threading.Event())
-    monkeypatch.setattr("lmzoo.sweep.packing.reason_not_packable", None)  # a call would fail
+    monkeypatch.setattr("lmzoo.sweep.fleet.packing.reason_not_packable", None)  # a call would fail
     assert packer.is_packed(run)
     assert packer.config(run)["parameters"] > 0
 

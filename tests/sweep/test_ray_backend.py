@@ -6,7 +6,7 @@ import pytest
 from ray.tune.search import Searcher
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.ray_backend import _StopOnError, _WorkerSearch
+from lmzoo.sweep.driver.ray_backend import _StopOnError, _WorkerSearch
 
 
 class Sweep:

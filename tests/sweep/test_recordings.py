@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.kernels import dispatch
 from lmzoo.store.records import read_json
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study_store import StudyStore
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train.capture import stepper
 from sweeps.gru_ablation import STUDY
 from tests.sweep.local_fleet import LocalWorker

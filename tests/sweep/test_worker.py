@@ -12,11 +12,11 @@ from ray.exceptions import GetTimeoutError
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK, RunFolder
-from lmzoo.sweep import worker as module
-from lmzoo.sweep.coordinator import NOTHING
-from lmzoo.sweep.fleet import Fleet
-from lmzoo.sweep.packing import Packer
-from lmzoo.sweep.worker import RELEASE_SECONDS, Worker
+from lmzoo.sweep.driver.coordinator import NOTHING
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.worker.worker import RELEASE_SECONDS, Worker
+from lmzoo.sweep.worker.worker import worker as module
 
 from .local_sweep import outcome, sweep
 
@@ -195,7 +195,7 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
     def fail(*_):
         raise OSError("no disk\nin detail")
 
-    monkeypatch.setattr("lmzoo.sweep.pack.fit", fail)
+    monkeypatch.setattr("lmzoo.sweep.worker.pack.fit", fail)
     with pytest.raises(OSError, match="no disk"):
         worker.step()
     kind, reason, fatal = mailbox.posts[-1]
@@ -212,7 +212,7 @@ def test_runs_whose_model_raises_fail_and_the_sweep_ends(set_up, mailbox, monkey
     def fail(*_):
         raise ValueError("a bug\nin detail")
 
-    monkeypatch.setattr("lmzoo.sweep.pack.fit", fail)
+    monkeypatch.setattr("lmzoo.sweep.worker.pack.fit", fail)
     worker.step()
     assert mailbox.fleet.done
     failed = mailbox.fleet.planner.failed_runs

@@ -13,14 +13,13 @@ from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.parallel_streams import scored_text, stream_batches
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 from lmzoo.store.records import RunFolder, run_identity
 from lmzoo.study.resolve import resolve
 from lmzoo.sweep import Point, Study, main
-from lmzoo.sweep.packing import Packer
+from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train import carried
 from lmzoo.train.carried import CarriedObjective, evaluate_carried
 from lmzoo.train.evaluate import evaluate

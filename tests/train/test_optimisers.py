@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.train.optimisers import make_optimiser
-from lmzoo.train.recipe import Optimiser, Recipe
+from lmzoo.train.recipe import Optimiser, Recipe, make_optimiser
 
 
 def new_parameters() -> list[torch.nn.Parameter]:

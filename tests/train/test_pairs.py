@@ -5,8 +5,7 @@ from math import log
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.store.records import json_bytes
 from lmzoo.study import study_store

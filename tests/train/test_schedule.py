@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.errors import UserError
-from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.packed.trainer import fit_packed
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit

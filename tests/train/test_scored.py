@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.open import open_corpus
-from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.data.corpus import Corpus, open_corpus
+from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.store.records import RunFolder
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.trainer import fit_packed

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from lmzoo.analysis.formatting import table_title
-from lmzoo.analysis.load import StudyFolder
-from lmzoo.analysis.ranking import TABLE_KEYS
-from lmzoo.analysis.render import TextTable
+from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.report.answers import count_points
 from lmzoo.analysis.report.html import code_block, html_table, paragraphs
-from lmzoo.analysis.report.kinds import count_points
-from lmzoo.analysis.subprocess_cli import CommandResult, audit_model, draw_samples
+from lmzoo.analysis.report.subprocess_cli import CommandResult, audit_model, draw_samples
+from lmzoo.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.analysis.text.formatting import table_title
+from lmzoo.analysis.text.render import TextTable
 from lmzoo.store.records import CONFIG, read_json
 
 AUDIT_TESTS = {

@@ -19,7 +19,7 @@ from typing import Any
 
 import vl_convert
 
-from lmzoo.analysis.render import TextTable
+from lmzoo.analysis.text.render import TextTable
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "

@@ -8,25 +8,19 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.comparison import compare_points
-from lmzoo.analysis.comparison_table import comparison_report
-from lmzoo.analysis.curve_charts import HEIGHT, curve_charts
-from lmzoo.analysis.curve_data import (
+from lmzoo.analysis.charts.curve_charts import HEIGHT, curve_charts
+from lmzoo.analysis.charts.forest import forest_chart
+from lmzoo.analysis.charts.heat_map import heat_maps
+from lmzoo.analysis.records.curve_data import (
     equal_costs,
     equal_survival,
     survival,
 )
-from lmzoo.analysis.effects import estimate_effects
-from lmzoo.analysis.heat_map import heat_maps
-from lmzoo.analysis.load import StudyFolder, load_study
-from lmzoo.analysis.mutants import read_mutants
-from lmzoo.analysis.ranking import TABLE_KEYS, rank_points
-from lmzoo.analysis.ranking_table import ranking_report
-from lmzoo.analysis.render import Report, TextTable, render
-from lmzoo.analysis.report.answers import answer_lists
+from lmzoo.analysis.records.load import StudyFolder, load_study
+from lmzoo.analysis.records.mutants import read_mutants
+from lmzoo.analysis.report.answers import answer_lists, cut_points
 from lmzoo.analysis.report.best import audit_section, samples_section
-from lmzoo.analysis.report.data import data_section
-from lmzoo.analysis.report.forest import forest_chart
+from lmzoo.analysis.report.glossary import terms
 from lmzoo.analysis.report.html import (
     Section,
     chart_figure,
@@ -35,14 +29,18 @@ from lmzoo.analysis.report.html import (
     html_table,
     paragraphs,
 )
-from lmzoo.analysis.report.kinds import cut_points
-from lmzoo.analysis.report.network import network_section
+from lmzoo.analysis.report.network import data_section, network_section
 from lmzoo.analysis.report.recipe import recipe_section
 from lmzoo.analysis.report.summary import summary
-from lmzoo.analysis.report.terms import terms
-from lmzoo.analysis.verdict_lines import verdict_groups
+from lmzoo.analysis.tables.comparison import compare_points
+from lmzoo.analysis.tables.comparison_table import comparison_report
+from lmzoo.analysis.tables.effects import estimate_effects
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
+from lmzoo.analysis.tables.ranking_table import ranking_report
+from lmzoo.analysis.text.render import Report, TextTable, render
+from lmzoo.analysis.text.verdict_lines import verdict_groups
+from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
-from lmzoo.labels import find_point
 
 COSTLY, SEARCHED = "What it costs", "The search"
 COMPUTED = {

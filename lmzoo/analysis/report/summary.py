@@ -6,14 +6,14 @@ from math import exp
 
 import polars as pl
 
-from lmzoo.analysis.curve_data import learning_curves
-from lmzoo.analysis.formatting import format_number
-from lmzoo.analysis.load import StudyFolder
-from lmzoo.analysis.report.kinds import baseline_points, cut_points
-from lmzoo.analysis.search_ranges import search_ranges
-from lmzoo.analysis.setting_choice import FIELD_WORDS, choice_sentences
-from lmzoo.analysis.units import UNITS, effect_words
-from lmzoo.analysis.verdict_lines import VerdictGroup, effect_range
+from lmzoo.analysis.records.curve_data import learning_curves
+from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.records.search_ranges import search_ranges
+from lmzoo.analysis.records.units import UNITS, effect_words
+from lmzoo.analysis.report.answers import baseline_points, cut_points
+from lmzoo.analysis.tables.setting_choice import FIELD_WORDS, choice_sentences
+from lmzoo.analysis.text.formatting import format_number
+from lmzoo.analysis.text.verdict_lines import VerdictGroup, effect_range
 from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
 MOST = 8

@@ -28,7 +28,7 @@ from lmzoo.contract import PAD, START
 from lmzoo.data.corpus import Corpus, CorpusSource, EntropyFloor, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.errors import UserError
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 BLANK = -1
 """Symbol after the end of a sequence in the rows of `draw`."""

@@ -21,7 +21,7 @@ from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
 from lmzoo.errors import UserError
-from lmzoo.seeding import derive_seed
+from lmzoo.functional.seeding import derive_seed
 
 
 @CORPORA("memorisation")

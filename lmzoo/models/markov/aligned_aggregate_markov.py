@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel
-from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import Norm
+from lmzoo.registry import preset
 
 
 @model(

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components, FreeComponents
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.functional.sequence import previous_vectors
+from lmzoo.registry import preset
 from lmzoo.search_space import IntRange
 
 

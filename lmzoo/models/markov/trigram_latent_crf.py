@@ -25,12 +25,12 @@ from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import ComponentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
-from lmzoo.catalogue import preset
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.registry import preset
 from lmzoo.search_space import IntRange
 
 

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
-from lmzoo.catalogue import preset
 from lmzoo.cells import stack
 from lmzoo.cells.base import CELLS
 from lmzoo.config import config
@@ -37,6 +36,7 @@ from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.functional.initialisers import Draw
 from lmzoo.functional.noise_contrastive import contrastive_objective
 from lmzoo.functional.token_scores import mask_scores, scored_mask
+from lmzoo.registry import preset
 from lmzoo.search_space import Choice, IntRange
 from lmzoo.types import Lengths, Tokens, TokenScores
 

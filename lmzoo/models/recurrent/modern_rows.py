@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.catalogue import preset
+from lmzoo.registry import preset
 
 _BARE: Mapping[str, Any] = {
     "name": "block",

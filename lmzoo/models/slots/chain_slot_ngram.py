@@ -27,7 +27,6 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.catalogue import preset
 from lmzoo.cells.lstm import LSTM
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -36,6 +35,7 @@ from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.models.slots.base import SlotConfig, SlotModel
 from lmzoo.models.slots.pointers import chained_pointers, lag_pointer, unused_lags
+from lmzoo.registry import preset
 from lmzoo.search_space import IntRange
 
 

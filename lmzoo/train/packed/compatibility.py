@@ -19,7 +19,7 @@ from torch.nn import Parameter
 
 from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
-from lmzoo.seeding import initialise
+from lmzoo.functional.seeding import initialise
 from lmzoo.train.recipe import Recipe
 
 MEMBER_FIELDS = (

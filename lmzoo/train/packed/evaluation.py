@@ -10,7 +10,7 @@ from torch.func import vmap
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import iter_batches
 from lmzoo.data.corpus import Sequences
-from lmzoo.device import device_scope
+from lmzoo.kernels.device import device_scope
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
 from lmzoo.train.packed.compatibility import make_functional

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.kernels.dispatch import has_gpu_kernels
-from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.recipe import make_optimiser
 from lmzoo.train.trainer import Training
 
 ALIGN = 16

@@ -23,20 +23,20 @@ from torch.func import vmap
 
 from lmzoo.data.batches import iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.device import device_of, device_scope
+from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.packed.allocator import retain_freed_memory
 from lmzoo.train.packed.compatibility import make_functional, pack_key, template_model
 from lmzoo.train.packed.evaluation import PackedEvaluation
-from lmzoo.train.packed.programs import (
+from lmzoo.train.packed.kept_trainers import (
     find_program,
     has_programs,
     keep_program,
     rows_of_program,
 )
+from lmzoo.train.packed.memory_plan import retain_freed_memory
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate

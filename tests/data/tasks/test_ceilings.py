@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lmzoo.contract import START
-from lmzoo.data.corpus import CORPORA, Corpus, Sequences
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
 from lmzoo.data.tasks.base import GeneratedTask
 from tests.data.tasks.oracles import ORACLES
 

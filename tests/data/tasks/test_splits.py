@@ -2,8 +2,7 @@
 
 import pytest
 
-from lmzoo.data.corpus import CORPORA
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import CORPORA, open_corpus
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.data.tasks.test_ceilings import SMALL, TASKS, small
 from tests.user_errors import raises_user_error

@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.dispatch import without_kernels

@@ -12,7 +12,7 @@ import torch
 from torch.func import vmap
 
 from lmzoo import zoo
-from lmzoo.data.open import open_corpus
+from lmzoo.data.corpus import open_corpus
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
@@ -21,10 +21,9 @@ from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import adam
 from lmzoo.kernels.tokens import take_rows
-from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.packed.stacked import StackedParameters
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.trainer import Training
 
 TOLERANCE = 2e-6

@@ -10,7 +10,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.contract import LanguageModel
-from lmzoo.laws.packing import assert_trainings_equal, random_corpus
+from lmzoo.laws_of_training.packing import assert_trainings_equal, random_corpus
 from lmzoo.train.capture import stepper
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed import evaluation, programs
-from lmzoo.train.packed.programs import find_program, free_programs, rows_of_program
+from lmzoo.train.packed import evaluation
+from lmzoo.train.packed import kept_trainers as programs
+from lmzoo.train.packed.kept_trainers import find_program, free_programs, rows_of_program
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
 from lmzoo.train.recipe import Recipe

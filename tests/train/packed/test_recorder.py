@@ -170,7 +170,7 @@ import sys
 from lmzoo.train.packed.trainer import fit_packed
 from lmzoo.train.trainer import Training
 from lmzoo.train.recipe import Recipe
-from lmzoo.laws.packing import random_corpus
+from lmzoo.laws_of_training.packing import random_corpus
 from tests.tiny import tiny
 members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
 list(fit_packed(members, random_corpus(members[0].model), 3))

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from lmzoo import zoo
-from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import RecordingError
 from lmzoo.train.packed import stacked, trainer

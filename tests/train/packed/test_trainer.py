@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.laws.packing import assert_trainings_equal
+from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.packed import evaluation
 from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe

@@ -1,0 +1,110 @@
+"""The forest plot of a ranking: differences to the reference, grouped by verdict."""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from lmzoo.analysis.charts.colours import (
+    BASELINE,
+    GROUPS,
+    PAGE_COLOURS,
+    group_of,
+    label_axis,
+    with_rows,
+)
+
+MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
+SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
+WIDEST = 4.0
+"""Intervals end at this multiple of the largest distance among points that are no baselines."""
+
+
+def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return label, group, difference, low and high of the points of one table, in plot order.
+
+    A point without a verdict is a baseline, or leaks. The ends of its interval are cut at `WIDEST`.
+    """
+    rows = [
+        {
+            "label": row["label"],
+            "group": group_of(row),
+            "difference": 0.0 if row["reference"] else row["difference"],
+            "low": row["difference_low"],
+            "high": row["difference_high"],
+        }
+        for row in part.to_dicts()
+        if row["reference"] or row["difference"] is not None
+    ]
+    return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"]))
+
+
+def forest_chart(part: pl.DataFrame) -> Any:
+    """Return the plot of one table, with the margin as a band; None without differences."""
+    rows = forest_rows(part)
+    if len(rows) < 2:
+        return None
+    rows, beyond = _inside(rows)
+    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
+    margin = part["margin"].item(0)
+    colour = alt.Color("group:N", title=None).scale(
+        domain=groups, range=[PAGE_COLOURS[group] for group in groups]
+    )
+    shape = alt.Shape("group:N", title=None).scale(
+        domain=groups, range=[SHAPES[group] for group in groups]
+    )
+    title = "nats per token"
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
+            label_axis(row["label"] for row in rows)
+        ),
+        tooltip=[
+            alt.Tooltip("label:N"),
+            alt.Tooltip("group:N", title="verdict"),
+            *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")),
+        ],
+    )
+    x = alt.X("difference:Q", title=title)
+    band = (
+        alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
+        .mark_rect(color="var(--band)")
+        .encode(x=alt.X("from:Q", title=title), x2="to:Q")
+    )
+    zero = (
+        alt.Chart(alt.InlineData(values=[{"zero": 0}]))
+        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
+        .encode(x=alt.X("zero:Q", title=title))
+    )
+    legend = alt.Legend(orient="top", title=None)
+    rules = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=title), x2="high:Q", color=colour.legend(legend)
+    )
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
+        x=x, color=colour.legend(legend), shape=shape.legend(legend)
+    )
+    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
+    heading = alt.TitleParams(
+        "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
+    )
+    chart = with_rows(alt.layer(band, zero, rules, points), [row["label"] for row in rows])
+    return chart.properties(
+        width="container",
+        title=heading,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+    )
+
+
+def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Leave out baselines far from the other points; return what a note says about them."""
+    ends = [
+        abs(end)
+        for row in rows
+        if row["group"] != BASELINE
+        for end in (row["difference"], row["low"], row["high"])
+        if end is not None
+    ]
+    limit = WIDEST * max(ends, default=0.0)
+    far = [row for row in rows if row["group"] == BASELINE and abs(row["difference"]) > limit > 0]
+    kept = [row for row in rows if row not in far]
+    listed = ", ".join(f"{row['label']} {row['difference']:+.3f}" for row in far)
+    return kept, f"; not shown: {listed}".replace("-", "−") if far else ""

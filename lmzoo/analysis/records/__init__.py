@@ -1,0 +1,1 @@
+"""From run folders and record files to frames of runs and curves."""

@@ -1,0 +1,112 @@
+"""The tune runs of a study: the settings tried for each point, and their losses.
+
+    value     lowest validation loss up to `epoch`; null for a diverged run
+    centred   value − mean over the values of its point: the effect of the setting
+
+Early stopping prunes bad settings. A comparison of final losses would leave out exactly the runs
+that show the effect of a field. Therefore `epoch` is the last epoch that every run has reached
+which did not diverge.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.tables.ranking import with_status
+from lmzoo.describe.labels import find_point
+from lmzoo.errors import UserError
+
+
+class TuneRuns(NamedTuple):
+    """The tune runs of a study."""
+
+    runs: pl.DataFrame
+    """run, label, seed, status, setting (JSON), value, centred; one row per tune run."""
+    fields: tuple[str, ...]
+    """The fields for which every run has a value."""
+    epoch: int
+
+
+def read_tune_runs(
+    folder: StudyFolder, epoch: int | None = None, point: str | None = None
+) -> TuneRuns:
+    """Return the tune runs of all points, sorted by label and run.
+
+    Args:
+        folder: the study, as `load_study` reads it.
+        epoch: compare losses up to this epoch; None is the last that every run has reached.
+        point: label of the only point to include; None for all points.
+
+    Raises:
+        UserError: No field was searched, the point is unknown, or a run has not reached the epoch.
+    """
+    labels = {p["id"]: p["label"] for p in folder.study["points"]}
+    only = None if point is None else find_point(folder.study["points"], point)["id"]
+    names = pl.LazyFrame({"point": list(labels), "label": list(labels.values())})
+    runs = (
+        with_status(folder.runs, folder.events)
+        .filter(pl.col("stage") == "tune")
+        .join(names, on="point")
+        .filter(pl.lit(only is None) | (pl.col("point") == (only or "")))
+        .sort("label", "run")
+    )
+    epochs = folder.events.filter(pl.col("event") == "epoch").drop_nulls("valid_token")
+    reached = epochs.group_by("run").agg(last=pl.col("epoch").max())
+    finite = pl.col("status").is_in(["finished", "pruned"])
+    common = runs.join(reached, on="run").filter(finite).select(pl.col("last").min())
+    last = common.collect().item()
+    if last is None or (epoch is not None and epoch > last):
+        problem = (
+            "no tune run has ended yet"
+            if last is None
+            else f"not every tune run has a loss at epoch {epoch}; the last such epoch is {last}"
+        )
+        raise UserError(f"study {folder.study['name']!r}: {problem}")
+    end = int(last) if epoch is None else epoch
+    best = (
+        epochs.filter(pl.col("epoch") <= end).group_by("run").agg(value=pl.col("valid_token").min())
+    )
+    frame = (
+        runs.join(best, on="run", how="left", maintain_order="left")
+        .with_columns(value=pl.when(finite).then("value"))
+        .collect()
+    )
+    centred = pl.col("value") - pl.col("value").mean().over("label")
+    frame = frame.select("run", "label", "seed", "status", "setting", "value", centred=centred)
+    return TuneRuns(frame, _common_fields(frame), end)
+
+
+def run_settings(tuning: TuneRuns) -> list[dict[str, Any]]:
+    """Return the setting of each run, in the order of the frame."""
+    return [json.loads(text) for text in tuning.runs["setting"]]
+
+
+def variance_between_points(tuning: TuneRuns) -> float | None:
+    """Return the share of the variance of the values between points; None if they do not vary."""
+    known = tuning.runs.drop_nulls("value")
+    total = known["value"].var(ddof=0)
+    within = (known["centred"] ** 2).mean()
+    if not isinstance(total, float) or not isinstance(within, float) or total <= 0:
+        return None
+    return 1 - within / total
+
+
+def validation_curves(folder: StudyFolder) -> dict[str, dict[int, float]]:
+    """Return run -> epoch -> validation loss."""
+    curves: dict[str, dict[int, float]] = {}
+    epochs = folder.events.filter(pl.col("event") == "epoch").drop_nulls("valid_token")
+    for run, epoch, loss in epochs.select("run", "epoch", "valid_token").collect().iter_rows():
+        curves.setdefault(run, {})[epoch] = loss
+    return curves
+
+
+def _common_fields(frame: pl.DataFrame) -> tuple[str, ...]:
+    settings = [json.loads(text) for text in frame["setting"]]
+    common = tuple(name for name in settings[0] if all(name in setting for setting in settings))
+    if not common:
+        raise UserError(
+            "no field was searched for all of these points; give one point with --point LABEL"
+        )
+    return common

@@ -1,0 +1,1 @@
+"""Tables: pure functions from records to frames."""

@@ -1,0 +1,176 @@
+"""Compare every point with one reference, over seeds and test sequences.
+
+    difference   over the seeds both have and the sequences of the test split (two-way), and over
+                 the tuning
+    better       P(difference < 0)
+    win rate     of paired seeds; a diverged run loses
+    p            with Holm's correction over all points but baselines and leaking rows
+    rank         interval when seeds and sequences are resampled
+    from_seeds   the share of the variance that is due to the seeds
+    from_tuning  the share that is due to the choice of the setting; sequences have the rest
+
+`lmzoo/statistics/two_way.py` and `agreement.py` have the equations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.records.sequence_losses import (
+    SequenceLosses,
+    paired_losses,
+    read_sequence_losses,
+)
+from lmzoo.analysis.records.units import SIZE_COLUMNS, TextSizes
+from lmzoo.analysis.tables.accuracy import ACCURACY_COLUMNS
+from lmzoo.analysis.tables.agreement import win_rate
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
+from lmzoo.analysis.tables.ranking_statistics import asked_contrasts
+from lmzoo.describe.labels import find_point
+from lmzoo.errors import UserError
+from lmzoo.statistics.families import holm
+from lmzoo.statistics.two_way import two_way_difference, two_way_rank_intervals
+
+SCHEMA = pl.Schema(
+    {
+        **{"point": pl.String, "label": pl.String, "reference": pl.Boolean},
+        **{"seeds": pl.Int64, "sequences": pl.Int64},
+        **{"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64},
+        **{"p_raw": pl.Float64, "better": pl.Float64},
+        **{"from_seeds": pl.Float64, "from_tuning": pl.Float64},
+        **{"win_rate": pl.Float64, "win_low": pl.Float64, "win_high": pl.Float64},
+        "paired": pl.Int64,
+    }
+)
+
+
+def compare_points(
+    folder: StudyFolder,
+    *,
+    metric: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
+) -> pl.DataFrame:
+    """Compare the points of the reference's table with the reference, one row per point.
+
+    Args:
+        folder: the study, as `load_study` reads it.
+        metric: `token` or `sentence`.
+        reference: label of the reference point; None is the study's reference.
+        measured: sizes of the test text of corpora; they replace those of the records.
+
+    Raises:
+        UserError: There is no such point, or it has no stored losses of test sequences.
+    """
+    ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric, measured=measured)
+    epoch = ranked["epoch"].item(0)
+    reference_id = _point_id(folder.study, reference)
+    losses = read_sequence_losses(folder.path, folder.study, folder.runs.collect(), epoch, metric)
+    if reference_id not in losses:
+        raise UserError(
+            f"{str(folder.path)!r} has no per-sequence test losses of its reference point; "
+            "run its confirm stage with this version, or give another --reference"
+        )
+    by_seed = _losses_by_seed(folder, epoch, metric)
+    home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
+    part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
+    chosen = folder.study["chosen"]
+    tuning = {p: (chosen.get(p, {}).get("tuning_sd") or 0.0) ** 2 for p in part["point"]}
+    rows = [
+        {
+            "point": row["point"],
+            "label": row["label"],
+            "reference": row["point"] == reference_id,
+            **_difference(
+                losses.get(row["point"]),
+                losses[reference_id],
+                tuning[row["point"]] + tuning[reference_id],
+            ),
+            **_wins(by_seed.get(row["point"], {}), by_seed.get(reference_id, {})),
+        }
+        for row in part.to_dicts()
+    ]
+    compared = pl.DataFrame(rows, SCHEMA)
+    compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
+    models = folder.runs.select("point", "model").unique("point").collect()
+    asked = asked_contrasts(
+        part.join(models, on="point", how="left", maintain_order="left"),
+        part["point"].to_list().index(reference_id),
+    )
+    p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
+    compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
+    facts = ["point", "label", *TABLE_KEYS, "corpus", "vocab", "length", "epoch", "metric", "floor"]
+    facts += [*SIZE_COLUMNS, *ACCURACY_COLUMNS]
+    return part.select(facts).join(compared, on="point", maintain_order="left")
+
+
+def _point_id(study: Mapping[str, Any], label: str | None) -> str:
+    if label is None:
+        return study["reference"]
+    return find_point(study["points"], label)["id"]
+
+
+def _difference(
+    point: SequenceLosses | None, reference: SequenceLosses, tuning: float
+) -> dict[str, Any]:
+    if point is reference:
+        return {"seeds": len(reference.seeds)}
+    if point is None:
+        return {"seeds": 0}
+    values, reference_values = paired_losses(point, reference)
+    if not values.size:
+        return {"seeds": 0}
+    result = two_way_difference(values, reference_values, tuning=tuning)
+    total = result.error_seeds**2 + result.error_sequences**2 + tuning
+    return {
+        "seeds": len(values),
+        "sequences": values.shape[1],
+        "difference": result.mean,
+        "difference_low": result.low,
+        "difference_high": result.high,
+        "p_raw": result.p,
+        "better": result.better,
+        "from_seeds": result.error_seeds**2 / total if total > 0 else None,
+        "from_tuning": tuning / total if total > 0 else None,
+    }
+
+
+def _wins(point: Mapping[int, float], reference: Mapping[int, float]) -> dict[str, Any]:
+    seeds = sorted(point.keys() & reference.keys())
+    result = win_rate([point[seed] for seed in seeds], [reference[seed] for seed in seeds])
+    return dict(zip(("win_rate", "win_low", "win_high", "paired"), result, strict=True))
+
+
+def _losses_by_seed(folder: StudyFolder, epoch: int, metric: str) -> dict[str, dict[int, float]]:
+    """Return point -> seed -> test loss of its confirm runs; infinite for a diverged run."""
+    tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
+    runs = (
+        with_status(folder.runs, folder.events, epoch)
+        .drop("point")
+        .join(tests.select("run", loss=metric), on="run", how="left")
+    )
+    loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
+    rows = {row["run"]: row for row in runs.with_columns(loss=loss).collect().to_dicts()}
+    losses: dict[str, dict[int, float]] = {}
+    for point, chosen in folder.study["chosen"].items():
+        own = [rows[run] for run in chosen["runs"] if run in rows]
+        losses[point] = {row["seed"]: row["loss"] for row in own if row["loss"] is not None}
+    return losses
+
+
+def _ranks(
+    points: pl.Series, losses: Mapping[str, SequenceLosses], reference: SequenceLosses
+) -> pl.DataFrame:
+    """Return rank intervals of the points that have all seeds and sequences of the reference."""
+    paired = {p: paired_losses(losses[p], reference)[0] for p in points if p in losses}
+    shape = reference.contributions.shape
+    complete = {p: values for p, values in paired.items() if values.shape == shape}
+    low, high = two_way_rank_intervals(np.stack(list(complete.values())))
+    ends = {p: (a, b) for p, a, b in zip(complete, low, high, strict=True) if not np.isnan(a)}
+    intervals = [ends.get(p, (None, None)) for p in points]
+    schema = {"rank_low": pl.Int64, "rank_high": pl.Int64}
+    return pl.DataFrame([(a and int(a), b and int(b)) for a, b in intervals], schema, orient="row")

@@ -1,0 +1,113 @@
+"""Estimate the effect of each switch and the interaction of each pair of switches.
+
+    effect       mean change of the loss when the switch is on, over all pairs of mutants
+    alone        the same in the wild type only
+    interaction  how much the second switch changes the effect of the first, over all squares
+    given        the effect of the first while the second is off (intact), and while it is on
+                 (thrown)
+    regression   effect and interaction by the two-way least-squares model
+
+A seed is a block: all mutants of one seed share the order of the data and all initial weights they
+have in common. So each estimate is computed within each seed. Nothing is assumed about the
+correlation of losses within a seed, and lack of fit of the model does not count as noise.
+
+The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w
+are the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions
+of the tuning. Few seeds say little about the variance of one estimate, so the estimates of one kind
+share it: their variances over seeds, divided by Σ_p w_p², have a common prior (`moderation.py`).
+Effects of switches and of pairs are different kinds, because a switch may change with the seed. p
+is of the same t-test, with Holm's correction over all effects and interactions of one cell.
+"""
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lmzoo.analysis.records.mutants import Mutants
+from lmzoo.statistics.factorial import cubes, effect, effect_alone, effect_given, interaction
+from lmzoo.statistics.factorial_regression import least_squares
+from lmzoo.statistics.families import holm
+from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
+from lmzoo.statistics.moderation import LEAST_POINTS, moderate
+
+ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
+COLUMNS = (
+    *("cell", "first", "second", "count"),
+    *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
+    *("p_raw", "p"),
+)
+"""`second` is null for a single switch; for a pair, `effect` is the interaction."""
+
+
+def estimate_effects(mutants: Mutants) -> pl.DataFrame:
+    """Return all effects and interactions of one cell's switches; null where undefined."""
+    regression = least_squares(mutants.patterns)
+    terms = effect_terms(mutants)
+    rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
+    weights = {name: np.stack([row[name] for row in rows]) for name in ESTIMATES}
+    is_pair = np.array([len(term) == 2 for term in terms])
+    estimates = {name: _estimates(w, mutants, is_pair) for name, w in weights.items()}
+    p = estimates["effect"].p
+    columns: dict[str, Any] = {
+        "cell": [mutants.cell] * len(rows),
+        "first": [mutants.switches[term[0]] for term in terms],
+        "second": [mutants.switches[term[1]] if len(term) == 2 else None for term in terms],
+        "count": [len(cubes(mutants.patterns, term)) for term in terms],
+        "p_raw": p,
+        "p": holm(p),
+    }
+    for name, (mean, low, high, _) in estimates.items():
+        columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+    return pl.DataFrame(columns).fill_nan(None).select(COLUMNS)
+
+
+class _Estimates(NamedTuple):
+    """Estimates of one kind with intervals and the p-values of zero, (E,) each."""
+
+    mean: Array
+    low: Array
+    high: Array
+    p: Array
+
+
+def _estimates(weights: Array, mutants: Mutants, is_pair: NDArray[np.bool_]) -> _Estimates:
+    """Return the estimates with these weights (E, P) of the mutants' losses."""
+    n, mean, error = mean_and_error(weights @ mutants.losses)
+    scale = (weights**2).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance, freedom = error**2 * n / scale, n - 1
+    for kind in (is_pair, ~is_pair):
+        kind = kind & (variance > 0)
+        if kind.sum() >= LEAST_POINTS:
+            total = float(freedom[kind].sum())
+            variance[kind], freedom[kind] = moderate(variance[kind], freedom[kind], total)
+    of_seeds, of_tuning = variance * scale / n, weights**2 @ mutants.tuning_sd**2
+    error = np.sqrt(of_seeds + of_tuning)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(of_tuning > 0, freedom * (1 + of_tuning / of_seeds) ** 2, freedom)
+        p = 2 * np.asarray(t_below(-np.where(error > 0, np.abs(mean) / error, np.nan), freedom))
+    half = t_quantile(LEVEL, freedom) * error
+    return _Estimates(mean, mean - half, mean + half, p)
+
+
+def effect_terms(mutants: Mutants) -> list[tuple[int, ...]]:
+    """Return (i,) for every switch, then (i, j) for every pair."""
+    switches = range(len(mutants.switches))
+    return [*((i,) for i in switches), *combinations(switches, 2)]
+
+
+def _contrasts(mutants: Mutants, term: tuple[int, ...]) -> dict[str, Array]:
+    """Return the weights (P,) of each estimate of a term; NaN where it is undefined."""
+    patterns = mutants.patterns
+    row = dict.fromkeys(ESTIMATES, np.full(len(patterns), np.nan))
+    if len(term) == 1:
+        return {**row, "effect": effect(patterns, *term), "alone": effect_alone(patterns, *term)}
+    return {
+        **row,
+        "effect": interaction(patterns, *term),
+        "given_intact": effect_given(patterns, *term, on=False),
+        "given_thrown": effect_given(patterns, *term, on=True),
+    }

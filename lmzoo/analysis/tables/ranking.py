@@ -1,0 +1,218 @@
+"""Rank the points of a study: records -> one row per point, the best first.
+
+    loss         mean over the point's confirm runs, with its interval over seeds
+    difference   paired with the reference point over common seeds; the interval includes how the
+                 setting was chosen; p by Holm over the contrasts asked, which are the points of the
+                 reference's table without baselines and leaking rows
+    verdict      worse, better, equivalent or undecided within the study's margin, and the seeds
+                 that an undecided point would need, or that it needs more tuning runs
+    rank         within a table; a table has one kind of score and one data set
+    marks        edge         the chosen setting is at the edge of a search range
+                 leaks        the model's input includes the tokens it predicts
+                 diverged     some confirm runs diverged and have no loss
+                 missing      some confirm runs have no loss for another reason
+                 unconfirmed  no setting is chosen yet, or every setting diverged or failed
+                 fixed        every seed gives the same loss, as for a count model
+
+A diverged confirm run leaves its point's mean to the other seeds. So it is counted and marked, and
+its point ranks below all points without a diverged run, whatever their means. A point without any
+loss is last and has no rank. Tune runs are counted, never averaged. `lmzoo/statistics/` defines the
+intervals, the ranks and the verdicts.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from lmzoo.analysis.records.confirm_runs import chosen_runs, confirm_losses
+from lmzoo.analysis.records.units import SIZE_COLUMNS, TextSizes, add_sizes, text_sizes
+from lmzoo.analysis.tables.accuracy import ACCURACY_COLUMNS, point_accuracies
+from lmzoo.analysis.tables.baseline_comparison import BASELINE_COLUMNS, add_baseline_columns
+from lmzoo.analysis.tables.ranking_statistics import add_statistics
+from lmzoo.errors import UserError
+
+METRICS = ("token", "sentence")
+TABLE_KEYS = ["score", "fingerprint"]
+"""Columns in which two points must agree to be ranked against each other."""
+SCORE_ORDER = ("exact", "bound", "reconstruction", "conditional")
+"""Kinds of score, in the order of their tables."""
+
+
+def rank_points(
+    runs: pl.LazyFrame,
+    events: pl.LazyFrame,
+    study: Mapping[str, Any],
+    *,
+    metric: str = "token",
+    at: int | None = None,
+    measured: TextSizes | None = None,
+) -> pl.DataFrame:
+    """Rank a study's points by their test loss at the study's budget.
+
+    While no run has been tested at the budget, the largest smaller epoch with a test counts.
+
+    Args:
+        runs: the runs, as `load_study` reads them.
+        events: the events of the runs.
+        study: the content of `study.json`.
+        metric: `token` or `sentence`.
+        at: rank by the validation loss at this epoch instead.
+        measured: sizes of the test text of corpora; they replace those of the records.
+
+    Returns:
+        A frame with the columns `COLUMNS`.
+
+    Raises:
+        UserError: The metric is unknown, no point is confirmed yet, or no run has a loss.
+    """
+    if metric not in METRICS:
+        raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
+    chosen = chosen_runs(study)
+    losses, epoch = confirm_losses(chosen, events, study, metric, at)
+    runs = with_status(runs, events, epoch if at is None else None)
+    confirm = chosen.join(runs.drop("point"), on="run", how="left")
+    finite = pl.when(pl.col("status").ne_missing("diverged")).then("loss")
+    confirm = confirm.join(losses, on="run", how="left").with_columns(loss=finite).collect()
+    table = _point_facts(study, runs, confirm)
+    lost = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
+    confirm = confirm.with_columns(loss=lost)
+    # Sorted, because joins keep no order and looks take the seeds in their order.
+    wide = (
+        confirm.drop_nulls("seed")
+        .sort("seed", "point", "run")
+        .pivot("seed", index="point", values="loss", aggregate_function="mean")
+    )
+    table = table.join(_training_seconds(confirm, events), on="point", how="left")
+    accuracies = point_accuracies(confirm, events, at, epoch)
+    table = table.join(accuracies, on="point", how="left")
+    parts = table.partition_by(TABLE_KEYS, maintain_order=True)
+    compared = [add_statistics(part, wide, study) for part in parts]
+    compared = pl.concat(map(add_baseline_columns, compared))
+    # The bits are those of all tokens of the test split.
+    in_bits = metric == "token" and at is None
+    sizes = text_sizes(runs, events, measured)
+    compared = add_sizes(compared, sizes if in_bits else sizes.clear())
+    return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
+
+
+def with_status(
+    runs: pl.LazyFrame, events: pl.LazyFrame, budget: int | None = None
+) -> pl.LazyFrame:
+    """Add the last status of each run; null while it has not ended.
+
+    With a budget, a run that was pruned or diverged after the budget counts as finished.
+    """
+    ends = events.filter(pl.col("event") == "end")
+    if budget is not None:
+        later = (pl.col("epoch") > budget) & pl.col("status").is_in(["pruned", "diverged"])
+        ends = ends.with_columns(status=pl.when(later).then(pl.lit("finished")).otherwise("status"))
+    return runs.join(ends.group_by("run").agg(pl.col("status").last()), on="run", how="left")
+
+
+def _point_facts(
+    study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame
+) -> pl.DataFrame:
+    """Return config facts and run counts of each point that has any run."""
+    facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
+    facts += ["floor_token", "floor_sentence", "state_size", "flops"]
+    own = runs.collect()
+    known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
+    status = pl.col("status")
+    counts = own.group_by("point").agg(
+        tune=(pl.col("stage") == "tune").sum(),
+        pruned=(status == "pruned").sum(),
+        diverged=(status == "diverged").sum(),
+        failed=(status == "failed").sum(),
+    )
+    confirm_counts = confirm.group_by("point").agg(
+        confirm=pl.len(),
+        runs=pl.col("loss").count(),
+        confirm_diverged=(status == "diverged").sum(),
+    )
+    return (
+        _study_points(study)
+        .join(known.unique("point", keep="first"), on="point", maintain_order="left")
+        .join(counts, on="point", how="left", maintain_order="left")
+        .join(confirm_counts, on="point", how="left", maintain_order="left")
+        .with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
+        .with_columns(missing=pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged"))
+    )
+
+
+def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
+    """Return point and seconds: the time that a confirm run trained, mean over the runs."""
+    epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
+    runs = confirm.lazy().select("point", "run").join(epochs, on="run")
+    # Rounded, because sums of parts have no order.
+    return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
+
+
+def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the points of `study.json` with their chosen settings."""
+    chosen = study["chosen"]
+    rows = [
+        {
+            "point": point["id"],
+            "label": point["label"],
+            "aliases": point.get("aliases", []),
+            "setting": json.dumps(own["setting"]) if own else None,
+            "edge": own.get("edge", []),
+            "equations": point.get("equations", []),
+        }
+        for point in study["points"]
+        for own in [chosen.get(point["id"], {})]
+    ]
+    texts = pl.List(pl.String)
+    schema = {"point": pl.String, "label": pl.String, "aliases": texts}
+    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
+
+
+def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
+    """Add the columns that follow from others, and sort the rows."""
+    perplexity = pl.col("loss").exp()
+    marks = {
+        "edge": pl.col("edge").list.len() > 0,
+        "leaks": pl.col("leaks") != "",
+        "diverged": pl.col("confirm_diverged") > 0,
+        "missing": pl.col("missing") > 0,
+        "unconfirmed": pl.col("confirm") == 0,
+        "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
+    }
+    order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
+    return (
+        table.with_columns(
+            perplexity=pl.when(perplexity.is_finite()).then(perplexity),
+            floor=pl.col(f"floor_{metric}"),
+            gap=pl.col("loss") - pl.col(f"floor_{metric}"),
+            marks=pl.concat_list(
+                pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
+            ).list.drop_nulls(),
+            metric=pl.lit(metric),
+            split=pl.lit(split),
+            epoch=pl.lit(epoch),
+        )
+        .sort(
+            pl.col("score").replace_strict(order, default=len(order)),
+            *("fingerprint", "rank"),
+            nulls_last=True,
+            maintain_order=True,
+        )
+        .select(COLUMNS)
+    )
+
+
+COLUMNS = (
+    *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
+    *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
+    *("loss", "low", "high", "difference", "difference_low", "difference_high"),
+    *("p_raw", "p", "better", "verdict", "margin", "seeds_needed", "needs_tuning"),
+    *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
+    *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
+    *BASELINE_COLUMNS,
+    *("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
+    *("state_size", "flops", "seconds", "equations"),
+    *ACCURACY_COLUMNS,
+)
+"""The columns of a ranking, in order; intervals are null for a single seed."""

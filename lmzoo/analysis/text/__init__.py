@@ -1,0 +1,1 @@
+"""Frames as text: numbers, tables, verdict lines."""

@@ -1,0 +1,109 @@
+"""The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from lmzoo.analysis.records.units import effect_words, margin_words
+from lmzoo.analysis.text.formatting import format_number
+from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, MOST_SEEDS, UNDECIDED, WORSE
+
+MOST = 8
+"""Points that a line names; the others are counted."""
+
+
+class VerdictGroup(NamedTuple):
+    """The points with one verdict."""
+
+    verdict: str
+    head: str
+    """The verdict in words: "worse than 'wild type'"."""
+    points: list[str]
+    """Each with its effect: "cut carry (6) (costs 0.10 to 0.14 nats)"."""
+    ids: list[str]
+    """The points' identities, in the same order."""
+
+
+def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
+    return tuple(f"{group.head}: {_listed(group.points)}" for group in verdict_groups(frame))
+
+
+def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
+    """Return the verdicts that some point has: what is free, then what costs, the largest first."""
+    reference = frame.filter("reference")["label"]
+    if reference.is_empty():
+        return ()
+    rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
+    groups = {key: rows.filter(pl.col("verdict") == key).to_dicts() for key in _PHRASES}
+    groups[WORSE].reverse()
+    unit = frame["metric"].item(0)
+    margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
+    return tuple(
+        VerdictGroup(
+            verdict,
+            phrase.format(name=repr(reference.item(0)), margin=margin),
+            [describe(row) for row in groups[verdict]],
+            [row["point"] for row in groups[verdict]],
+        )
+        for verdict, (phrase, describe) in _PHRASES.items()
+        if groups[verdict]
+    )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = f", and {len(texts) - MOST} more" if len(texts) > MOST else ""
+    return ", ".join(texts[:MOST]) + rest
+
+
+def _worse(row: Mapping[str, Any]) -> str:
+    return _effect(row, "costs", row["difference_low"], row["difference_high"])
+
+
+def _better(row: Mapping[str, Any]) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    return _effect(row, "gains", None if high is None else -high, None if low is None else -low)
+
+
+def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
+    if row["confirm_diverged"]:
+        return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
+    return f"{row['label']} ({verb} {effect_range(low, high)} {effect_words(row['metric'])})"
+
+
+def _undecided(row: Mapping[str, Any]) -> str:
+    between = effect_range(row["difference_low"], row["difference_high"])
+    return f"{row['label']} ({between}; needs {_needs(row)})"
+
+
+def _needs(row: Mapping[str, Any]) -> str:
+    """Return what would decide a point: seeds, or a better choice of its setting."""
+    if row["seeds_needed"] is not None:
+        return f"about {row['seeds_needed']} more seeds"
+    if row["needs_tuning"]:
+        return f"more than {row['tune']} tuning runs, --samples: its setting is too uncertain"
+    return f"more than {MOST_SEEDS:,} seeds"
+
+
+def _equivalent(row: Mapping[str, Any]) -> str:
+    between = effect_range(row["difference_low"], row["difference_high"], least=3)
+    return f"{row['label']} ({between})"
+
+
+def effect_range(low: float | None, high: float | None, *, least: int = 2) -> str:
+    """Return "0.10 to 0.14": as many decimals as the width deserves, and at least `least`."""
+    if low is None or high is None:
+        return "unknown"
+    digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)
+    form = f".{digits}f"
+    ends = [format_number(round(end, digits) + 0.0, form) for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+_PHRASES = {
+    BETTER: ("better than {name}", _better),
+    EQUIVALENT: ("equivalent to {name} within {margin}", _equivalent),
+    WORSE: ("worse than {name}", _worse),
+    UNDECIDED: ("undecided", _undecided),
+}

@@ -1,1 +1,0 @@
-"""Tests of whether a model is a normalised causal density."""

@@ -1,0 +1,1 @@
+"""Labels, equations and docstrings of the parts, as a person reads them."""

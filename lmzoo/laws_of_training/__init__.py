@@ -1,0 +1,14 @@
+"""Laws of training, above `lmzoo.laws`: a pack equals lone runs, and a replay equals execution."""
+
+from lmzoo import laws
+from lmzoo.contract import LanguageModel
+from lmzoo.laws import Law, laws_of
+from lmzoo.laws_of_training import packing, replay
+
+TRAINING = (*laws_of(packing), *laws_of(replay))
+COMMON = (*laws.COMMON, *TRAINING)
+
+
+def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
+    """Return the laws that models of this class must obey, those of training included."""
+    return (*laws.laws_for(model), *TRAINING)

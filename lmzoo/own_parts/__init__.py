@@ -1,0 +1,1 @@
+"""Parts in files of the user: importing them, and their source in a run."""

@@ -1,0 +1,214 @@
+"""The coordinator: a thread of the driver that answers the workers.
+
+It fetches messages from the mailbox, lets the fleet decide, and sends the replies. It detects
+workers whose process is stopped but has not ended (SIGSTOP, a frozen virtual machine): Ray regards
+them as busy for minutes. Each worker sends a heartbeat every `HEARTBEAT_SECONDS`; one that misses
+`MAX_MISSED` checks is killed, and Ray Tune reports its death.
+
+The checks are counted, not the seconds: time in which the sweep itself is stopped does not count.
+"""
+
+import functools
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import ray
+
+from lmzoo.cluster.capacity import Capacity
+from lmzoo.errors import UserError
+from lmzoo.store.local import Store
+from lmzoo.store.records import WORKER_LOCK
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.sharing import Assignment
+from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
+
+LOG = logging.getLogger("lmzoo.sweep")
+MAX_FAILED_STARTS = 4
+"""Consecutive workers that end before their first message; then the sweep ends."""
+MAX_MISSED = 6
+"""Consecutive checks without a heartbeat after which a worker is killed."""
+REPLY_SECONDS = 5.0
+"""A worker without an assignment gets an empty one after this time, as a sign of life."""
+IDLE_SECONDS = 60.0
+"""A worker without an assignment for this time ends, so that its machine can be used or ended."""
+RECOVERY_SECONDS = 300.0
+"""How long the lock of a dead worker may stay taken; a file server may need minutes to free it."""
+RECOVERY = "recovery"
+"""Name of the threads that wait for the lock of a dead worker."""
+NOTHING = Assignment([], packed=False, join=[], prune=[], release=[])
+
+
+class Coordinator:
+    """Runs while its context is entered; `error` is what ended it early."""
+
+    def __init__(self, fleet: Fleet, store: Store, capacity: Capacity, mailbox: Any) -> None:
+        self.fleet, self.store, self.capacity = fleet, store, capacity
+        self.error: Exception | None = None
+        self._mailbox = mailbox
+        self._mutex = threading.RLock()
+        self._replies: dict[str, tuple[int, Any]] = {}
+        self._numbers: dict[str, int] = {}
+        """Worker -> number of its last exchange."""
+        self._idle_since: dict[str, float] = {}
+        self._replied_at: dict[str, float] = {}
+        self._handles: dict[str, tuple[Any, str]] = {}
+        """Worker -> (actor handle, node id)."""
+        self._reasons: dict[str, str] = {}
+        self._gone: set[str] = set()
+        self._failed_starts = 0
+        self._beats: dict[str, tuple[int, int]] = {}
+        """Worker -> (number of heartbeats, checks since it changed)."""
+        self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        self._recoveries = threading.Semaphore(16)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Coordinator":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(HEARTBEAT_SECONDS)  # with a timeout: Ray may have gone
+
+    @property
+    def finished(self) -> bool:
+        """Whether the study is done or an error has ended the sweep."""
+        return self.error is not None or self.fleet.done
+
+    def wanted(self) -> int:
+        """Return how many workers can be used and may exist at this moment."""
+        with self._mutex:
+            return 0 if self.finished else min(self.capacity.limit(), self.fleet.wanted())
+
+    def worker_ended(self, worker: str, *, died: bool) -> None:
+        """Return the runs of a worker that has ended to the pending runs.
+
+        They are pending again as soon as the worker's lock is free: at once if its process has
+        ended, and after the expiry of its lock if its machine does not respond.
+        """
+        with self._mutex:
+            self._gone.add(worker)
+            _, node = self._handles.pop(worker, (None, ""))
+            self._beats.pop(worker, None)
+            interrupted = bool(node) and not self.capacity.node_alive(node)
+            if died and not interrupted and worker not in self.fleet.workers:
+                self._count_failed_start(worker)
+            runs = self.fleet.gone(worker)
+        if runs or died:
+            # A daemon thread, because an interrupted sweep does not wait for the lock.
+            recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
+            threading.Thread(target=recover, name=RECOVERY, daemon=True).start()
+
+    def _count_failed_start(self, worker: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS and not self.error:
+            reason = self._reasons.get(worker, "see Ray's log files")
+            self.error = UserError(f"{self._failed_starts} workers failed at their start: {reason}")
+
+    def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
+        try:
+            with self._recoveries:
+                self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
+            with self._mutex:
+                reason = self._reasons.get(worker, "")
+                self.fleet.give_back(runs, interrupted=interrupted, reason=reason)
+        except Exception as error:
+            self.error = self.error or error
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                replies, self._replies = self._replies, {}
+                messages, beats = ray.get(self._mailbox.fetch.remote(replies, 0.5))
+                with self._mutex:
+                    for kind, worker, *content in messages:
+                        getattr(self, f"_on_{kind}")(worker, *content)
+                    self._wake_idle()
+                    if time.monotonic() >= self._next_check:
+                        self.capacity.check()
+                        self._check_heartbeats(beats)
+        except Exception as error:
+            self.error = self.error or error
+
+    def _on_hello(self, worker: str, handle: bytes, node: str) -> None:
+        if worker not in self._gone:
+            self._handles[worker] = pickle.loads(handle), node
+
+    def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:  # noqa: FBT001
+        self._reasons[worker] = reason
+        if fatal and not self.error:
+            self.error = UserError(reason)
+
+    def _on_confirm(self, worker: str, confirmed: Iterable[tuple[str, str, Any]]) -> None:
+        for kind, run_id, facts in confirmed:
+            if kind == "released":
+                self.fleet.released(worker, run_id)
+            else:
+                self.fleet.ended(worker, run_id, **facts)
+
+    def _on_exchange(
+        self,
+        worker: str,
+        number: int,
+        opened: Sequence[str],
+        reports: Sequence[Any],
+        confirmed: Sequence[Any],
+        memory: int,
+    ) -> None:
+        self._numbers[worker] = number
+        self._on_confirm(worker, confirmed)
+        self._failed_starts = 0
+        if worker in self._gone:
+            self._replies[worker] = number, None
+            return
+        now = time.monotonic()
+        assignment = self.fleet.exchange(
+            worker, opened, reports, live=self.capacity.live(), now=now, memory=memory
+        )
+        if assignment is None:
+            self._idle_since.setdefault(worker, now)
+            self._replied_at[worker] = now
+        else:
+            self._reply(worker, assignment)
+
+    def _wake_idle(self) -> None:
+        """Reply to idle workers: with work, with nothing for now, or to let them go."""
+        now = time.monotonic()
+        for worker in [*self.fleet.idle]:
+            # It still has the runs whose ends are being written.
+            leaving = self.fleet.workers[worker].leaving
+            seconds = now - self._idle_since.get(worker, now)
+            if self.finished or (seconds > IDLE_SECONDS and not leaving):
+                self._gone.add(worker)
+                self.fleet.gone(worker)
+                self._replies[worker] = self._numbers[worker], None
+            elif self.fleet.ready:
+                memory = self.fleet.workers[worker].memory
+                self._on_exchange(worker, self._numbers[worker], [*leaving], (), (), memory)
+            elif now - self._replied_at[worker] > REPLY_SECONDS:
+                self._replied_at[worker] = now
+                self._reply(worker, NOTHING)
+
+    def _reply(self, worker: str, assignment: Assignment) -> None:
+        if assignment.members:
+            self._idle_since.pop(worker, None)
+        self._replies[worker] = self._numbers[worker], vars(assignment)
+
+    def _check_heartbeats(self, beats: dict[str, int]) -> None:
+        self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        for worker, (handle, _) in [*self._handles.items()]:
+            count = beats.get(worker, 0)
+            last, missed = self._beats.get(worker, (-1, 0))
+            missed = missed + 1 if count == last else 0
+            self._beats[worker] = count, missed
+            if missed >= MAX_MISSED:
+                seconds = MAX_MISSED * HEARTBEAT_SECONDS
+                LOG.warning("a worker has sent no heartbeat for %.0f s; it is killed", seconds)
+                ray.kill(handle)
+                del self._handles[worker]

@@ -1,0 +1,177 @@
+"""One execution of a study: plans it, trains its pending runs on Ray, prints the ranking.
+
+The first line of output appears before torch and Ray are imported, which takes seconds.
+"""
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console as RichConsole
+
+from lmzoo.cluster.resources import Resources
+from lmzoo.command_line import gc_disabled
+from lmzoo.own_parts.source import save as save_code
+from lmzoo.store.records import TRACEBACK, TRACKING
+from lmzoo.study.study import Study
+from lmzoo.sweep.trackers import check_trackers
+
+if TYPE_CHECKING:
+    from lmzoo.data.corpus import Corpus
+    from lmzoo.study.planner import Planner
+
+TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
+"""How long the end of a sweep waits for trackers such as W&B."""
+
+
+class Sweep:
+    """One execution of a study.
+
+    Attributes:
+        folder: The store of the study, known when `run` has started.
+    """
+
+    folder: Path
+
+    def __init__(
+        self,
+        study: Study,
+        resources: Resources,
+        fuse: str = "auto",
+        track: Sequence[str] = (),
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        prints_ranking: bool = True,
+    ) -> None:
+        self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
+        self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
+        self.quiet = quiet
+        self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+    def run(
+        self,
+        data_dir: Path | None,
+        storage: Path,
+        labels: str,
+        settings: dict[str, Any],
+        *,
+        dry_run: bool,
+    ) -> int:
+        """Plan the study, train its pending runs and print the ranking; return the exit code.
+
+        `settings` are the fields of all points from the command line.
+        """
+        check_trackers(self.track)
+        if not dry_run and not self.quiet:
+            self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+            self.stderr.print("loading torch and the corpus, which takes seconds")
+        with gc_disabled():
+            from lmzoo.data.corpus import open_corpus
+            from lmzoo.data.unknown import describe_unknown
+            from lmzoo.study.common_settings import check_settings, select_labels
+            from lmzoo.study.planner import Planner
+            from lmzoo.study.resolve import corpus_config, resolve
+            from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_folder
+            from lmzoo.sweep.screen.dry_run import print_dry_run
+
+        check_settings(self.study, settings)
+        fields = corpus_config(self.study, self.study.fields)
+        corpus = open_corpus(fields, data_dir)
+        if not self.quiet and (note := describe_unknown(corpus)):
+            self.stderr.print(note)
+        needed = select_labels(self.study, corpus, labels)
+        points = resolve(self.study, corpus, fields, needed)
+        store_class = ReadOnlyStudyStore if dry_run else StudyStore
+        self.folder = store_folder(storage, self.study.name, fields)
+        with closing(store_class(self.folder)) as store:
+            planner = Planner(self.study, points, corpus, store, needed)
+            if dry_run:
+                print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
+                return 0
+            save_code(planner.code, store.store)
+            return self._train(planner, corpus)
+
+    def _train(self, planner: "Planner", corpus: "Corpus") -> int:
+        """Train the pending runs and print the ranking; return the exit code."""
+        with contextlib.ExitStack() as ray:
+            if planner.done and not self.quiet:
+                self.stderr.print(f"nothing left to do in {planner.store.store}")
+            if not planner.done and not self._train_pending(planner, corpus, ray):
+                self.stderr.print("interrupted; run the same command again to continue")
+                return 130
+            # Ray takes more than a second to shut down; the ranking is computed at the same time.
+            ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
+        code = ranking.wait() if ranking else 0
+        for run in planner.failed_runs:
+            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}"
+            folder = planner.store.run(run.id).store
+            has_traceback = folder.read(TRACEBACK) is not None
+            self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
+        return 1 if planner.failed_runs else code
+
+    def _train_pending(
+        self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack
+    ) -> bool:
+        """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
+        from lmzoo.cluster.connection import cluster
+        from lmzoo.sweep.fleet.packing import Packer, parse_fuse
+        from lmzoo.sweep.screen.console import Console
+
+        packer = Packer(corpus, parse_fuse(self.fuse))
+        # Before `cluster` redirects stdout.
+        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
+        if not self.quiet:
+            runs = sum(count for _, count, _ in planner.pending())
+            self.stderr.print(f"{len(planner.points)} points, at most {runs} runs; starting Ray")
+        stopped = threading.Event()
+        ray.callback(stopped.set)
+        prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
+        ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
+
+        from lmzoo.cluster.capacity import Capacity
+        from lmzoo.kernels.device import CPU
+        from lmzoo.kernels.precision import check_precision
+        from lmzoo.sweep.driver.ray_backend import train
+        from lmzoo.sweep.fleet.fleet import Fleet
+        from lmzoo.sweep.trackers import tracking_callbacks
+        from lmzoo.sweep.tracking import Tracker
+
+        capacity = Capacity(self.resources, self.stderr.print)
+        capacity.check()
+        if not capacity.resources.gpus:
+            for point in planner.points:
+                check_precision(point.point.recipe.precision, CPU)
+        console.devices = capacity.describe()
+        if not self.quiet:
+            self.stderr.print(f"{console.devices}; {planner.store.store}")
+        experiment = planner.store.path.name
+        callbacks = [*self.study.callbacks, *tracking_callbacks(self.track, experiment)]
+        tracker = Tracker(callbacks, experiment, planner.store.path / TRACKING)
+        fleet = Fleet(planner, packer, [console, tracker])
+        console.fleet, console.workers = fleet, capacity.live
+        console.waiting = lambda: capacity.waiting(fleet.wanted())
+        complete = False
+        try:
+            with console:
+                complete = train(fleet, capacity)
+        finally:  # before Ray ends, because W&B logs from Ray actors
+            tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        return complete
+
+
+def _import_ray_tune(prepared: threading.Thread) -> None:
+    """Import what the sweep needs while Ray starts, and start to prepare the first runs."""
+    prepared.start()
+    with gc_disabled():
+        import lmzoo.sweep.driver.ray_backend  # noqa: F401
+
+
+def _start_ranking(store: str) -> subprocess.Popen[bytes]:
+    """Start a process that prints the ranking and writes its verdicts for TensorBoard."""
+    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"])

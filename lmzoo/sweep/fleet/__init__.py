@@ -1,0 +1,1 @@
+"""Who trains what: packs, assignments, time left. Pure decisions, no Ray."""

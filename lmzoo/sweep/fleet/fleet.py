@@ -1,0 +1,242 @@
+"""The fleet: which worker trains which runs. Knows neither Ray nor the clock.
+
+A worker reports after every epoch and gets its next assignment. Runs leave its pack when they have
+ended, are pruned or move to another worker; pending runs of the same shape join it (`sharing.py`).
+
+A run that was assigned to a worker that died is pending again. A run whose workers die repeatedly
+without progress is trained alone, so that it cannot end others, and finally fails.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lmzoo.store.records import Record
+from lmzoo.study.planned_run import Answer, PlannedRun
+from lmzoo.study.planner import Planner
+from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.fleet.sharing import Assignment, Listener, ReadyRuns, Sharing, WorkerState
+from lmzoo.sweep.fleet.time_left import Pace
+
+DEATHS_TO_SUSPECT = 2
+"""Deaths without progress after which a run is trained alone."""
+MAX_DEATHS = 4
+"""Deaths without progress after which a run fails."""
+
+
+class Fleet:
+    """Assigns the ready runs of a planner to workers."""
+
+    def __init__(self, planner: Planner, packer: Packer, listeners: Sequence[Listener] = ()):
+        self.planner, self.packer, self.listeners = planner, packer, listeners
+        self.workers: dict[str, WorkerState] = {}
+        self.idle: set[str] = set()
+        """Workers that wait for an assignment."""
+        self.ready = ReadyRuns(packer.pack_key)
+        self.sharing = Sharing(self.ready, packer)
+        self.pace = Pace()
+        """How long the epochs of packs take."""
+        self._deaths: dict[str, int] = {}
+        """Run identity -> deaths of its workers since its last epoch."""
+        self._started: set[str] = set()
+        self._collect()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is pending, in training or leaving."""
+        return self.planner.done
+
+    def wanted(self) -> int:
+        """Return how many workers could be used at this moment."""
+        return self.sharing.runs.total() + len(self.ready) + self.sharing.released
+
+    def exchange(
+        self,
+        name: str,
+        opened: Sequence[str],
+        reports: Sequence[tuple[str, Record]],
+        *,
+        live: int,
+        now: float,
+        memory: int = 0,
+    ) -> Assignment | None:
+        """Take a worker's reports and return its next assignment; None if it has to wait.
+
+        Args:
+            name: The worker.
+            opened: Identities of the runs that it has open.
+            reports: (run identity, epoch record), in the order of the epochs.
+            live: Number of workers that the cluster has room for.
+            now: Time in seconds, from any start.
+            memory: Bytes of its GPU; 0 if it uses a CPU.
+        """
+        worker = self.workers.setdefault(name, WorkerState(memory, replied_at=now))
+        self.idle.discard(name)
+        if worker.training:
+            worker.epoch_seconds = now - worker.replied_at
+            self._add_pace(worker, reports)
+        for run_id, record in reports:
+            self._report(worker, run_id, record)
+        self._collect()  # a report may let other runs start
+        for run_id in worker.leaving.keys() - set(opened):
+            # The worker closed the run while it had no contact; it is opened again and ends then.
+            self._return(worker, run_id)
+        self._give_away(worker)
+        self._take(worker, live)
+        worker.replied_at = now
+        assignment = Assignment(
+            members=list(worker.training),
+            packed=bool(worker.training) and self._is_packed(worker),
+            join=[self._job(run) for run in worker.training.values() if run.id not in opened],
+            prune=[run for run in worker.pruned if run in worker.leaving],
+            release=[run for run in worker.released if run in worker.leaving],
+        )
+        if not assignment.members and not assignment.prune and not assignment.release:
+            self.idle.add(name)
+            return None
+        return assignment
+
+    def ended(
+        self,
+        name: str,
+        run_id: str,
+        status: str,
+        reason: str = "",
+        test: Record | None = None,
+        reports: Sequence[tuple[str, Record]] = (),
+    ) -> None:
+        """Record that a worker has written the end of a run, after these last epochs."""
+        worker = self.workers.get(name)
+        if worker is None:
+            return
+        for report in reports:
+            self._report(worker, *report)
+        run = self._remove(worker, run_id)
+        if run:
+            self._finish(run, status, reason, test)
+
+    def released(self, name: str, run_id: str) -> None:
+        """Record that a worker has closed a run without ending it."""
+        worker = self.workers.get(name)
+        if worker and run_id in worker.released:
+            self._return(worker, run_id)
+
+    def gone(self, name: str) -> list[PlannedRun]:
+        """Forget a worker that has ended; return the runs that it had, for `give_back`."""
+        worker = self.workers.pop(name, None)
+        self.idle.discard(name)
+        if worker is None:
+            return []
+        self.sharing.released -= len(worker.released)
+        runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
+        return [*runs, *worker.leaving.values()]
+
+    def give_back(self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "") -> None:
+        """Make the runs of a worker that is gone pending again.
+
+        Args:
+            runs: What `gone` returned.
+            interrupted: Whether the machine went away, which is not the fault of any run.
+            reason: Why the worker died, for the record of a run that fails.
+        """
+        for run in runs:
+            deaths = self._deaths[run.id] = self._deaths.get(run.id, 0) + (not interrupted)
+            if deaths >= MAX_DEATHS:
+                why = f"died {deaths} times without progress" + (f": {reason}" if reason else "")
+                self._finish(run, "failed", why)
+            else:
+                if deaths >= DEATHS_TO_SUSPECT or reason:  # an error is likely to come again
+                    self.packer.isolate(run)
+                self.planner.requeue(run.id)
+        self._collect()
+
+    def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
+        run = worker.training.get(run_id)
+        if run is None:
+            return
+        if record["epoch"] > run.last_epoch or record["valid_token"] is None:
+            self._deaths.pop(run_id, None)
+            for listener in self.listeners:
+                listener.epoch(run, record)
+        answer = self.planner.report(run_id, record)
+        trained = record["epoch"] >= run.budget or record["valid_token"] is None
+        if trained or answer is not Answer.CONTINUE:
+            self._leave(worker, run_id)
+        if not trained and answer is Answer.PRUNE:
+            worker.pruned.add(run_id)
+        elif not trained and answer is Answer.WAIT:
+            self._release(worker, run_id)
+
+    def _add_pace(self, worker: WorkerState, reports: Sequence[tuple[str, Record]]) -> None:
+        """Add the epoch of a pack, without members that reported an earlier epoch again."""
+        runs = worker.training
+        trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
+        if trained:
+            first = worker.key not in worker.trained
+            self.pace.add(worker.key, trained, worker.epoch_seconds, first=first)
+            worker.trained.add(worker.key)
+
+    def _give_away(self, worker: WorkerState) -> None:
+        """Release runs of which another worker has more use."""
+        count = self.sharing.count_to_release(worker, self.workers.values(), len(self.idle))
+        for run_id in list(worker.training)[len(worker.training) - count :]:
+            self._leave(worker, run_id)
+            self._release(worker, run_id)
+
+    def _release(self, worker: WorkerState, run_id: str) -> None:
+        worker.released.add(run_id)
+        self.sharing.released += 1
+
+    def _take(self, worker: WorkerState, live: int) -> None:
+        """Assign pending runs to a worker, up to its share."""
+        count = self.sharing.count_to_take(worker, max(live, len(self.workers)))
+        for run in self.ready.take(worker.key, count):
+            self.sharing.add(worker, run)
+            self.planner.start(run)
+            if run.id not in self._started:
+                self._started.add(run.id)
+                for listener in self.listeners:
+                    listener.start(run)
+
+    def _job(self, run: PlannedRun) -> dict[str, Any]:
+        return {
+            "config": self.packer.config(run),
+            "budget": run.budget,
+            # The last epoch is reported again, because the reply to its report may be lost.
+            "epoch": max(0, run.last_epoch - 1),
+            "is_new": run.is_new and not run.last_epoch,
+        }
+
+    def _is_packed(self, worker: WorkerState) -> bool:
+        return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
+
+    def _leave(self, worker: WorkerState, run_id: str) -> None:
+        worker.leaving[run_id] = self.sharing.remove(worker, run_id)
+
+    def _return(self, worker: WorkerState, run_id: str) -> None:
+        self._remove(worker, run_id)
+        self.planner.requeue(run_id)
+        self._collect()
+
+    def _remove(self, worker: WorkerState, run_id: str) -> PlannedRun | None:
+        if run_id in worker.training:  # it had ended before the worker opened it
+            self._leave(worker, run_id)
+        worker.pruned.discard(run_id)
+        if run_id in worker.released:
+            worker.released.remove(run_id)
+            self.sharing.released -= 1
+        return worker.leaving.pop(run_id, None)
+
+    def _finish(
+        self, run: PlannedRun, status: str, reason: str = "", test: Mapping[str, Any] | None = None
+    ) -> None:
+        run = self.planner.end(run.id, status, reason, test["token"] if test else None)
+        for listener in self.listeners:
+            listener.end(run, dict(test) if test else None)
+        self._collect()
+
+    def _collect(self) -> None:
+        for run in self.planner.new_ready():
+            self.ready.add(run)
+        for run in self.planner.new_pruned():
+            for listener in self.listeners:
+                listener.end(run, None)

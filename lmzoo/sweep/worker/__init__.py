@@ -1,0 +1,1 @@
+"""The worker: one share of a device; trains packs and reports."""

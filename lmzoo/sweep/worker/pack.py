@@ -1,0 +1,177 @@
+"""The runs that a worker has open, and how it trains them.
+
+A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A
+death loses at most one trained epoch and the epoch in training. The end of a run, and its release
+for another worker, are confirmed after its last write.
+"""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.errors import UserError, describe_error
+from lmzoo.store.local import Store
+from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, TRACEBACK, RunFolder
+from lmzoo.store.writer import Writer
+from lmzoo.sweep.worker.open_run import OpenRun, Report
+from lmzoo.train.evaluate import Losses
+from lmzoo.train.packed.kept_trainers import free_programs
+from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
+from lmzoo.train.trainer import fit
+
+
+class Pack:
+    """Opens, trains and closes the runs of a worker's assignments."""
+
+    def __init__(
+        self, store: Store, corpus: Corpus, device: torch.device, confirm: Callable[..., None]
+    ) -> None:
+        """`confirm` is called, from any thread, with ("ended" or "released", run id, facts)."""
+        self.store, self.corpus, self.device = store, corpus, device
+        self.writer = Writer()
+        self._confirm = confirm
+        self._open: dict[str, OpenRun] = {}
+        self._closing: dict[str, str] = {}
+        """Runs whose last writes are not confirmed, with their keys of the writer."""
+
+    @property
+    def opened(self) -> list[str]:
+        """Identities of the runs that are open or whose end is not confirmed yet."""
+        return [*self._open, *self._closing.copy()]
+
+    def apply(self, assignment: Mapping[str, Any]) -> list[Report]:
+        """Close runs and open others; return the reports of epochs that were not reported."""
+        for run_id in assignment["prune"]:
+            if run_id in self._open:
+                run = self._open[run_id].run
+                run.prune(run.epoch)
+                self._close(run_id, "ended")
+        for run_id in assignment["release"]:
+            if run_id in self._open:
+                self._close(run_id, "released")
+        reports = []
+        for job, folder in self._read(assignment["join"]):
+            try:
+                run = OpenRun(folder, job, self.corpus, self.device, self.writer)
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._fail(folder, error)
+                continue
+            self._open[run.id] = run
+            reports += run.unreported
+            if run.has_ended:
+                self._close(run.id, "ended")
+        return reports
+
+    def train_epoch(self, members: Sequence[str], *, packed: bool) -> list[Report]:
+        """Train one epoch of the members that have nothing unreported; return their reports."""
+        runs = [self._open[run_id] for run_id in members if run_id in self._open]
+        unreported = [run for run in runs if run.unreported]
+        active = [run for run in runs if not run.unreported and not run.is_trained]
+        reports = [run.save_epoch() for run in self._train(active, packed=packed)]
+        ended = [run for run in runs if run.id in self._open and run.is_trained]
+        losses = self._test_packed(ended) if packed else {}
+        for run in ended:
+            run.end(losses.get(run.id))
+            run.unreported = [(run.id, run.run.training.record)]
+            self._close(run.id, "ended")
+        for run in unreported:
+            run.unreported = []
+        for key in [*self._closing.values()]:
+            self.writer.done(key)  # raises the error of a write that failed
+        return reports
+
+    def suspend(self) -> None:
+        """Close all runs without ending them: the sweep may give them to another worker."""
+        for run_id in [*self._open]:
+            self._open.pop(run_id).close()
+        self.writer.wait()
+
+    def _train(self, runs: list[OpenRun], *, packed: bool) -> list[OpenRun]:
+        """Train one epoch of each run, and return those that did not fail.
+
+        A pack that exceeds the GPU's memory is divided. An error in a pack ends the worker, because
+        some members may have taken a step; then its runs are trained alone.
+        """
+        if packed and len(runs) > 1:
+            if self._train_packed(runs):
+                return runs
+            half = len(runs) // 2
+            return self._train(runs[:half], packed=True) + self._train(runs[half:], packed=True)
+        trained = []
+        for run in runs:
+            try:
+                if packed:
+                    self._train_packed([run])
+                else:
+                    next(fit(run.run.training, self.corpus, run.budget))
+            except Exception as error:
+                self._raise_unless_final(error)
+                self._open.pop(run.id).close()
+                self._fail(run.run.folder, error)
+            else:
+                trained.append(run)
+        return trained
+
+    def _train_packed(self, runs: list[OpenRun]) -> bool:
+        """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
+        trainings = [run.run.training for run in runs]
+        try:
+            train_packed_epoch(trainings, self.corpus)
+        except torch.OutOfMemoryError:
+            if len(runs) == 1:
+                raise
+            free_programs(trainings)
+            return False  # the error, whose traceback keeps tensors of the pack, is gone then
+        return True
+
+    def _test_packed(self, runs: list[OpenRun]) -> dict[str, Losses]:
+        """Return the test losses of runs by a program that is kept; {} if there is none."""
+        tested = [run for run in runs if run.is_tested]
+        if not tested:
+            return {}
+        losses = packed_test_losses([run.run.training for run in tested], self.corpus)
+        return {run.id: found for run, found in zip(tested, losses, strict=False)}
+
+    def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:
+        """Return the folder of each job, and read the folders of continued runs together."""
+        folders = [(job, RunFolder(self.store / job["config"]["run"])) for job in jobs]
+        continued = [folder for job, folder in folders if not job["is_new"]]
+        if continued:
+            files = (CONFIG, RECORDS, CHECKPOINT)
+            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in files])
+        return folders
+
+    def _close(self, run_id: str, kind: str) -> None:
+        """Close a run, and confirm it after its last write."""
+        run = self._open.pop(run_id)
+        facts = {**run.outcome(), "reports": run.unreported} if kind == "ended" else {}
+        run.close()
+        self._confirm_later(run.run.key, kind, run_id, facts)
+
+    def _fail(self, folder: RunFolder, error: Exception) -> None:
+        """End a run, and write the traceback of its error into its folder."""
+        text = "".join(traceback.format_exception(error)).encode()
+        key, facts = str(folder.store), {"status": "failed", "reason": describe_error(error)}
+        self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
+        self._confirm_later(key, "ended", folder.path.name, facts)
+        self.writer.wait()  # until then the sweep would assign the run again
+
+    def _raise_unless_final(self, error: Exception) -> None:
+        """Raise an error that another worker, or another attempt, may not meet."""
+        passing = (OSError, MemoryError, UserError, torch.OutOfMemoryError)
+        if isinstance(error, passing) or self.device.type != "cpu":
+            raise error
+
+    def _confirm_later(self, key: str, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+        """Confirm the end or the release of a run after its last write."""
+        self._closing[run_id] = key
+
+        def confirm() -> None:
+            self._confirm(kind, run_id, facts)
+            del self._closing[run_id]
+
+        self.writer.submit(key, confirm)

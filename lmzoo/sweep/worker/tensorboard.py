@@ -1,0 +1,109 @@
+"""Writes a run's curves and hyper-parameters for TensorBoard.
+
+The curves are in STUDY/tensorboard/POINT · seed SEED · STAGE · RUN. TensorBoard shows these names,
+and the pattern `(.*) · seed` gives the runs of a point one colour.
+
+All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
+Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
+continued run writes a new event file, which replaces its earlier curves, because a process that was
+killed may not have written their last epochs.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from lmzoo.describe.labels import curves_name, display_label
+from lmzoo.store.records import BOARD, VERDICT_METRICS, Record
+from lmzoo.store.retry import LOG
+from lmzoo.train.evaluate import Losses
+
+FLUSH_SECONDS = 10
+"""A thread of the event file writes the new numbers this often; training does not wait for it."""
+METRICS = dict.fromkeys(("valid/token", "test/token", *VERDICT_METRICS.values()), 0.0)
+CURVES = {
+    "train_token": "train/token",
+    "valid_token": "valid/token",
+    "valid_sentence": "valid/sentence",
+    "valid_accuracy": "valid/accuracy",
+    "valid_sequence_accuracy": "valid/sequence_accuracy",
+    "tokens_per_second": "speed/tokens_per_second",
+}
+
+
+class RunWriter:
+    """Writes one run's event file; a disk error stops the curves but not the run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        epoch: int,
+        records: Sequence[Record] = (),
+    ) -> None:
+        """Open a new event file.
+
+        Args:
+            folder: The run folder. The curves are beside it, in a folder with the run's name for
+                people; curves that an earlier version wrote into the run folder stay there.
+            config: The config of the run.
+            epoch: Number of finished epochs; 0 for a new run.
+            records: The epoch records of a run that is continued.
+        """
+        self._folder, self._writer = folder.parent / BOARD / curves_name(config), None
+        earlier = [record for record in records if record["epoch"] <= epoch]
+        purged = earlier[0]["epoch"] if earlier else epoch + 1
+        with self._catch_disk_error():
+            is_new = not any(self._folder.glob("events.out.tfevents.*"))
+            self._writer = SummaryWriter(
+                str(self._folder), purge_step=purged if epoch else None, flush_secs=FLUSH_SECONDS
+            )
+            if is_new:
+                self._write_hparams(config)
+        for record in earlier:
+            self.write_epoch(record)
+
+    def write_epoch(self, record: Record) -> None:
+        """Write the numbers of an epoch record, except those that are None."""
+        known = {tag: record.get(key) for key, tag in CURVES.items()}
+        curves = {tag: value for tag, value in known.items() if value is not None}
+        self._write(curves, record["epoch"])
+
+    def write_test(self, losses: Losses, epoch: int) -> None:
+        """Write the test losses, in nats per token, and the model's report."""
+        facts = {f"report/{name.replace(' ', '_')}": x for name, x in losses.report.items()}
+        self._write({"test/token": losses.token, "test/sentence": losses.sentence, **facts}, epoch)
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        with self._catch_disk_error():
+            if self._writer is not None:
+                self._writer.close()
+
+    def _write(self, curves: Mapping[str, float], epoch: int) -> None:
+        with self._catch_disk_error():
+            if self._writer is not None:
+                for tag, value in curves.items():
+                    self._writer.add_scalar(tag, value, epoch)
+
+    @contextlib.contextmanager
+    def _catch_disk_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            LOG.warning("%s: TensorBoard curves stop here: %s", self._folder, error)
+            self._writer = None
+
+    def _write_hparams(self, config: Mapping[str, Any]) -> None:
+        values = {
+            "point": display_label(config["point"]["label"], config["model"].get("cell")),
+            "stage": config["stage"],
+            "seed": config["seed"],
+            **config["setting"],
+        }
+        for summary in hparams(values, METRICS):
+            self._writer.file_writer.add_summary(summary)  # type: ignore[union-attr]

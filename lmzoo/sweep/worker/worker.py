@@ -1,0 +1,162 @@
+"""The worker: what Ray Tune places. It trains the runs that the sweep assigns to it.
+
+A worker has one share of a device, for as long as the sweep can use it. After every epoch it
+reports to the sweep and receives its next assignment (`fleet.py`). It keeps no state that Ray Tune
+must save: the run folders hold everything.
+
+A worker that has had no reply for `RELEASE_SECONDS`, because the network is down, closes its runs
+and releases its lock, so that a worker on another node can continue them.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import tune
+from ray.exceptions import GetTimeoutError
+
+from lmzoo.errors import UserError, describe_error
+from lmzoo.own_parts.source import UserCode, import_shipped
+from lmzoo.store.records import TRACEBACK, WORKER_LOCK
+
+if TYPE_CHECKING:
+    from lmzoo.sweep.worker.open_run import Report
+
+HEARTBEAT_SECONDS = 10.0
+"""Time between two heartbeats of a worker."""
+RELEASE_SECONDS = 30.0
+"""Time without a reply after which a worker closes its runs."""
+LOCK_SECONDS = 60.0
+"""How long a worker waits for its own lock after it released it."""
+
+
+class Worker(tune.Trainable):
+    """Trains assigned runs until the sweep has no more use for it."""
+
+    def setup(
+        self,
+        config: dict[str, Any],
+        mailbox: Any = None,
+        store: str = "",
+        corpus: Any = None,
+        code: UserCode | None = None,
+        threads: int = 1,
+        gpu: bool = False,  # noqa: FBT001, FBT002  Ray Tune passes it by keyword
+    ) -> None:
+        """Open the store and set up the device; torch is imported after the heartbeat starts."""
+        self._mailbox = mailbox
+        context = ray.get_runtime_context()
+        # Pickled, because unpickling it in the mailbox would import Ray Tune, which takes seconds.
+        handle = pickle.dumps(context.current_actor)
+        hello = functools.partial(self._post, "hello", handle, context.get_node_id())
+        threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
+        try:
+            if code:
+                import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
+            self._set_up_training(store, corpus, threads, gpu=gpu)
+        except Exception as error:
+            self._fail(error, fatal=isinstance(error, UserError))
+            raise
+
+    def step(self) -> dict[str, Any]:
+        """Train all assignments, one epoch at a time."""
+        reports: list[Report] = []
+        try:
+            while (assignment := self._exchange(reports)) is not None:
+                reports = self._pack.apply(assignment)
+                reports += self._pack.train_epoch(
+                    assignment["members"], packed=assignment["packed"]
+                )
+                if not assignment["members"]:
+                    self._pack.writer.wait()
+        except Exception as error:
+            self._write_traceback(error)
+            self._fail(error)
+            raise
+        return {"done": True}
+
+    def cleanup(self) -> None:
+        """Finish all writes and release the lock."""
+        self._pack.suspend()
+        self._lock.close()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Do nothing: the run folders hold all state."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Do nothing: the run folders hold all state."""
+
+    def _set_up_training(self, store: str, corpus: Any, threads: int, *, gpu: bool) -> None:
+        import torch
+
+        from lmzoo.kernels.device import CPU
+        from lmzoo.store.open import open_store
+        from lmzoo.sweep.worker.pack import Pack
+
+        torch.set_num_threads(threads)
+        device, self._memory = CPU, 0
+        if gpu:
+            from lmzoo.kernels.device import granted_gpu
+
+            device = granted_gpu(os.uname().nodename)
+            self._memory = torch.cuda.get_device_properties(device).total_memory
+        self._store = open_store(store)
+        self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
+        self._number = 0
+        """Number of the last exchange."""
+        self._confirmed: list[tuple[Any, ...]] = []
+        """Ends and releases that the sweep has not acknowledged by a reply."""
+        self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
+
+    def _exchange(self, reports: "list[Report]") -> dict[str, Any] | None:
+        """Report, and return the next assignment; None if the sweep has no use for this worker."""
+        opened, confirmed = self._pack.opened, len(self._confirmed)
+        content = opened, reports, self._confirmed[:confirmed], self._memory
+        self._number += 1
+        reply = self._mailbox.exchange.remote(self.trial_id, self._number, *content)
+        try:
+            assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
+        except GetTimeoutError:
+            self._pack.suspend()
+            self._lock.close()
+            ray.get(reply)
+            self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id), LOCK_SECONDS)
+            # The reply assumes that the runs are open, so it is requested again.
+            return self._exchange(reports)
+        del self._confirmed[:confirmed]
+        return assignment
+
+    def _confirm(self, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+        """Inform the sweep at once, and again with the next report, should the message be lost."""
+        self._confirmed.append((kind, run_id, facts))
+        self._post("confirm", [(kind, run_id, facts)])
+
+    def _fail(self, error: Exception, *, fatal: bool = False) -> None:
+        """Inform the sweep of the error that ends this worker; a fatal one ends the sweep."""
+        text = str(error) if isinstance(error, UserError) else describe_error(error)
+        self._post("failed", text, fatal)
+
+    def _write_traceback(self, error: Exception) -> None:
+        """Write the traceback into the folders of the open runs, any of which may have failed."""
+        text = "".join(traceback.format_exception(error)).encode()
+        for run_id in self._pack.opened:
+            with contextlib.suppress(OSError, UserError):  # the store may be the cause
+                (self._store / run_id).write(TRACEBACK, text)
+
+    def _post(self, kind: str, *content: Any) -> None:
+        self._mailbox.post.remote(kind, self.trial_id, *content)
+
+    def _send_heartbeats(self, hello: Callable[[], object]) -> None:
+        for _ in itertools.count():
+            beat = self._mailbox.beat.remote(self.trial_id)
+            if ray.get(beat) == 1:  # the first one of all, or since the mailbox was killed
+                hello()
+            time.sleep(HEARTBEAT_SECONDS)

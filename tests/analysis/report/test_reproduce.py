@@ -1,0 +1,167 @@
+"""The commands of the page run the same study, whichever version wrote it."""
+
+import dataclasses
+import shlex
+import sys
+
+import pytest
+
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.report.reproduce import reproduce_commands
+from lmzoo.data.corpus import open_corpus
+from lmzoo.search_space import Choice, FloatRange, IntRange
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.study_store import StudyStore
+from lmzoo.sweep import Point, Study, main
+
+SMALL = ("--set", "corpus.train=200")
+PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
+OWN = Study(
+    name="toy",
+    question="?",
+    points=(
+        Point(
+            "count",
+            "ngram_count",
+            {"order": 2, "smoothing": "add_alpha"},
+            search={"model.alpha": None},
+        ),
+        Point(
+            "cut 4,5",
+            "DLM46",
+            {"cell.cuts": [4, 5]},
+            search={"recipe.lr": FloatRange(1e-5, 1.0, log=True)},
+        ),
+        Point("MGU", "DLM46"),
+        Point("LSTM", "DLM26"),
+    ),
+    search={
+        "recipe.lr": FloatRange(1.0, 2.0),
+        "recipe.batch": IntRange(8, 64),
+        "recipe.clip": Choice((1.0, None)),
+    },
+    seeds=2,
+)
+
+
+def study_of(study, options, monkeypatch):
+    """Return the study that a script runs with these options."""
+    studies = []
+    monkeypatch.setattr(
+        "lmzoo.sweep.command.Sweep.run", lambda self, *_, **__: studies.append(self.study) or 0
+    )
+    monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
+    with pytest.raises(SystemExit) as ended:
+        main(*(study if isinstance(study, tuple) else (study,)))
+    assert ended.value.code == 0
+    return studies[0]
+
+
+def begin(study, path):
+    """Return the folder of a study whose sweep has just begun."""
+    fields = corpus_config(study, study.fields)
+    corpus = open_corpus(fields)
+    store = StudyStore(path / "toy")
+    Planner(study, resolve(study, corpus, fields), corpus, store)
+    store.close()
+    return path / "toy"
+
+
+OPTIONS = [
+    (),
+    ("--seed", "3", "--epochs", "2", "--seeds", "1", "--samples", "2", "--recipe", "published"),
+    ("--search-space", "recipe.lr=off"),
+    ("--parallel", "3", "--sampler", "qmc", "--pruner", "none"),
+    ("--search-space", "recipe.lr=1:8", "--search-space", "recipe.batch=16,32"),
+    ("--search-space", "recipe.lr=0.00012345678:0.1:log", "--set", "recipe.warmup=7"),
+    ("--set", "recipe.init=default", "--set", "recipe.clip=none"),
+]
+MODEL = [
+    ("--parameters", "5000"),
+    ("--set", "model.width=8", "--set", 'model.emission={"name": "mixture", "components": 5}'),
+    ("--set", "model.norm=l2", "--corpus", "captions_char"),
+]
+
+
+@pytest.mark.parametrize(
+    ("study", "options"),
+    [(study, options) for study in (PLAIN, OWN) for options in OPTIONS]
+    + [(PLAIN, options) for options in MODEL],
+)
+def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
+    first = study_of(study, [*options, *SMALL], monkeypatch)
+    path = begin(first, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:2] == ["python", "sweeps/toy.py"]
+    assert words[words.index("--storage") + 1] == str(tmp_path)
+    assert study_of(study, words[2:], monkeypatch) == first
+
+
+def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
+    studies = PLAIN, dataclasses.replace(PLAIN, name="second")
+    first = study_of(studies, ["second", *SMALL], monkeypatch)
+    path = begin(first, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:3] == ["python", "sweeps/toy.py", "second"]
+    assert study_of(studies, words[2:], monkeypatch) == first
+
+
+def test_points_without_a_chosen_setting_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.add_point("a,b", [2.0])
+    toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
+    assert words[words.index("--points") + 1] == "cut full,cut a,b"
+
+
+def test_points_that_the_sweep_left_out_are_left_out(toy):
+    toy.add_point("full", [2.0])
+    toy.study_json["left_out"] = ["minGPT"]
+    toy.write()
+    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
+    assert words[words.index("--points") + 1] == "cut full"
+
+
+@pytest.fixture
+def old(toy):
+    """A study as an older version wrote it."""
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, None, 2.7])
+    setting = {"lr": 0.001, "model.width": 32, "recipe.clip": None}
+    for point in ("full", "part"):
+        toy.add_run(point, 10, 3.0, setting=setting)
+    return toy
+
+
+def test_the_command_of_an_older_study_is_inferred_from_its_runs(old):
+    lines = reproduce_commands(old.path, load_study(old.path)).splitlines()
+    assert lines[0].startswith(f"python sweeps/toy.py --storage {old.path.parent} --epochs 3")
+    assert "--samples 2 --seeds 3 --corpus ptb --set corpus.lines=100" in lines[0]
+    assert "lr=0.0001:0.1:log" in lines[0]
+    assert "model.width=8:256 " in lines[0]
+    assert "recipe.clip=1.0,None" in lines[0]
+    assert lines[1:3] == [f"lmzoo {name} {old.path}" for name in ("rank", "report")]
+    assert "An older version wrote this study" in lines[4]
+
+
+def test_a_field_that_few_points_of_an_older_study_searched_is_left_out(old):
+    old.add_point("count", [3.0])
+    old.add_run("count", 10, 3.0, setting={"model.alpha": 0.5})
+    old.study_json["search"]["model.alpha"] = {"low": 0.01, "high": 1.0, "log": True}
+    old.write()
+    line = reproduce_commands(old.path, load_study(old.path)).splitlines()[0]
+    assert "alpha" not in line
+    assert "--search-space lr=" in line
+
+
+CUTS = "cut state_to_candidate (4) + candidate_bias (5)"
+
+
+def test_the_cell_of_a_point_is_stored_before_any_run(tmp_path):
+    """It distinguishes an unconfirmed wild type from a model without a cell."""
+    study = load_study(begin(OWN, tmp_path)).study
+    cells = {point["label"]: point["cell"] for point in study["points"]}
+    baselines = {"unigram count": None, "Kneser-Ney 5-gram": None}
+    assert cells == {"count": None, CUTS: "mgu", "MGU": "mgu", "LSTM": "lstm", **baselines}

@@ -1,0 +1,101 @@
+"""Gradient horizons, compared with finite differences and closed forms."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmzoo import zoo
+from lmzoo.cells.base import CELLS
+from lmzoo.contract import Task
+from lmzoo.errors import UserError
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
+from tests.tiny import FINE, batch, tiny
+
+
+def full_sequences(model: torch.nn.Module, length: int = 7) -> Tensor:
+    return batch(Task(vocab=3, length=length), count=4)[0]
+
+
+def test_equals_central_differences_of_the_loss() -> None:
+    model = tiny("rnn_lm", length=5).double()
+    tokens = full_sequences(model, 5)
+    norms = gradient_horizon(model, tokens)
+    assert norms.shape == (3,)
+
+    def loss(step: int, shift: Tensor) -> Tensor:
+        """Return the loss of the last token with a shift of the state after `step` tokens."""
+        state, scores = model.begin(len(tokens)), torch.empty(0)
+        for i, token in enumerate(tokens[:, :-1].unbind(1), 1):
+            scores, state = model.advance(state, token)
+            if i == step:
+                ((h,),) = state.layers
+                state = state._replace(layers=((h + shift,),))
+        return -scores.gather(1, tokens[:, -1:])[:, 0]
+
+    eps = 1e-5
+    for d in (1, 2, 3):
+        columns = []
+        for j in range(4):
+            shift = torch.zeros(4, 1, 4, dtype=torch.float64)
+            shift[..., j] = eps
+            columns.append((loss(4 - d, shift) - loss(4 - d, -shift)) / (2 * eps))
+        expected = torch.stack(columns, 1).norm(dim=1).mean()
+        assert (norms[d - 1] - expected).abs() < 1e-8
+
+
+@pytest.mark.parametrize(("forget", "bias", "factor"), [("none", None, 1.0), ("gate", 2.0, None)])
+def test_the_cell_path_of_an_lstm_has_gradient_f_to_the_d(
+    forget: str, bias: float | None, factor: float | None
+) -> None:
+    """Without recurrent weights c_t = f c_{t-1} + .., so ∂c_t/∂c_{t-d} = f^d."""
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.parse({"name": "lstm", "forget": forget, "forget_bias": bias}), 3, 6)
+    cell.double()
+    with torch.no_grad():
+        for name, weight in cell.w.named_parameters():
+            if name.startswith("weight"):
+                weight.zero_()
+    f = torch.sigmoid(torch.tensor(bias, dtype=torch.float64)) if factor is None else factor
+    projected = cell.project(torch.randn(1, 6, 3, dtype=torch.float64))
+    begin = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    h, c = torch.zeros(1, 3, dtype=torch.float64), begin[None]
+    for d in range(1, 7):
+        _, (h, c) = cell.step(projected[:, d - 1], (h, c))
+        jacobian = torch.stack([torch.autograd.grad(x, begin, retain_graph=True)[0] for x in c[0]])
+        assert (jacobian - f**d * torch.eye(3, dtype=torch.float64)).abs().max() < FINE
+
+
+def test_a_larger_forget_bias_gives_a_longer_horizon() -> None:
+    def remaining_share(bias: float) -> Tensor:
+        model = tiny("lstm_lm", length=12, cell={"name": "lstm", "forget_bias": bias})
+        g = gradient_horizon(model, full_sequences(model, 12))
+        return g[-1] / g[0]
+
+    remembers, forgets = remaining_share(5.0), remaining_share(-5.0)
+    assert remembers > 0.3
+    assert forgets < 1e-3
+
+
+def test_half_life_is_the_first_distance_with_at_most_half() -> None:
+    assert half_life(torch.tensor([8.0, 5.0, 4.0, 1.0])) == 3
+    assert half_life(torch.tensor([8.0, 5.0, 5.0])) is None
+
+
+@pytest.mark.parametrize("name", ["gpt", "backward_lm", "ngram_count"])
+def test_rows_without_recurrent_state_are_rejected(name: str) -> None:
+    model = tiny(name)
+    with pytest.raises(UserError, match=f"{model.name} has no recurrent state"):
+        gradient_horizon(model, full_sequences(model))
+
+
+def test_every_recurrent_row_has_a_positive_horizon() -> None:
+    checked = 0
+    for name in zoo.names():
+        if zoo.row(name).model not in ("recurrent_lm", "latent_ar"):
+            continue
+        model = tiny(name, length=6)
+        g = gradient_horizon(model, full_sequences(model, 6))
+        assert g.shape == (4,), name
+        assert (g > 0).all(), name
+        checked += 1
+    assert checked > 15

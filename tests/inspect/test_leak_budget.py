@@ -1,0 +1,53 @@
+"""Leak budgets, compared with sums over all sequences."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from lmzoo.data.corpus import Sequences
+from lmzoo.inspect.leak_budget import bag_floor, entropy, leak_budget, uniform_bag_floor
+
+
+def sequences(*rows: tuple[int, ...], length: int) -> Sequences:
+    tokens = torch.zeros(len(rows), length, dtype=torch.int64)
+    for i, row in enumerate(rows):
+        tokens[i, : len(row) + 1] = torch.tensor([1, *row])
+    return Sequences(tokens, torch.tensor([len(row) + 1 for row in rows]))
+
+
+@pytest.mark.parametrize("p", [(0.5, 0.5), (0.7, 0.2, 0.1)])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_gain_is_the_entropy_bag_entropy(p: tuple[float, ...], n: int) -> None:
+    """H(unigram) − floor = H(bag) / n for independent tokens, by enumeration."""
+    bags: dict[tuple[int, ...], float] = {}
+    for sequence in itertools.product(range(len(p)), repeat=n):
+        bag = tuple(sorted(sequence))
+        bags[bag] = bags.get(bag, 0.0) + math.prod(p[v] for v in sequence)
+    bag_entropy = entropy(torch.tensor(list(bags.values()), dtype=torch.float64))
+    frequencies = torch.tensor(p, dtype=torch.float64)
+    assert entropy(frequencies) - bag_floor(frequencies, n) == pytest.approx(bag_entropy / n)
+
+
+def test_the_floor_of_twenty_uniform_symbols() -> None:
+    """A simulation with 20 symbols and n = 20 gave 1.822."""
+    assert uniform_bag_floor(20, 20) == pytest.approx(1.822, abs=0.003)
+    assert uniform_bag_floor(20, 19) == pytest.approx(1.791, abs=0.001)
+
+
+def test_the_budget_of_a_corpus_counts_the_orders_of_each_bag() -> None:
+    """{4,4,5} has 3 orders, {5} has 1, {4,5} has 2; `<start>` and padding do not count."""
+    part = sequences((4, 4, 5), (5,), (5, 4), length=6)
+    budget = leak_budget(part, vocab=6)
+    assert budget.floor == pytest.approx((math.log(3) + 0 + math.log(2)) / 6)
+    assert budget.unigram == pytest.approx(math.log(2))
+    assert budget.tokens_per_sequence == 2
+    assert budget.gain == pytest.approx(budget.unigram - budget.floor)
+
+
+def test_a_large_sample_of_uniform_tokens_has_the_exact_floor() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(2, 8, (20_000, 10), generator=generator)
+    budget = leak_budget(Sequences(tokens, torch.full((20_000,), 10)), vocab=8)
+    assert budget.floor == pytest.approx(uniform_bag_floor(6, 9), abs=0.003)

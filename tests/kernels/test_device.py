@@ -1,0 +1,61 @@
+"""The device of a model: data moves to it, and a GPU that Ray granted is used or refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmzoo.data.batches import epoch_batches
+from lmzoo.data.corpus import open_corpus
+from lmzoo.errors import UserError
+from lmzoo.kernels import device
+from lmzoo.kernels.device import CPU, device_name, device_of, granted_gpu
+
+META = torch.device("meta")
+
+
+def test_moving_a_corpus_to_its_own_device_copies_nothing() -> None:
+    corpus = open_corpus({"name": "copy", "train": 3, "valid": 2, "test": 2})
+    moved = corpus.to(META)
+    for part in (moved.train, moved.valid, moved.test):
+        assert {column.device for column in (part.tokens, part.lengths, *part.sources)} == {META}
+    assert corpus.train.to(CPU) is corpus.train
+    assert moved.task == corpus.task
+
+
+def test_a_cpu_is_named_by_its_model() -> None:
+    name = device_name(CPU)
+    assert name
+    assert name == name.strip()
+    lines = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert f": {name}\n" in lines or "model name" not in lines
+
+
+def test_the_order_of_the_data_does_not_depend_on_the_default_device() -> None:
+    lengths = torch.tensor([3, 5, 2, 4, 4, 2, 3])
+    before = epoch_batches(lengths, 2, seed=1, epoch=2)
+    with META:
+        after = epoch_batches(lengths, 2, seed=1, epoch=2)
+    assert [rows.tolist() for rows in before] == [rows.tolist() for rows in after]
+
+
+def test_a_module_without_parameters_is_on_the_cpu() -> None:
+    assert device_of(torch.nn.Identity()) == CPU
+    assert device_of(torch.nn.Linear(2, 2, device="meta")) == META
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use a GPU here")
+def test_a_granted_gpu_that_torch_cannot_use_is_an_error_that_names_the_node(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(UserError) as error:
+        granted_gpu("gpu-3")
+    message = str(error.value)
+    assert message.startswith("node gpu-3 granted a GPU that torch cannot use (torch 2.")
+    assert "CUDA_VISIBLE_DEVICES=3" in message
+    assert "use --device cpu" in message
+    assert "\n" not in message
+
+
+def test_a_granted_gpu_that_torch_can_use_is_returned(monkeypatch):
+    monkeypatch.setattr(device, "GPU", META)  # a device on which every operation works
+    assert granted_gpu("gpu-3") == META

@@ -1,0 +1,99 @@
+"""A minGRU and a study in a folder outside the package, as a user writes them."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lmzoo.zoo  # noqa: F401  registers what the fixture restores
+from lmzoo.cells.base import CELLS
+from lmzoo.contract import MODELS
+from lmzoo.data.corpus import CORPORA
+from lmzoo.emissions.base import EMISSIONS
+from lmzoo.functional.normalise import NORMALISERS
+from lmzoo.registry import PARTS, ROWS
+
+CELL = '''
+"""The minGRU of Feng et al. 2024 (arXiv:2410.01201)."""
+
+from typing import Any
+
+import torch
+from own_gate import gate
+from torch import Tensor
+
+from lmzoo.cells.base import CELLS, Cell, State, Weights
+from lmzoo.config import config
+
+
+@CELLS("own_mingru")
+class MinGRU(Cell):
+    """One minGRU layer."""
+
+    @config
+    class Config:
+        """No options."""
+
+    def __init__(self, config: Any, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        shapes = {"weight_z": (width, width), "weight_c": (width, width)}
+        self.w = Weights(shapes, cut=set(), fan_in=width)
+
+    def project(self, x: Tensor) -> Tensor:
+        return torch.cat([x @ self.w.weight_z, x @ self.w.weight_c], dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        z, c = projected.chunk(2, dim=-1)
+        h = (1 - gate(z)) * state[0] + gate(z) * c
+        return h, (h,)
+'''
+GATE = "import torch\n\n\ndef gate(z):\n    return torch.sigmoid(z)\n"
+STUDY = """
+import own_mingru  # registers the cell
+
+from lmzoo.sweep import Point, Study, main
+
+STUDY = Study(
+    name="own",
+    question="Does the gate need the state?",
+    points=(
+        Point("MGU", "recurrent_lm", {"cell": "mgu"}),
+        Point("minGRU", "recurrent_lm", {"cell": "own_mingru"}),
+    ),
+    corpus="text:sentences.txt",
+    fields={"corpus.length": 8, "model.width": 4, "model.emission.components": 3},
+    epochs=2,
+    samples=2,
+    seeds=2,
+)
+
+main(STUDY)  # not guarded, as a forgetful user writes it
+"""
+SENTENCES = "a man rides a horse\na dog runs\ntwo men talk\nthe dog sleeps\nthe man sleeps\n"
+
+
+def write_parts(folder: Path) -> Path:
+    """Write the cell, the module that it imports, the study and its corpus into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "own_mingru.py").write_text(CELL)
+    (folder / "own_gate.py").write_text(GATE)
+    (folder / "own_study.py").write_text(STUDY)
+    (folder / "sentences.txt").write_text(SENTENCES * 8)
+    return folder
+
+
+@pytest.fixture
+def own_parts(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the parts; what a test imports from it is forgotten afterwards."""
+    registries = (CELLS, EMISSIONS, MODELS, ROWS, CORPORA, NORMALISERS)
+    tables: list[dict] = [PARTS, *(registry._parts for registry in registries)]
+    before, modules, path = [dict(table) for table in tables], {*sys.modules}, [*sys.path]
+    yield write_parts(tmp_path / "own")
+    for table, content in zip(tables, before, strict=True):
+        table.clear()
+        table.update(content)
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
