@@ -22,8 +22,7 @@ from ray.tune.search.optuna import OptunaSearch
 from lmzoo.search_space import FloatRange
 from lmzoo.statistics.responses import fit_responses
 from lmzoo.study.design import coordinates
-from lmzoo.study.pruners import Asha
-from lmzoo.study.shared_tuning import KEEP, rung_epoch
+from lmzoo.study.pruners import KEEP, Asha, rung_epoch
 
 Array = NDArray[np.float64]
 FORMER_SAMPLES, FORMER_PARALLEL, FORMER_RUNGS, FORMER_REDUCTION = 4, 2, (2, 6), 3

@@ -110,7 +110,7 @@ class Planner:
             return
         del self._points[run_id]
         for point in points:
-            point.close_run(run)
+            point.mark_closed(run)
         if self._decide(points[0]):
             self.write_study()
 

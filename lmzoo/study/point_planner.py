@@ -1,23 +1,12 @@
-"""The planner of one point: tune settings, confirm the best one.
+"""The planner of one point: its runs, what the store knows of them, and the choice of a setting.
 
-The first settings are the start design. `shared_tuning.py` compares them with those of the other
-points, says when further settings may start, and chooses the best setting. Decisions do not depend
-on timing. With `parallel` = w, setting i starts when
-
-    the settings 0 to i-w have ended or reached the first rung,
-    the settings 0 to i-2w have ended or reached the second rung, and so on,
-    and, after the last rung, the settings 0 to i-Lw have ended,
-
-and a setting after the start design starts when the start design has ended, too. With the pruner
-`response` the whole start design starts at once.
-
-The pruner compares run i up to the k-th rung with the settings 0 to i-kw, whose losses there are
-known; the sampler suggests setting i from the results of the settings 0 to i-Lw and of the start
-design. So the same settings are tried and the same runs are pruned whatever the order of execution,
-deaths and restarts, and a long run does not delay the start of the next one.
+The tune runs come in order of the settings, then the confirm runs of the best setting. The first
+settings are the start design. `start_rules.py` says when a setting may start; `shared_tuning.py`
+compares the start designs of all points and chooses the best settings. A run is open while it is
+ready or running.
 """
 
-import bisect
+import logging
 import math
 from typing import Any
 
@@ -25,20 +14,24 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
 from lmzoo.search_space import near_bound
+from lmzoo.store.records import epoch_records, find_end, records_pending
 from lmzoo.study.design import SIZE, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
-from lmzoo.study.point_runs import PointRuns
-from lmzoo.study.pruners import make_pruner, rungs, until
+from lmzoo.study.pruners import make_pruner, rung_epoch, until
 from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.study.samplers import make_sampler
 from lmzoo.study.search import Result, Search, Setting
-from lmzoo.study.shared_tuning import rung_epoch
+from lmzoo.study.start_rules import StartRules
 from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
 
+LOG = logging.getLogger("lmzoo.sweep")
+FIRST_TUNE_SEED = 1_000_000_000
+"""Tune seeds start here, so that no confirm run has the seed of a tune run."""
 
-class PointPlanner(PointRuns):
-    """Plans the runs of a point: the tune runs in order of the settings, then the confirm runs."""
+
+class PointPlanner:
+    """Plans the runs of a point and reads their records from the store."""
 
     def __init__(
         self,
@@ -49,7 +42,15 @@ class PointPlanner(PointRuns):
         store: StudyStore,
         runs: dict[str, PlannedRun],
     ) -> None:
-        super().__init__(study, point, position, corpus, store, runs)
+        """`runs` are all runs of the study: a run of two points is trained once."""
+        self.study, self.point, self.corpus, self.store = study, point, corpus, store
+        self._position, self._runs = position, runs
+        self.tune_runs: list[PlannedRun] = []
+        self.confirm_runs: list[PlannedRun] = []
+        self.open: dict[str, PlannedRun] = {}
+        self._new: list[PlannedRun] = []
+        # Each point has its own: the luck of one seed must not favour the same points everywhere.
+        self.tune_seed = FIRST_TUNE_SEED + derive_seed(study.seed, point.id) % FIRST_TUNE_SEED
         self.space, self.design = point.search_space, list[Setting]()
         self.settings: list[Setting] = []
         """The settings of the tune runs."""
@@ -66,16 +67,16 @@ class PointPlanner(PointRuns):
         self.samples = len(self.design) if by_design else study.samples
         if study.pruner == "response" and not point.closed_form:
             self.rung = rung_epoch(study.epochs)
-        self.parallel = study.settings_in_parallel
-        self._levels = [*rungs(study), math.inf]
-        """Epochs that settings must reach, in this order; infinity is the end."""
-        self._reached = [0] * len(self._levels)
-        """Number of settings before the first one that has not reached the level."""
-        self._lag = self.parallel * len(self._levels)
+        self._rules = StartRules(study, len(self.design))
         self._pruner = make_pruner(study)
         sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
-        self._search = Search(self.space, sampler, self._lag, len(self.design))
+        self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
         self._advance()
+
+    def new_runs(self) -> list[PlannedRun]:
+        """Return the open runs that were planned since the last call."""
+        new, self._new = self._new, []
+        return new
 
     def report(self, run_id: str, epoch: int, loss: float | None) -> Answer:
         """Add an epoch's validation loss; return what the run does next."""
@@ -98,11 +99,8 @@ class PointPlanner(PointRuns):
         in_design = run.index < len(self.design)
         if in_design and self.study.pruner == "response":
             return Answer.WAIT if self.rung and epoch >= self.rung else Answer.CONTINUE
-        level = bisect.bisect_left(self._levels, epoch)
-        known = max(0, run.index - self.parallel * (level + 1) + 1)
-        if not in_design:
-            known = max(known, len(self.design))
-        earlier = (until(epoch, other.curve) for other in self.tune_runs[:known])
+        known = self.tune_runs[: self._rules.compared(run.index, epoch)]
+        earlier = (until(epoch, other.curve) for other in known)
         prunes = self._pruner.prunes(epoch, until(epoch, run.curve), earlier)
         return Answer.PRUNE if prunes else Answer.CONTINUE
 
@@ -142,7 +140,7 @@ class PointPlanner(PointRuns):
             if run.id in self.open:
                 continue
             if not run.status and (passed or index in kept):
-                self.open_run(run)
+                self.mark_open(run)
             elif not run.status:
                 self.store.prune(run.id, rung)
                 run.status = "pruned"
@@ -160,6 +158,24 @@ class PointPlanner(PointRuns):
         """Plan the confirm runs of a setting."""
         self.tuning_sd = tuning_sd
         self._confirm(self.settings[index])
+
+    def plan_confirm_runs(self, setting: Setting, count: int) -> int:
+        """Plan runs of the best setting until there are `count`; return how many are new."""
+        seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
+        for seed in seeds:
+            config = self.point.run_config(setting, seed, self.corpus)
+            self.confirm_runs.append(self._plan("confirm", seed, setting, config))
+        return len(seeds)
+
+    def mark_open(self, run: PlannedRun) -> None:
+        """Mark a run as open."""
+        self.open[run.id] = run
+        self._new.append(run)
+
+    def mark_closed(self, run: PlannedRun) -> None:
+        """Mark a run as not open."""
+        if self.open.pop(run.id, None) and run in self._new:
+            self._new.remove(run)
 
     def pending(self) -> tuple[int, int]:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
@@ -184,21 +200,15 @@ class PointPlanner(PointRuns):
 
     def _advance(self) -> None:
         """Plan the settings that may start."""
-        while indices := range(len(self.tune_runs), self._count_startable()):
+        while indices := range(len(self.tune_runs), self._startable()):
             self._plan_settings(indices)
 
-    def _count_startable(self) -> int:
+    def _startable(self) -> int:
         """Return the number of settings, from the first one on, that may start."""
-        for k, level in enumerate(self._levels):
-            while (n := self._reached[k]) < len(self.tune_runs):
-                if not self.tune_runs[n].status and self.tune_runs[n].last_epoch < level:
-                    break
-                self._reached[k] += 1
         if self.rung:
             return len(self.design)
         most = self.samples if self._design_ended else len(self.design)
-        starts = (n + self.parallel * (k + 1) for k, n in enumerate(self._reached))
-        return max(len(self.tune_runs), min(most, *starts))
+        return self._rules.startable(self.tune_runs, most)
 
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
@@ -208,12 +218,12 @@ class PointPlanner(PointRuns):
                 settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
         for index in indices:
             self.settings.append(settings[index])
-            self.plan_tune_run(index, settings[index])
+            self._plan_tune_run(index, settings[index])
             # The sweep may have been interrupted after this epoch and before the run was pruned.
             run = self.tune_runs[-1]
             answer = Answer.CONTINUE if run.status else self.answer(run, run.last_epoch)
             if answer is not Answer.CONTINUE:
-                self.close_run(run)
+                self.mark_closed(run)
             if answer is Answer.PRUNE:
                 self.store.prune(run.id, run.last_epoch)
                 run.status = "pruned"
@@ -226,6 +236,62 @@ class PointPlanner(PointRuns):
             )
         if new:
             self.store.add_settings(self.point.id, new)
+
+    def _plan_tune_run(self, index: int, setting: Setting) -> None:
+        """Plan the run of a setting; one that the model refuses has ended without training."""
+        try:
+            config = self.point.run_config(setting, self.tune_seed, self.corpus)
+        except UserError as error:
+            LOG.warning(
+                "%s: setting %s is not trained: %s", self.point.display_label, setting, error
+            )
+            run = PlannedRun("", self.point.label, "tune", index, {"setting": setting}, 0)
+            run.status, run.reason = "refused", str(error)
+        else:
+            run = self._plan("tune", index, setting, config)
+        self.tune_runs.append(run)
+
+    def _plan(self, stage: str, index: int, setting: Setting, config: dict[str, Any]) -> PlannedRun:
+        """Return the run of a config, open unless the store shows its end."""
+        run_id = config["run"]
+        if run_id in self._runs:  # two samples, or two points, have the same setting
+            run = self._runs[run_id]
+        else:
+            config |= {
+                "study": self.study.name,
+                "point": {"id": self.point.id, "label": self.point.label},
+                "stage": stage,
+                "setting": dict(setting),
+            }
+            run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
+            run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
+            self._runs[run_id] = run
+            self._read(run)
+        if not run.status and run_id not in self.open:
+            self.mark_open(run)
+        return run
+
+    def _read(self, run: PlannedRun) -> None:
+        """Read the run's curve and its end, if it has ended, from the store."""
+        run.is_new = run.id not in self.store.known_runs
+        if run.is_new:
+            return
+        records = self.store.run(run.id).records()
+        known = epoch_records(records)
+        for record in known:
+            # The first record always counts: the only epoch of a count model has the number of
+            # the budget of the sweep that trained it.
+            if record["epoch"] <= max(self.study.epochs, known[0]["epoch"]):
+                run.add_epoch(record["epoch"], record["valid_token"])
+        try:
+            pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
+        except UserError as error:
+            raise UserError(f"point {self.point.display_label!r}: {error}") from None
+        if not pending:
+            end = find_end(records, self.study.epochs)
+            run.status = end["status"] if end else "failed"
+        tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
+        run.test_loss = tests[-1]["token"] if tests else None
 
     def _suggest(self, earlier: list[Setting]) -> Setting:
         """Return the setting after `earlier`."""

@@ -1,7 +1,7 @@
 """Pruners: which tune runs stop early.
 
 A pruner compares a run with earlier settings of its point at the same epoch. Which settings these
-are is fixed before the run starts (`point_planner.py`). So a sweep stops the same runs regardless
+are is fixed before the run starts (`start_rules.py`). So a sweep stops the same runs regardless
 of the order of execution, deaths and restarts.
 
 response    stops settings of the start design by a fit to all points (`shared_tuning.py`), further
@@ -30,6 +30,8 @@ from lmzoo.study.study import Study
 Curve = Mapping[int, float]
 """Epoch -> lowest validation loss up to that epoch; there are no later epochs than the present."""
 
+KEEP = 0.6
+"""Share of the settings of the start design that `response` continues past its rung."""
 STARTUP = 3
 """Earlier settings that the median pruner needs."""
 
@@ -155,6 +157,16 @@ def rungs(study: Study) -> tuple[int, ...]:
         result.append(epoch)
         epoch *= study.reduction
     return tuple(result)
+
+
+def rung_epoch(epochs: int) -> int:
+    """Return the epoch at which `response` compares the start design; 0 if it is too late.
+
+    With recorded trainings of 10 and 12 epochs (`benchmarks/search.py`), the setting that would be
+    chosen without early stopping is among the best three of five at this epoch.
+    """
+    rung = max(1, epochs // 6)
+    return rung if rung < epochs else 0
 
 
 def until(epoch: int, curve: Curve) -> Curve:

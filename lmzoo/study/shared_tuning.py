@@ -14,35 +14,20 @@ order of execution, on deaths or on restarts.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lmzoo.statistics.responses import fit_responses
 from lmzoo.study.design import coordinates
 from lmzoo.study.planned_run import PlannedRun
-
-if TYPE_CHECKING:
-    from lmzoo.study.point_planner import PointPlanner
-
-KEEP = 0.6
-"""Share of the settings that continue past the rung."""
-
-
-def rung_epoch(epochs: int) -> int:
-    """Return the epoch at which the runs of the start design are compared; 0 if it is too late.
-
-    With recorded trainings of 10 and 12 epochs (`benchmarks/search.py`), the setting that would be
-    chosen without early stopping is among the best three of five at this epoch.
-    """
-    rung = max(1, epochs // 6)
-    return rung if rung < epochs else 0
+from lmzoo.study.point_planner import PointPlanner
+from lmzoo.study.pruners import KEEP
 
 
 class SharedTuning:
     """Decides for `points`, which search the same space from the same start design."""
 
-    def __init__(self, points: "Sequence[PointPlanner]") -> None:
+    def __init__(self, points: Sequence[PointPlanner]) -> None:
         self.points = points
         self._passed_rung = self._designed = self._chosen = False
 

@@ -82,7 +82,7 @@ class Study:
     parallel: int = 0
     """Settings that a point starts together; 0: chosen from the numbers of points and samples.
 
-    More start when these reach the first rung, and again at each later rung (`point_planner.py`).
+    More start when these reach the first rung, and again at each later rung (`start_rules.py`).
     """
     sampler: Any = "tpe"
     """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""

@@ -13,7 +13,7 @@ from lmzoo.search_space import FloatRange
 from lmzoo.statistics.responses import fit_responses
 from lmzoo.store.records import CONFIG, STUDY, read_json
 from lmzoo.study.design import SIZE, coordinates, start_design
-from lmzoo.study.shared_tuning import KEEP, rung_epoch
+from lmzoo.study.pruners import KEEP, rung_epoch
 from tests.sweep.fake_runs import open_fake_run
 from tests.sweep.local_sweep import outcome, sweep
 

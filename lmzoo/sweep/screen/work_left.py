@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import PointPlanner
-from lmzoo.study.shared_tuning import KEEP
+from lmzoo.study.pruners import KEEP
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.fleet.time_left import Work
 
