@@ -56,7 +56,7 @@ drill-faults: $(ALL)
 
 # Ratios to named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
 bench: $(ALL)
-	for name in scan fuse mixture words ranking growth; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in scan fuse; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py
 
 # On a machine with a GPU; needs torch and this package's own dependencies, no Ray and no .venv.

@@ -69,15 +69,15 @@ def time_ratio(
     goal: float | None = None,
 ) -> Ratio:
     """Return our seconds over the rival's; `goal` is the largest ratio that holds."""
-    return _ours_over_rival(what, at, rival, "time, ours / rival", ours, theirs, goal, _in_ms)
-
-
-def memory_ratio(
-    what: str, at: str, rival: str, ours: list[float], theirs: list[float], goal: float | None
-) -> Ratio:
-    """Return our megabytes over the rival's; `goal` is the largest ratio that holds."""
-    unit = "peak memory, ours / rival"
-    return _ours_over_rival(what, at, rival, unit, ours, theirs, goal, _in_mb)
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    median = statistics.median(ratios)
+    return Ratio(
+        what=what, at=at, rival=rival, unit="time, ours / rival",
+        median=median, low=min(ratios), high=max(ratios),
+        goal="" if goal is None else f"≤ {goal:.2f}",
+        holds=None if goal is None else median <= goal,
+        absolute=_in_ms(ours, theirs),
+    )  # fmt: skip
 
 
 def speedup(
@@ -100,29 +100,10 @@ def speedup(
     )  # fmt: skip
 
 
-def _ours_over_rival(
-    what: str, at: str, rival: str, unit: str, ours: list[float], theirs: list[float],
-    goal: float | None, absolute: Callable[[list[float], list[float]], str],
-) -> Ratio:  # fmt: skip
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    median = statistics.median(ratios)
-    return Ratio(
-        what=what, at=at, rival=rival, unit=unit,
-        median=median, low=min(ratios), high=max(ratios),
-        goal="" if goal is None else f"≤ {goal:.2f}",
-        holds=None if goal is None else median <= goal,
-        absolute=absolute(ours, theirs),
-    )  # fmt: skip
-
-
 def _in_ms(ours: list[float], theirs: list[float]) -> str:
     mine, rivals = (statistics.median(side) * 1e3 for side in (ours, theirs))
     digits = 0 if min(mine, rivals) >= 10 else 3
     return f"{mine:.{digits}f} / {rivals:.{digits}f} ms"
-
-
-def _in_mb(ours: list[float], theirs: list[float]) -> str:
-    return f"{statistics.median(ours):.0f} / {statistics.median(theirs):.0f} MB"
 
 
 def save(rows: list[Ratio], path: Path) -> None:

@@ -4,13 +4,11 @@
 
 A section is between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; nothing else of the page
 changes. A benchmark without a file (a Markdown table, or rows as JSON), or without a section in the
-page, is skipped. The chart of
-a benchmark is copied next to the page.
+page, is skipped.
 """
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -22,8 +20,7 @@ from lmzoo.errors import UserError
 
 GPU = ("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
-    *("scan", "fuse", "mixture", "words", "ranking", "trials", "sweep", "growth", "search"),
-    *("time_left", "launches", "roofline", "gpu_resources", "rows"),
+    *("scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows"),
     *GPU,
 )
 
@@ -40,9 +37,6 @@ def main(
             text = replace_section(text, name, file.with_suffix(".md").read_text())
         elif file.is_file():
             text = replace_section(text, name, table(json.loads(file.read_text())))
-        chart = file.with_suffix(".svg")
-        if chart.is_file():
-            shutil.copyfile(chart, page.with_name(chart.name))
     page.write_text(text)
 
 
