@@ -4,7 +4,10 @@ The command line prints a `UserError` as one line on stderr and exits with code 
 exception is a bug in lmzoo and keeps its traceback.
 """
 
+import difflib
+import re
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -18,3 +21,31 @@ def describe_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {message}{where}"
+
+
+KNOWN = 12
+"""Names that a message lists when none is similar."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return "; near: similar names", or "; known: the first names", for a message.
+
+    Case, punctuation and a missing first or last part of a name do not count: `LSTM` is near
+    `lstm_lm`, and `width` near `model.width`.
+    """
+    names = list(dict.fromkeys(known))
+    plain = {other: _plain(other) for other in names}
+    wanted = _plain(name)
+    parts = [other for other in names if wanted and wanted in plain[other].split()]
+    whole = [other for other in names if plain[other] == wanted]
+    close = difflib.get_close_matches(wanted, plain.values(), n=3)
+    similar = [other for other in names if plain[other] in close]
+    similar.sort(key=lambda other: close.index(plain[other]))
+    if found := list(dict.fromkeys([*whole, *sorted(parts, key=len), *similar]))[:5]:
+        return f"; near: {', '.join(found)}"
+    listed = ", ".join(names[:KNOWN])
+    return f"; known: {listed}{', ...' if len(names) > KNOWN else ''}" if names else ""
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.findall(r"[^\W_]+", name.lower()))

@@ -11,7 +11,6 @@ technique, a diagnostic, a decoder) is listed and described, but cannot be built
 """
 
 import dataclasses
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -22,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from pydantic_core import core_schema
 
 from lmzoo.config import from_dict, to_dict
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 
 T = TypeVar("T")
 PARTS: dict[type, Any] = {}
@@ -69,11 +68,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._parts:
-            near = difflib.get_close_matches(name, self._parts, n=3)
-            known = sorted(self)
-            first = f"{', '.join(known[:12])}{' ...' if len(known) > 12 else ''}"
-            hint = f"; near: {', '.join(near)}" if near else f"; known: {first}"
-            raise UserError(f"no {self.kind} {name!r}{hint}")
+            raise UserError(f"no {self.kind} {name!r}{near(name, sorted(self))}")
         return self._parts[name]
 
     def get(self, name: str) -> T | None:

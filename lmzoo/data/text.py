@@ -1,14 +1,12 @@
 """Text to token ids, as a corpus writes its sequences."""
 
-import difflib
-
 import torch
 from torch import Tensor
 
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.vocabulary import SPECIALS
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 
 
 def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
@@ -28,10 +26,9 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
     has_unknown = bool((corpus.train.tokens == UNKNOWN).any())
     for token in tokens:
         if token not in vocabulary.ids and not has_unknown:
-            near = difflib.get_close_matches(token, vocabulary.tokens[len(SPECIALS) :])
+            hint = near(token, vocabulary.tokens[len(SPECIALS) :])
             raise UserError(
-                f"{token!r} is not in the vocabulary of {corpus.name}, which has no <unk>"
-                + (f"; near: {', '.join(near)}" if near else "")
+                f"{token!r} is not in the vocabulary of {corpus.name}, which has no <unk>{hint}"
             )
     ids = [START, *vocabulary.encode(tokens), *([END] if corpus.ends else [])]
     length = corpus.task.length

@@ -3,7 +3,6 @@
 The option `--points`: labels as the study writes them, or with the names of cuts.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.data.corpus import Corpus
 from lmzoo.describe.labels import display_label
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.study.parameter_budget import baselines
 from lmzoo.study.study import Point, Study
 
@@ -93,13 +92,7 @@ def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
         prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}
         length = next((n for n, prefix in prefixes.items() if prefix in labels), None)
         if length is None:
-            near = {
-                label
-                for prefix in prefixes.values()
-                for label in difflib.get_close_matches(prefix, labels)
-            }
-            hint = f"near: {', '.join(sorted(near))}" if near else f"known: {', '.join(labels)}"
-            raise UserError(f"--points: no point {prefixes[1]!r}; {hint}")
+            raise UserError(f"--points: no point {prefixes[1]!r}{near(prefixes[1], labels)}")
         selected.add(labels[prefixes[length]])
         parts = parts[length:]
     return selected

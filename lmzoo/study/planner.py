@@ -16,7 +16,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.own_parts.source import UserCode
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
-from lmzoo.study.resolve import ResolvedPoint
+from lmzoo.study.resolve import ResolvedPoint, reference_id
 from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
@@ -52,6 +52,7 @@ class Planner:
             for position, point in enumerate(points)
         ]
         self.points = self._all_points
+        self._reference = reference_id(study, points)
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._pruned: list[PlannedRun] = []
@@ -183,7 +184,7 @@ class Planner:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
         while self.study.max_seeds and not self._points:
-            if not plan_more_seeds(self.study, self.points, self._corpus):
+            if not plan_more_seeds(self.study, self.points, self._corpus, self._reference):
                 break
             planned = True
             for point in self.points:

@@ -6,7 +6,8 @@ trained once.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import CORPORA, Corpus, parse_spec
 from lmzoo.describe.labels import display_label
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.own_parts.source import UserCode
 from lmzoo.search_space import Range, ranges
 from lmzoo.study.parameter_budget import baselines, fit_width
@@ -114,6 +115,7 @@ def resolve(
     Raises:
         UserError: A row, a field or a value is invalid, or the study has no points.
     """
+    study.check()
     if study.parameters and "model.width" in study.fields:
         raise UserError(
             f"model.width={study.fields['model.width']} contradicts the budget of "
@@ -133,12 +135,46 @@ def resolve(
             points[resolved.id].aliases.append(point.label)
         else:
             points[resolved.id] = resolved
-    if not points:
-        raise refusal or UserError(f"study {study.name} has no points to compare")
+    if refusal and not points:
+        raise refusal
+    labels = {label for point in points.values() for label in point.labels}
     for point in baselines(study.points, corpus):
         resolved = _resolve(study, point, corpus, corpus_fields)
-        points.setdefault(resolved.id, resolved).baseline = True
+        same = points.setdefault(resolved.id, resolved)
+        same.baseline = True
+        if point.label in labels - same.labels:
+            raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
     return list(points.values())
+
+
+def reference_id(study: Study, points: Sequence[ResolvedPoint]) -> str:
+    """Return the id of the point that the others are compared with.
+
+    Raises:
+        UserError: The study has no such point; the message names similar ones.
+    """
+    if not study.reference:
+        return points[0].id
+    for point in points:
+        if study.reference in point.labels | {point.display_label, *point.display_aliases}:
+            return point.id
+    labels = [label for point in points for label in (point.label, *point.aliases)]
+    raise UserError(f"reference: no point {study.reference!r}{near(study.reference, labels)}")
+
+
+def check_selection(study: Study, points: Sequence[ResolvedPoint], needed: Collection[str]) -> None:
+    """Check that the reference is among the points to train.
+
+    Raises:
+        UserError: The reference is unknown or left out.
+    """
+    wanted = reference_id(study, points)
+    reference = next(point for point in points if point.id == wanted)
+    if not reference.baseline and not reference.labels & {*needed}:
+        raise UserError(
+            f"--points leaves out the reference {reference.label!r}, with which the points are "
+            f"compared; add it: --points {shlex.quote(reference.label)},..."
+        )
 
 
 def _resolve(

@@ -18,15 +18,20 @@ Tables read confirm runs only. A field path is dotted and starts with `model`, `
 """
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lmzoo.errors import UserError
 from lmzoo.search_space import Range
 
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 
+NAME_BYTES = 160
+"""Longest name of a study; a name of a folder has 255 bytes, with the corpus and a hash."""
 PARALLEL_RUNS = 160
 """Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
 
@@ -92,6 +97,30 @@ class Study:
     """Logger callbacks of Ray Tune, to which each run is a trial."""
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
+
+    def check(self) -> None:
+        """Check what can be checked without a corpus; a sweep does it before anything else.
+
+        Raises:
+            UserError: The name is not that of a folder, two points have one label, or a number is
+                not finite.
+        """
+        if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
+            raise UserError(f"study name {self.name!r} is not a name of a folder; change it")
+        if found := re.search(r"[/\\]", self.name):
+            raise UserError(f"study name {self.name!r} has a {found[0]!r}; take another character")
+        if (size := len(self.name.encode())) > NAME_BYTES:
+            raise UserError(
+                f"study name {self.name[:20]!r}... has {size} bytes; shorten it to {NAME_BYTES}"
+            )
+        if not self.points:
+            raise UserError(f"study {self.name} has no points to compare")
+        counts = Counter(" ".join(point.label.split()) for point in self.points)
+        label, count = counts.most_common(1)[0]
+        if count > 1:
+            raise UserError(f"{count} points have the label {label!r}; give each its own label")
+        if not math.isfinite(self.margin):
+            raise UserError(f"margin {self.margin} is not a finite number of nats")
 
     @property
     def settings_in_parallel(self) -> int:

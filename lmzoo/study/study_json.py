@@ -12,6 +12,7 @@ from typing import Any
 from lmzoo.cells.base import CELLS
 from lmzoo.search_space import Choice, Range
 from lmzoo.study.point_planner import PointPlanner
+from lmzoo.study.resolve import reference_id
 from lmzoo.study.study import Study
 from lmzoo.study.until_decided import schedule
 
@@ -25,7 +26,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
         "name": study.name,
         "question": study.question,
         "script": list(study.script),
-        "reference": next((p for p in points if study.reference in p.labels), points[0]).id,
+        "reference": reference_id(study, points),
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,
         "looks": list(schedule(study)),

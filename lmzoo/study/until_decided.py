@@ -23,15 +23,17 @@ def schedule(study: Study) -> tuple[int, ...]:
     return looks(study.seeds, study.max_seeds) if study.max_seeds else ()
 
 
-def plan_more_seeds(study: Study, points: Sequence[PointPlanner], corpus: Corpus) -> bool:
+def plan_more_seeds(
+    study: Study, points: Sequence[PointPlanner], corpus: Corpus, reference_id: str
+) -> bool:
     """Plan the confirm runs that the losses so far ask for; return whether there are any.
 
     The points that are compared have the reference's kind of score and a confirm run that has
     ended; all their planned confirm runs have ended.
     """
     facts = [_facts(point, corpus) for point in points]
-    reference = next((p for p in points if study.reference in p.point.labels), points[0])
-    if not reference.confirm_runs:
+    reference = next((p for p in points if p.point.id == reference_id), None)
+    if reference is None or not reference.confirm_runs:
         return False
     score = facts[points.index(reference)]["score"]
     compared = [

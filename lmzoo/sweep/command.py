@@ -78,6 +78,7 @@ def _command(study: Study) -> Callable[..., None]:
         submit: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Run on this cluster; start it if it is down.")] = None,
         attach: Annotated[Path | None, typer.Option(metavar="CLUSTER.yaml", help="Follow the study's last job on this cluster.")] = None,
     ) -> None:  # fmt: skip
+        study.check()
         if submit or attach:
             from lmzoo.cluster.submit import run_on_cluster
 

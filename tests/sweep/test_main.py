@@ -70,10 +70,10 @@ def test_options_change_the_study(study, run):
     ("points", "pending"),
     [
         ("", SHOWN),
-        ("cut 4", SHOWN[1:2]),
+        ("wild type", SHOWN[:1]),
         ("cut state_to_candidate (4),wild type", SHOWN[:2]),
         ("cut 3,2,4,5, wild type", [SHOWN[0], SHOWN[2]]),
-        ("cut 2,7,cut 2,7", SHOWN[2:]),
+        ("cut 2,7,cut 2,7,wild type", [SHOWN[0], SHOWN[2]]),
     ],
 )
 def test_only_the_selected_points_are_pending(points, pending, study, run):
@@ -122,11 +122,35 @@ def test_a_parameter_budget_sets_the_largest_widths_within_it(study, run, monkey
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reference": "wild typ"}, "no point 'wild typ'; near: wild type"),
+        ({"reference": "cut 99"}, "no point 'cut 99'"),
+        ({"name": "../x"}, "study name '../x'"),
+        ({"name": "数" * 90}, "270 bytes"),
+    ],
+)
+@pytest.mark.parametrize("options", [["--dry-run"], []])
+def test_a_study_that_cannot_be_right_is_refused(changes, options, message, study, tmp_path, run):
+    code, _, err = run(dataclasses.replace(study, **changes), *options)
+    assert (code, message in err, "Traceback" in err) == (2, True, False), err
+    assert not list(tmp_path.iterdir()), "something started"
+
+
+@pytest.mark.parametrize("reference", ["cut 4", SHOWN[1], "cut 2,7", "Kneser-Ney 5-gram"])
+def test_the_reference_is_a_label_an_alias_a_cut_or_a_baseline(reference, study, run):
+    code, _, err = run(dataclasses.replace(study, reference=reference), "--dry-run")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--points", "wild typ"], "no point 'wild typ'; near: wild type"),
-        (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 2,7, cut 3,2,4,5, cut 4"),
+        (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 4, cut 2,7, cut 3,2,4,5"),
         (["--points", "xyz"], "no point 'xyz'; known: "),
+        (["--points", "cut 4"], "leaves out the reference 'wild type'"),
+        (["--points", "unigram count"], "leaves out the reference 'wild type'"),
         (["--parameters", "-1"], "greater than or equal to 0"),
         (["--parameters", "9000"], "model.width=4 contradicts the budget of 9,000 parameters"),
         (["--corpus", "captoins"], "no corpus 'captoins'; near: captions"),

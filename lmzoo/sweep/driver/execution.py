@@ -67,6 +67,7 @@ class Sweep:
 
         `settings` are the fields of all points from the command line.
         """
+        self.study.check()
         check_trackers(self.track)
         if not dry_run and not self.quiet:
             self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
@@ -76,7 +77,7 @@ class Sweep:
             from lmzoo.data.unknown import describe_unknown
             from lmzoo.study.common_settings import check_settings, select_labels
             from lmzoo.study.planner import Planner
-            from lmzoo.study.resolve import corpus_config, resolve
+            from lmzoo.study.resolve import check_selection, corpus_config, resolve
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_folder
             from lmzoo.sweep.screen.dry_run import print_dry_run
 
@@ -87,6 +88,7 @@ class Sweep:
             self.stderr.print(note)
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
+        check_selection(self.study, points, needed)
         store_class = ReadOnlyStudyStore if dry_run else StudyStore
         self.folder = store_folder(storage, self.study.name, fields)
         with closing(store_class(self.folder)) as store:

@@ -1,0 +1,48 @@
+"""A study that cannot be right is refused in one line before anything starts."""
+
+import dataclasses
+
+import pytest
+
+from lmzoo.study.study import NAME_BYTES, Point
+
+from ..user_errors import raises_user_error
+
+NAMES = (
+    "../../x",
+    "/tmp/x",
+    "a/b",
+    "a\\b",
+    "..",
+    ".",
+    "",
+    "  ",
+    "a\0b",
+    "a\nb",
+    "数" * 60,
+    "x" * 300,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_not_that_of_one_folder_is_refused(study, name):
+    with raises_user_error("name"):
+        dataclasses.replace(study, name=name).check()
+
+
+@pytest.mark.parametrize("name", ["gru_ablation", "my study, part 2", "Größe µ", "x" * NAME_BYTES])
+def test_the_name_of_a_folder_is_accepted(study, name):
+    dataclasses.replace(study, name=name).check()
+
+
+@pytest.mark.parametrize("second", ["a", "a ", " a", "a\n"])
+def test_two_points_with_one_label_are_refused(study, second):
+    points = (Point("a", "DLM46"), Point("b", "DLM46"), Point(second, "lstm_lm"))
+    with raises_user_error("2 points have the label 'a'"):
+        dataclasses.replace(study, points=points).check()
+
+
+@pytest.mark.parametrize("margin", [float("inf"), float("nan")])
+def test_a_margin_that_is_not_finite_is_refused(study, margin):
+    with raises_user_error("margin"):
+        dataclasses.replace(study, margin=margin).check()
