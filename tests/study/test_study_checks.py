@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from lmzoo.study.study import NAME_BYTES, Point
-
-from ..user_errors import raises_user_error
+from tests.user_errors import raises_user_error
 
 NAMES = (
     "../../x",
