@@ -19,7 +19,7 @@ def equality(device: torch.device) -> list[Ratio]:
     return [
         _row(name, width, precision, device)
         for precision, widest in WIDEST.items()
-        for width in (30, widest, widest + 60)
+        for width in (30, widest)
         for name in CELL_NAMES
     ]
 

@@ -1,8 +1,6 @@
 """Registers, spills and shared memory of every GPU kernel, as a Markdown table. It needs no GPU.
 
-    python benchmarks/gpu_resources.py
-
-The kernels of a step run where the weights of a recurrence do not fit on the chip.
+python benchmarks/gpu_resources.py
 """
 
 import typer
@@ -15,7 +13,6 @@ from lmzoo.kernels.gpu.resources import (
     compile_kernel,
     elementwise,
     kernels,
-    step_kernels,
 )
 from lmzoo.kernels.gpu.scan import shared_memory
 from lmzoo.kernels.precision import WIDEST
@@ -31,10 +28,6 @@ def main() -> None:
     for name, kernel, constants in elementwise():
         cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
         typer.echo(f"| {name} | | any | {' | '.join(cells)} |")
-    for precision in WIDEST:
-        for name, kernel, constants in step_kernels(precision):
-            cells = [text(compile_kernel(kernel, constants, c)) for c in SHARED_LIMIT]
-            typer.echo(f"| {name} | {precision} | any | {' | '.join(cells)} |")
     for precision, widest in WIDEST.items():
         for width in WIDTHS:
             for name, kernel, constants in kernels(width, precision) if width <= widest else ():

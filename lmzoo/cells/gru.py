@@ -108,14 +108,16 @@ class GRU(Cell):
         )  # fmt: skip
         return scan_batch_first(recurrence, x, start, weights)
 
-    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         from lmzoo.kernels.gpu.gru import GRUGpuScan
         from lmzoo.kernels.gpu.scan import gpu_scan
 
         w, gates = self.w, 2 * self.width
         before = self.config.reset is Reset.BEFORE
+        recurrence = GRUGpuScan(before, self.config.update is Update.Z_KEEPS)
+        if not recurrence.fits(start):
+            return None
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
         added = w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
-        recurrence = GRUGpuScan(before, self.config.update is Update.Z_KEEPS)
         weights = [w.weight_hh.mT, w.bias_hh[None, gates:]]
         return gpu_scan(recurrence, self.project_inputs(x) + added, start, weights)

@@ -109,7 +109,10 @@ class LSTM(Cell):
             from lmzoo.kernels.gpu.lstm import LSTMGpuScan
             from lmzoo.kernels.gpu.scan import gpu_scan_with_memory
 
-            recurrence, projected = LSTMGpuScan(self.config.forget.value), self.project_inputs(x)
+            recurrence = LSTMGpuScan(self.config.forget.value)
+            if not recurrence.fits(start):
+                return None
+            projected = self.project_inputs(x)
             return gpu_scan_with_memory(recurrence, projected, start, [self.w.weight_hh.mT])
         if not has_product_kernels(start):
             return None

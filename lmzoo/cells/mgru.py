@@ -170,7 +170,7 @@ class MGRU(Cell):
         )
         return scan_batch_first(recurrence, x, start, (self.w.hf, self.w.xh))
 
-    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         from lmzoo.kernels.gpu.mgru import MGRUGpuScan
         from lmzoo.kernels.gpu.scan import gpu_scan
 
@@ -182,6 +182,8 @@ class MGRU(Cell):
             keep=self.config.keep,
             read=self.config.gate.value,
         )
+        if not recurrence.fits(start):
+            return None
         return gpu_scan(recurrence, self.project_inputs(x), start, weights)
 
     def _gate_input(self, h: Tensor) -> Tensor:

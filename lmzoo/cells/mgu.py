@@ -155,7 +155,7 @@ class MGU(Cell):
         w, recurrence = self.w, MGUScan(carry=Cut.CARRY not in self.cuts)
         return scan_batch_first(recurrence, x, start, (w.xf, w.hf, w.bf, w.xh, w.hh, w.bh))
 
-    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor:
+    def _gpu_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         from lmzoo.kernels.gpu.mgu import MGUGpuScan
         from lmzoo.kernels.gpu.scan import gpu_scan
 
@@ -165,6 +165,8 @@ class MGU(Cell):
             gate=w.hf is not None, candidate=w.hh is not None,
             carry=Cut.CARRY not in cuts, write=Cut.WRITE not in cuts,
         )  # fmt: skip
+        if not recurrence.fits(start):
+            return None
         return gpu_scan(recurrence, self.project_inputs(x), start, weights)
 
 

@@ -76,6 +76,8 @@ class RNN(Cell):
             from lmzoo.kernels.gpu.scan import gpu_scan
 
             recurrence = RNNGpuScan(self.config.activation.value)
+            if not recurrence.fits(start):
+                return None
             return gpu_scan(recurrence, self.project_inputs(x), start, [self.w.weight_hh.mT])
         if not has_product_kernels(start):
             return None

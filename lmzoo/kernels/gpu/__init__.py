@@ -2,7 +2,6 @@
 
     scan.py                the autograd function of a recurrence with a matrix product in each step
     mgu.py, rnn.py, ...    the kernels of one recurrence
-    steps                  the same for weights that do not fit on the chip: launches for each step
     linear_recurrence.py   elementwise recurrences, h_t = a_t ⊙ h_{t-1} + b_t
 
 Each kernel equals the loop over the `step` of its cell. Without a GPU the kernels run in Triton's

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
-from lmzoo.kernels.gpu.steps import gru as steps
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,6 @@ class GRUGpuScan(GpuRecurrence):
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         flags = self.reset_before, self.z_keeps
-        if not self.fits(start):
-            return steps.forward(flags, self.precision, projected, weights[0], weights[1], start)
         gates = torch.empty_like(projected)
         states, m = projected.new_empty(2, *projected.shape[:-1], start.shape[-1]).unbind()
         tensors = projected, *weights, start, states, gates, m
@@ -43,11 +40,8 @@ class GRUGpuScan(GpuRecurrence):
         states, gates, m = saved
         flags = self.reset_before, self.z_keeps
         tensors = upstream, weights[0], start, states, gates, m
-        if self.fits(start):
-            deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
-            self.launch(_backward, states, *tensors, deltas, dstart, flags=flags)
-        else:
-            deltas, dstart = steps.backward(flags, self.precision, *tensors)
+        deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
+        self.launch(_backward, states, *tensors, deltas, dstart, flags=flags)
         width = start.shape[-1]
         before = states_before(start, states)
         r, d_gates, d_n = gates[..., :width], deltas[..., : 2 * width], deltas[..., 2 * width :]

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
-from lmzoo.kernels.gpu.steps import lstm as steps
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,6 @@ class LSTMGpuScan(GpuRecurrence):
     """gate; none: f ≡ 1; coupled: f = 1 − i."""
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        if not self.fits(start):
-            return steps.forward(self.forget, self.precision, projected, weights[0], start)
         states = projected.new_empty(*projected.shape[:-1], start.shape[-1] // 2)
         saved = [states, torch.empty_like(projected), torch.empty_like(states)]
         self.launch(_forward, states, projected, *weights, start, *saved, flags=[self.forget])
@@ -40,11 +37,8 @@ class LSTMGpuScan(GpuRecurrence):
     ) -> list[Tensor]:
         states, gates, memory = saved
         tensors = upstream, weights[0], start, gates, memory
-        if self.fits(start):
-            deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
-            self.launch(_backward, states, *tensors, deltas, dstart, flags=[self.forget])
-        else:
-            deltas, dstart = steps.backward(self.forget, self.precision, *tensors)
+        deltas, dstart = torch.empty_like(gates), torch.empty_like(start)
+        self.launch(_backward, states, *tensors, deltas, dstart, flags=[self.forget])
         before = states_before(start.chunk(2, dim=-1)[0], states)
         return [deltas, dstart, weight_gradient(before, deltas)]
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, read_state
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
-from lmzoo.kernels.gpu.steps import mgru as steps
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class MGRUGpuScan(GpuRecurrence):
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         weight = weights[0] if weights else start  # never read where the gate is cut
-        if not self.fits(start):
-            return steps.forward(self._flags, self.precision, projected, weight, start)
         saved = [torch.empty_like(projected) for _ in range(3)]
         self.launch(_forward, projected, projected, weight, start, *saved, flags=self._flags)
         return saved
@@ -41,19 +38,14 @@ class MGRUGpuScan(GpuRecurrence):
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         weight = weights[0] if weights else start
-        if self.fits(start):
-            dprojected, deltas, read = (torch.empty_like(upstream) for _ in range(3))
-            dstart = torch.empty_like(start)
-            tensors = upstream, weight, start, *saved, dprojected, deltas, read, dstart
-            self.launch(_backward, upstream, *tensors, flags=self._flags)
-        else:
-            dprojected, dstart, deltas, read = steps.backward(
-                self._flags, self.precision, upstream, weight, start, saved
-            )
+        dprojected, deltas, read = (torch.empty_like(upstream) for _ in range(3))
+        dstart = torch.empty_like(start)
+        tensors = upstream, weight, start, *saved, dprojected, deltas, read, dstart
+        self.launch(_backward, upstream, *tensors, flags=self._flags)
         return [dprojected, dstart, *([weight_gradient(read, deltas)] if self.gate else [])]
 
     @property
-    def _flags(self) -> steps.Flags:
+    def _flags(self) -> tuple[bool, bool, bool, bool, str]:
         return self.gate, self.carry, self.write, self.keep, self.read
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import load_weight, product, tanh
 from lmzoo.kernels.gpu.scan import GpuRecurrence, weight_gradient
-from lmzoo.kernels.gpu.steps import mgu as steps
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,6 @@ class MGUGpuScan(GpuRecurrence):
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         pair = self._pair(weights, start)
-        if not self.fits(start):
-            return steps.forward(self._flags, self.precision, projected, *pair, start)
         shape = *projected.shape[:-1], start.shape[-1]
         saved = [projected.new_empty(shape) for _ in range(3)]
         self.launch(_forward, saved[0], projected, *pair, start, *saved, flags=self._flags)
@@ -43,23 +40,18 @@ class MGUGpuScan(GpuRecurrence):
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         tensors = upstream, *self._pair(weights, start), start
-        if self.fits(start):
-            dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
-            before, reset = torch.empty_like(upstream), torch.empty_like(upstream)
-            dstart = torch.empty_like(start)
-            rest = *saved, dprojected, dstart, before, reset
-            self.launch(_backward, upstream, *tensors, *rest, flags=self._flags)
-        else:
-            dprojected, dstart, before, reset = steps.backward(
-                self._flags, self.precision, *tensors, saved
-            )
+        dprojected = upstream.new_empty(*upstream.shape[:-1], 2 * upstream.shape[-1])
+        before, reset = torch.empty_like(upstream), torch.empty_like(upstream)
+        dstart = torch.empty_like(start)
+        rest = *saved, dprojected, dstart, before, reset
+        self.launch(_backward, upstream, *tensors, *rest, flags=self._flags)
         df, dc = dprojected.chunk(2, dim=-1)
         gradients = [weight_gradient(before, df)] if self.gate else []
         gradients += [weight_gradient(reset, dc)] if self.candidate else []
         return [dprojected, dstart, *gradients]
 
     @property
-    def _flags(self) -> steps.Flags:
+    def _flags(self) -> tuple[bool, bool, bool, bool]:
         return self.gate, self.candidate, self.carry, self.write
 
     def _pair(self, weights: Sequence[Tensor], start: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,12 +27,10 @@ from lmzoo.kernels.gpu import (
     rnn,
     rows,
     sphere,
-    steps,
     token_mixture,
     token_scores,
 )
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
-from lmzoo.kernels.gpu.steps import blocks
 
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 """Compute capability (A100, H100, B200) -> shared memory that one program may use, in bytes."""
@@ -82,26 +80,6 @@ def kernels(width: int, precision: str) -> Iterator[tuple[str, Any, dict[str, An
             yield f"{name} {direction}", getattr(module, f"_{direction}"), {**flags, **sizes}
 
 
-def step_kernels(precision: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield (name, kernel, constants) of the kernels of one step, which run at every width."""
-    sizes = {
-        "COLUMNS": blocks.COLUMNS,
-        "ROWS": blocks.ROWS,
-        "BLOCK": blocks.BLOCK,
-        "PRECISION": precision,
-    }
-    later: dict[str, Any] = {"LAST": False, "START": False}
-    for name, _, flags in recurrences():
-        module = getattr(steps, name)
-        for direction in ("forward", "backward"):
-            kernel = getattr(module, f"_{direction}")
-            for second in (False, True) if name == "mgu" else (False,):
-                constants = {**flags, **sizes, **later, "SECOND": second}
-                constants = {key: constants[key] for key in kernel.arg_names if key in constants}
-                number = f" {1 + second}" if name == "mgu" else ""
-                yield f"{name} step {direction}{number}", kernel, constants
-
-
 def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, kernel, constants) of the elementwise recurrences."""
     for is_complex in (False, True):
@@ -142,8 +120,6 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> R
     positions = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=positions)
     options = {"num_warps": warps(constants["COLUMNS"])} if "PRECISION" in constants else {}
-    if kernel.__module__.startswith(steps.__name__):
-        options = {"num_warps": blocks.WARPS}
     compiled = triton.compile(source, GPUTarget("cuda", capability, 32), options)
     registers, spilled = _ptxas(compiled.asm["ptx"], capability)
     return Resources(registers, spilled, compiled.metadata.shared)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lmzoo.kernels.gpu.blocks import activate, activation_gradient, load_weight, product
 from lmzoo.kernels.gpu.scan import GpuRecurrence, states_before, weight_gradient
-from lmzoo.kernels.gpu.steps import rnn as steps
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,6 @@ class RNNGpuScan(GpuRecurrence):
     activation: str = "tanh"
 
     def forward(self, projected: Tensor, start: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        if not self.fits(start):
-            return steps.forward(self.activation, self.precision, projected, weights[0], start)
         states = torch.empty_like(projected)
         self.launch(_forward, states, projected, *weights, start, states, flags=[self.activation])
         return [states]
@@ -35,13 +32,9 @@ class RNNGpuScan(GpuRecurrence):
         self, upstream: Tensor, start: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> list[Tensor]:
         [states] = saved
-        if self.fits(start):
-            deltas, dstart = torch.empty_like(states), torch.empty_like(start)
-            tensors = upstream, weights[0], states, deltas, dstart
-            self.launch(_backward, states, *tensors, flags=[self.activation])
-        else:
-            tensors = upstream, weights[0], states
-            deltas, dstart = steps.backward(self.activation, self.precision, *tensors)
+        deltas, dstart = torch.empty_like(states), torch.empty_like(start)
+        tensors = upstream, weights[0], states, deltas, dstart
+        self.launch(_backward, states, *tensors, flags=[self.activation])
         return [deltas, dstart, weight_gradient(states_before(start, states), deltas)]
 
 

@@ -32,8 +32,8 @@ one column of the rest. An upper bound of what compiled kernels need (`resources
 class GpuRecurrence(ABC):
     """A recurrence: how its kernels are launched. Subclasses are frozen dataclasses.
 
-    All tensors have a member axis and are contiguous. If the weights stay on the chip, one kernel
-    computes all steps; else each step is one or two kernels (`steps`).
+    All tensors have a member axis and are contiguous. One kernel computes all steps, with the
+    weights on the chip. Where they do not fit, the cell is a loop over `step`.
     """
 
     num_weights: ClassVar[int]
