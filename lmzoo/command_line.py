@@ -85,6 +85,12 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+def setting_text(path: str, value: Any) -> str:
+    """Return the text that `parse_settings` reads as this value: JSON, or text that is not JSON."""
+    plain = isinstance(value, str) and _parse_value(value) == value
+    return f"{path}={value if plain else json.dumps(value)}"
+
+
 def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
     """Return the settings below `section` (model, recipe or corpus) as nested mappings.
 

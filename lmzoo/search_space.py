@@ -57,7 +57,7 @@ def parse_range(text: str) -> Range:
         UserError: The text has neither form, or low is not below high.
     """
     if "," in text:
-        return Choice(tuple(_value(part) for part in text.split(",")))
+        return Choice(tuple(_value(part) for part in text.removesuffix(",").split(",")))
     low, _, rest = text.partition(":")
     high, _, scale = rest.partition(":")
     try:
@@ -71,6 +71,21 @@ def parse_range(text: str) -> Range:
     if isinstance(bounds[0], int) and isinstance(bounds[1], int):
         return IntRange(bounds[0], bounds[1], log=bool(scale))
     return FloatRange(float(bounds[0]), float(bounds[1]), log=bool(scale))
+
+
+def range_json(bounds: Range) -> dict[str, Any]:
+    """Return a range as plain data."""
+    if isinstance(bounds, Choice):
+        return {"values": list(bounds.values)}
+    return {"low": bounds.low, "high": bounds.high, "log": bounds.log}
+
+
+def range_text(path: str, bounds: Mapping[str, Any]) -> str:
+    """Return the option with which `changed_search` gives a field this range, as plain data."""
+    if "values" in bounds:
+        values = ",".join(map(str, bounds["values"]))
+        return f"{path}={values}" + "," * (len(bounds["values"]) == 1)
+    return f"{path}={bounds['low']!r}:{bounds['high']!r}" + ":log" * bool(bounds.get("log"))
 
 
 def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:

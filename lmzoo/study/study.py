@@ -21,7 +21,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lmzoo.errors import UserError
@@ -49,6 +49,43 @@ class Point:
     """Searched fields of this point; None uses `Study.search`."""
 
 
+@dataclass(frozen=True)
+class Option:
+    """How a field of a study is set on the command line."""
+
+    help: str
+    flag: str = ""
+    """By default the name of the field: `--max-seeds`."""
+    low: float | None = None
+    """Lowest value."""
+    switch: str = ""
+    """A flag without which the field is 0."""
+    switch_help: str = ""
+    switched: int = 0
+    """Value with the switch alone, if the script sets none."""
+
+
+def option(help: str, *, default: Any, **declared: Any) -> Any:
+    """Return a field that is an option of the command line and that `study.json` contains.
+
+    The command line (`lmzoo/sweep/command.py`), `study.json` and the command that runs the study
+    again (`study_json.py`) follow from this declaration.
+    """
+    metadata = {"option": Option(help, **declared)}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def options(study: "Study | type[Study]") -> dict[str, Option]:
+    """Return field -> option of all fields that decide what a study trains and how it is judged."""
+    return {
+        x.name: replace(own, flag=own.flag or f"--{x.name.replace('_', '-')}")
+        for x in fields(study)
+        if (own := x.metadata.get("option"))
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A question, the points it compares, the searched fields and the budget of each point."""
@@ -58,43 +95,68 @@ class Study:
     points: tuple[Point, ...]
     reference: str = ""
     """Label of the point that the others are compared with; "" selects the first."""
-    corpus: str = "captions"
-    recipe: str = "default"
-    search: Mapping[str, Range | None] = field(default_factory=lambda: {"recipe.lr": None})
-    """Searched field path -> range; None selects the range declared with the field."""
-    off: tuple[str, ...] = ()
-    """Searched fields of the script that the command line switched off."""
-    fields: Settings = field(default_factory=dict)
+    corpus: str = option("captions, multi30k_en, cath, text:PATH, ...", default="captions")
+    recipe: str = option("default, or published to reproduce S0.", default="default")
+    parameters: int = option(
+        "Parameter budget that sets each point's width; 0 keeps the widths.", low=0, default=0
+    )
+    fields: Settings = option(
+        "FIELD=VALUE for all points: model.width=128, or on GPUs recipe.precision=tf32x3 "
+        "(default), tf32, bf16",
+        flag="--set",
+        default={},
+    )
     """Fields of all points, with the leading `model.`, `recipe.` or `corpus.`."""
-    parameters: int = 0
-    """Parameter budget: each point gets the largest `model.width` within it; 0 keeps the widths."""
-    epochs: int = 10
-    samples: int = 5
-    """Settings tried for each point; the first is the default setting, if its range has it."""
-    seeds: int = 5
-    """New seeds on which the best setting of each point is trained."""
-    margin: float = 0.02
-    """Difference, in nats, within which two points count as equivalent."""
-    max_seeds: int = 0
-    """Seeds up to which points with an undecided difference are trained; 0: `seeds` only."""
-    seed: int = 0
-    """Seed of the study; suggestions and all training seeds derive from it."""
-    grace: int = 2
-    """First epoch at which asha, halving and median may stop a run."""
-    reduction: int = 3
-    """ASHA's η: about 1/η of the runs continue past each rung."""
-
-    parallel: int = 0
-    """Settings that a point starts together; 0: chosen from the numbers of points and samples.
-
-    More start when these reach the first rung, and again at each later rung (`start_rules.py`).
-    """
-    sampler: Any = "tpe"
+    search: Mapping[str, Range | None] = option(
+        "FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off",
+        flag="--search-space",
+        default={"recipe.lr": None},
+    )
+    """Searched field path -> range; None selects the range declared with the field."""
+    off: tuple[str, ...] = option(
+        "Searched fields of the script that the command line switched off.",
+        flag="--search-space",
+        default=(),
+    )
+    epochs: int = option("Epochs of every run that is not stopped early.", low=1, default=10)
+    samples: int = option("Settings tried for each point.", low=1, default=5)
+    """The first setting is the default one, if the search range has it."""
+    parallel: int = option(
+        "Settings that a point starts together; 0: chosen so that the study starts about "
+        f"{PARALLEL_RUNS} runs together.",
+        low=0,
+        default=0,
+    )
+    """More start when these reach the first rung, and again at later rungs (`start_rules.py`)."""
+    sampler: Any = option("tpe, gp, cmaes, qmc, random or grid.", default="tpe")
     """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
-    pruner: Any = "response"
+    pruner: Any = option("response, asha, halving, median or none.", default="response")
     """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
-    callbacks: tuple[Any, ...] = ()
-    """Logger callbacks of Ray Tune, to which each run is a trial."""
+    grace: int = option(
+        "First epoch at which asha, halving and median may stop a run.", low=1, default=2
+    )
+    reduction: int = option(
+        "About one in this number of runs continues past each rung of asha and halving.",
+        low=2,
+        default=3,
+    )
+    """η of ASHA."""
+    seeds: int = option(
+        "New seeds on which each point's best setting is trained.", low=1, default=5
+    )
+    max_seeds: int = option(
+        "Most seeds of a point with --until-decided.",
+        low=1,
+        switch="--until-decided",
+        switch_help="Add seeds to points whose difference from the reference is undecided.",
+        switched=24,
+        default=0,
+    )
+    """0: `seeds` only."""
+    margin: float = option(
+        "Difference in nats within which points are equivalent.", low=0, default=0.02
+    )
+    seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
 

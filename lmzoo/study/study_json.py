@@ -1,6 +1,7 @@
 """The content of `study.json`: the question, the options, the points and their best settings.
 
-asked       what the script and its options set, enough to run the same study again
+asked       what the script and its options set: field -> value
+options     the same as words of the command line, which run the same study again
 points      each point with its search space, which may differ from the study's
 chosen      point id -> its best setting and confirm runs
 left_out    points that do not accept a field that the study sets for all points
@@ -10,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmzoo.cells.base import CELLS
-from lmzoo.search_space import Choice, Range
+from lmzoo.command_line import setting_text
+from lmzoo.search_space import Range, range_json, range_text
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import reference_id
-from lmzoo.study.study import Study
+from lmzoo.study.study import Study, options
 from lmzoo.study.until_decided import schedule
 
 
 def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]:
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
-    spaces = [_search_json(point.search_space) for point in points]
+    spaces = [_plain(point.search_space) for point in points]
     labels = {label for point in points for label in point.labels}
     return {
         "name": study.name,
@@ -30,19 +32,8 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,
         "looks": list(schedule(study)),
-        "asked": {
-            "corpus": study.corpus,
-            "recipe": study.recipe,
-            "seed": study.seed,
-            "max_seeds": study.max_seeds,
-            "parameters": study.parameters,
-            "fields": dict(study.fields),
-            "search": _search_json(study.search),
-            "off": list(study.off),
-            "parallel": study.parallel,
-            "sampler": _name(study.sampler),
-            "pruner": _name(study.pruner),
-        },
+        "asked": {name: _plain(getattr(study, name)) for name in options(study)},
+        "options": option_words(study),
         "search": {path: bounds for space in spaces for path, bounds in space.items()},
         "points": [
             {
@@ -63,25 +54,39 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
     }
 
 
-def _name(choice: Any) -> str:
-    """Return the name of a sampler or pruner; of an object, its class."""
-    return choice if isinstance(choice, str) else type(choice).__name__
+def option_words(study: Study) -> list[str]:
+    """Return the options of the command line that set all fields to the study's values."""
+    words: list[str] = []
+    for name, option in options(study).items():
+        value = getattr(study, name)
+        if option.switch:
+            words += [option.switch, option.flag, str(value)] if value else []
+        elif isinstance(value, Mapping):
+            for path, x in value.items():
+                if name != "search":
+                    words += [option.flag, setting_text(path, x)]
+                elif x is not None:  # None is the default range of the field
+                    words += [option.flag, range_text(path, range_json(x))]
+        elif isinstance(value, tuple):
+            for path in value:
+                words += [option.flag, f"{path}=off"]
+        elif isinstance(value, str | int | float):  # the script makes other objects
+            words += [option.flag, str(value)]
+    return words
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an option as JSON, and an object of the script as its class's name."""
+    if isinstance(value, Range):
+        return range_json(value)
+    if isinstance(value, Mapping):
+        return {path: _plain(x) for path, x in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(x) for x in value]
+    return value if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 def _cell_name(model: Any) -> str | None:
     """Return the registry name of the model's cell; None if it has no cell."""
     cell = getattr(model, "cell", None)
     return None if cell is None else CELLS.name_of(cell)
-
-
-def _search_json(search_space: Mapping[str, Range | None]) -> dict[str, Any]:
-    return {path: _range_json(bounds) for path, bounds in search_space.items()}
-
-
-def _range_json(bounds: Range | None) -> dict[str, Any] | None:
-    """Return a range as plain data; None is the range declared with the field."""
-    if bounds is None:
-        return None
-    if isinstance(bounds, Choice):
-        return {"values": list(bounds.values)}
-    return {"low": bounds.low, "high": bounds.high, "log": bounds.log}

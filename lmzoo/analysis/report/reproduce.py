@@ -1,23 +1,26 @@
 """The commands that run a study again and make its ranking and its page.
 
 `study.json` stores the options of the sweep, those of the command line and those of the script
-alike, so giving all of them runs the same study. A study of an older version stores fewer options.
-The others are inferred from its runs as far as possible, and a comment lists what is missing.
+alike, so giving all of them runs the same study. A study of an older version stores some of them,
+the oldest ones none. The others are inferred from its runs as far as possible, and a comment lists
+what is missing.
 """
 
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.search_ranges import Range, search_ranges
+from lmzoo.analysis.records.search_ranges import search_ranges
 from lmzoo.analysis.records.study_parquet import SUFFIX
 from lmzoo.analysis.text.render import store_address
+from lmzoo.command_line import setting_text
+from lmzoo.search_space import range_text
 from lmzoo.store.records import CONFIG, read_json
 
 OLD_STUDY_NOTE = (
@@ -40,12 +43,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     ]
     script = study.get("script") or ["python", f"sweeps/{study['name']}.py"]
     sweep = [*script, "--storage", store_address(path.parent)]
-    for name in ("epochs", "samples", "seeds"):
-        sweep += [f"--{name}", str(study["budget"][name])]
-    if "margin" in study:
-        sweep += ["--margin", str(study["margin"])]
-    options = study.get("asked")
-    sweep += _inferred_options(folder, configs) if options is None else _options(options)
+    sweep += study.get("options") or _older_options(folder, configs)
     chosen = [
         point["stored_labels"][0] for point in study["points"] if point["id"] in study["chosen"]
     ]
@@ -55,7 +53,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
     note = [f"# made with {text}"] if (text := _environment(configs)) else []
-    old = OLD_STUDY_NOTE if options is None else ()
+    old = () if "options" in study or "asked" in study else OLD_STUDY_NOTE
     return "\n".join([*map(shlex.join, lines), *note, *old])
 
 
@@ -70,21 +68,30 @@ def _environment(configs: list[dict[str, Any]]) -> str:
     return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
 
 
-def _options(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all options that decide a study, except its budget."""
+def _older_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the options of a study whose version did not store them as words."""
+    study = folder.study
+    for name in ("epochs", "samples", "seeds"):
+        yield from (f"--{name}", str(study["budget"][name]))
+    if "margin" in study:
+        yield from ("--margin", str(study["margin"]))
+    if "asked" not in study:
+        yield from _inferred_options(folder, configs)
+        return
+    options = study["asked"]
     for name in ("corpus", "recipe", "seed", "parameters"):
         yield from (f"--{name}", str(options[name]))
     for name in ("parallel", "sampler", "pruner"):
-        value = str(options.get(name, ""))  # older versions store none
+        value = str(options.get(name, ""))
         if value.islower() or value.isdecimal():  # the script names an object, stored by its class
             yield from (f"--{name}", value)
     if options.get("max_seeds"):
         yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))
     for field, value in options["fields"].items():
-        yield from ("--set", f"{field}={_value(value)}")
+        yield from ("--set", setting_text(field, value))
     for field, search_range in options["search"].items():
         if search_range is not None:  # None is the default range of the field
-            yield from ("--search-space", f"{field}={_range(search_range)}")
+            yield from ("--search-space", range_text(field, search_range))
     for field in options["off"]:
         yield from ("--search-space", f"{field}=off")
 
@@ -96,7 +103,7 @@ def _inferred_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Ite
         yield from ("--corpus", corpora[0]["name"])
         for name, value in corpora[0].items():
             if name != "name" and value is not None:
-                yield from ("--set", f"corpus.{name}={_value(value)}")
+                yield from ("--set", setting_text(f"corpus.{name}", value))
     if configs and all(config["recipe"].get("accumulate") == "epoch" for config in configs):
         yield from ("--recipe", "published")
     settings = (
@@ -106,21 +113,4 @@ def _inferred_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Ite
     points = Counter(field for setting in tuned for field in setting)
     for field, search_range in search_ranges(folder.study).items():
         if 2 * points[field] > len(tuned):  # a field of few points belongs to these points only
-            yield from ("--search-space", f"{field}={_range(search_range)}")
-
-
-def _value(value: Any) -> str:
-    """Return a value as `--set` reads it: JSON, or a string that is not JSON."""
-    if isinstance(value, str) and value.lower() != "none":
-        try:
-            json.loads(value)
-        except ValueError:
-            return value
-    return json.dumps(value)
-
-
-def _range(search_range: Range) -> str:
-    if "values" in search_range:
-        return ",".join(map(str, search_range["values"]))
-    scale = ":log" if search_range.get("log") else ""
-    return f"{search_range['low']!r}:{search_range['high']!r}{scale}"
+            yield from ("--search-space", range_text(field, search_range))

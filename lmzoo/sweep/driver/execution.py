@@ -153,7 +153,7 @@ class Sweep:
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
         experiment = planner.store.path.name
-        callbacks = [*self.study.callbacks, *tracking_callbacks(self.track, experiment)]
+        callbacks = tracking_callbacks(self.track, experiment)
         tracker = Tracker(callbacks, experiment, planner.store.path / TRACKING)
         fleet = Fleet(planner, packer, [console, tracker])
         console.fleet, console.workers = fleet, capacity.live

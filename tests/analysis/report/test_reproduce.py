@@ -5,13 +5,18 @@ import shlex
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.report.reproduce import reproduce_commands
 from lmzoo.data.corpus import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
+from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.study.study import option, options
+from lmzoo.study.study_json import option_words
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study, main
 
@@ -68,34 +73,113 @@ def begin(study, path):
     return path / "toy"
 
 
+GIVEN = {
+    "corpus": ("captions_char", "captions_char"),
+    "recipe": ("published", "published"),
+    "parameters": ("5000", 5000),
+    "fields": ("model.norm=l2", {"model.norm": "l2"}),
+    "search": ("recipe.lr=1:8", {"recipe.lr": IntRange(1, 8)}),
+    "off": ("recipe.lr=off", ("recipe.lr",)),
+    "sampler": ("qmc", "qmc"),
+    "pruner": ("asha", "asha"),
+    "margin": ("0.125", 0.125),
+    "max_seeds": ("7", 7),
+}
+"""Field -> words of its option and its value; other fields are integers."""
+STATED = {"name", "question", "points", "reference", "script"}
+"""What only the script states."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grown(Study):
+    """A study with one more option of each type."""
+
+    patience: int = option("Epochs without progress.", low=1, default=2)
+    decay: float = option("Rate.", default=0.5)
+    order_of_points: str = option("How points are sorted.", default="as given")
+
+
+def command_of(study, tmp_path):
+    """Return the words after `python sweeps/toy.py` that run the study again."""
+    path = begin(study, tmp_path)
+    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
+    assert words[:2] == ["python", "sweeps/toy.py"]
+    return words[2:]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Grown)])
+def test_a_field_of_a_study_is_an_option_everywhere(name, tmp_path, monkeypatch):
+    """It is on the command line, in study.json and in the command that runs the study again."""
+    if name in STATED:
+        return
+    study = Grown(name="toy", question="?", points=PLAIN.points)
+    words, value = GIVEN.get(name, ("name", "name") if name == "order_of_points" else ("4", 4))
+    own = options(study)[name]
+    given = [own.flag, words, *([own.switch] if own.switch else [])]
+    changed = study_of(study, [*given, *SMALL], monkeypatch)
+    got = getattr(changed, name)
+    assert (
+        (got | {"corpus.train": 200} == value | {"corpus.train": 200})
+        if name == "fields"
+        else got == value
+    )
+    assert got != getattr(study, name)
+    assert study_of(study, command_of(changed, tmp_path), monkeypatch) == changed
+    asked = read_json(tmp_path / "toy" / STUDY)["asked"]
+    assert asked.keys() == {field.name for field in dataclasses.fields(Grown)} - STATED
+
+
+TEXTS = st.text("ab1.,: {}[]\"'=", min_size=1, max_size=5)
+NUMBERS = st.floats(1e-6, 1e6) | st.integers(1, 99)
+RANGES = st.one_of(
+    st.builds(
+        lambda low, width, log: FloatRange(low, low + width, log),
+        st.floats(1e-6, 1e3), st.floats(1e-3, 1e3), st.booleans(),
+    ),
+    st.builds(
+        lambda low, width, log: IntRange(low, low + width, log),
+        st.integers(1, 99), st.integers(1, 99), st.booleans(),
+    ),
+    st.lists(NUMBERS | st.none() | st.booleans() | st.sampled_from(["a", "b"]), min_size=1).map(
+        lambda values: Choice(tuple(values))
+    ),
+)  # fmt: skip
+
+
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(["model.a", "recipe.b"]),
+        st.recursive(TEXTS | NUMBERS | st.none() | st.booleans(), st.lists, max_leaves=4),
+    ),
+    search=st.dictionaries(st.sampled_from(["model.c", "recipe.lr"]), RANGES | st.none()),
+    numbers=st.fixed_dictionaries(
+        {"margin": st.floats(0, 9), "max_seeds": st.integers(0, 99), "seeds": st.integers(1, 99)}
+    ),
+)
+def test_the_stored_words_give_the_same_study(fields, search, numbers):
+    study = dataclasses.replace(PLAIN, fields=fields, search=search, **numbers)
+    given = dataclasses.replace(PLAIN, search=dict.fromkeys([*search, "recipe.off"]))
+    study = dataclasses.replace(study, off=("recipe.off",))
+    run = []
+    with pytest.MonkeyPatch.context() as patched:
+        run.append(study_of(given, option_words(study), patched))
+    assert dataclasses.replace(run[0], script=()) == study
+
+
 OPTIONS = [
     (),
-    ("--seed", "3", "--epochs", "2", "--seeds", "1", "--samples", "2", "--recipe", "published"),
-    ("--search-space", "recipe.lr=off"),
-    ("--parallel", "3", "--sampler", "qmc", "--pruner", "none"),
     ("--search-space", "recipe.lr=1:8", "--search-space", "recipe.batch=16,32"),
-    ("--search-space", "recipe.lr=0.00012345678:0.1:log", "--set", "recipe.warmup=7"),
     ("--set", "recipe.init=default", "--set", "recipe.clip=none"),
 ]
-MODEL = [
-    ("--parameters", "5000"),
-    ("--set", "model.width=8", "--set", 'model.emission={"name": "mixture", "components": 5}'),
-    ("--set", "model.norm=l2", "--corpus", "captions_char"),
-]
+MODEL = ("--set", "model.width=8", "--set", 'model.emission={"name": "mixture", "components": 5}')
 
 
 @pytest.mark.parametrize(
-    ("study", "options"),
-    [(study, options) for study in (PLAIN, OWN) for options in OPTIONS]
-    + [(PLAIN, options) for options in MODEL],
+    ("study", "options"), [(OWN, options) for options in OPTIONS] + [(PLAIN, MODEL)]
 )
 def test_the_command_runs_the_same_study(study, options, tmp_path, monkeypatch):
     first = study_of(study, [*options, *SMALL], monkeypatch)
-    path = begin(first, tmp_path)
-    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
-    assert words[:2] == ["python", "sweeps/toy.py"]
-    assert words[words.index("--storage") + 1] == str(tmp_path)
-    assert study_of(study, words[2:], monkeypatch) == first
+    assert study_of(study, command_of(first, tmp_path), monkeypatch) == first
 
 
 def test_the_command_of_one_of_several_studies_names_it(tmp_path, monkeypatch):
