@@ -75,7 +75,7 @@ def heat_map_squares(frame: pl.DataFrame) -> list[dict[str, Any]]:
         value = format_number(round(row["effect"], 2) + 0.0, "+.2f")
         shown = {
             "text": value if excludes_zero else f"({value})",
-            "value": row["effect"],
+            "value": round(row["effect"], 9),  # further digits depend on the machine
             "low": row["effect_low"],
             "high": row["effect_high"],
             "pairs": row["count"],

@@ -45,9 +45,6 @@ PERPLEXITIES = ("ppl", "wppl")
 SIZES = ("characters", "bytes", "words")
 SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
 SIZE_COLUMNS = tuple(SIZE_OF.values())
-LOSSES = ("loss", "low", "high", "floor")
-DIFFERENCES = ("difference", "difference_low", "difference_high", "margin", "gap")
-FIVE_GRAM = ("kn5_difference", "kn5_difference_low", "kn5_difference_high")
 
 TextSizes = Mapping[str, tuple[int, int, int, int]]
 """Fingerprint of a corpus -> tokens, characters, bytes and words of its test split."""
@@ -114,6 +111,11 @@ def bits_per_nat(size: str) -> pl.Expr:
     return 1 / (log(2) * pl.col(size))
 
 
+def unit_factor(unit: str) -> pl.Expr:
+    """Return bits, or nats per word, of one nat per token, from the size columns of a table."""
+    return 1 / pl.col(SIZE_OF[unit]) if unit == "wppl" else bits_per_nat(SIZE_OF[unit])
+
+
 def unit_per_nat(
     runs: pl.LazyFrame, events: pl.LazyFrame, unit: str, measured: TextSizes | None = None
 ) -> float:
@@ -142,25 +144,6 @@ def size_line(table: pl.DataFrame) -> str:
     )
 
 
-def in_unit(frame: pl.DataFrame, unit: str) -> pl.DataFrame:
-    """Return a table of token losses in another unit, which is named in its column `metric`.
-
-    Raises:
-        UserError: The unit needs the size of the text, and a row has none.
-    """
-    frame = frame.with_columns(metric=pl.lit(unit))
-    if unit == "ppl":
-        return _perplexities(frame)
-    if unit not in SIZE_OF:
-        return frame
-    require_size(frame, unit)
-    columns = [name for name in (*LOSSES, *DIFFERENCES, *FIVE_GRAM) if name in frame.columns]
-    if unit == "wppl":
-        columns.remove("margin")
-        return _perplexities(frame.with_columns(pl.col(columns) / pl.col(SIZE_OF[unit])))
-    return frame.with_columns(pl.col(columns) * bits_per_nat(SIZE_OF[unit]))
-
-
 def require_size(frame: pl.DataFrame, unit: str) -> None:
     """Check that the size of the text is known in all rows with the loss of a text.
 
@@ -172,18 +155,3 @@ def require_size(frame: pl.DataFrame, unit: str) -> None:
             f"the records lack the size of the test text, which --unit {unit} needs, because an "
             "earlier version wrote them; use --unit token, or --data-dir DIR to measure the corpus"
         )
-
-
-def _perplexities(frame: pl.DataFrame) -> pl.DataFrame:
-    loss, is_text = pl.col("loss"), pl.col("score") != OBJECTIVE
-    reference, five_gram = loss - pl.col("difference"), loss - pl.col("kn5_difference")
-    # The difference and its ends start at the reference; those of the 5-gram at the row's own loss.
-    converted = {
-        **{name: pl.col(name).exp() for name in LOSSES},
-        **{name: (reference + pl.col(name)).exp() - reference.exp() for name in DIFFERENCES[:3]},
-        "gap": loss.exp() - (loss - pl.col("gap")).exp(),
-        **{name: (five_gram + pl.col(name)).exp() - five_gram.exp() for name in FIVE_GRAM},
-    }
-    return frame.with_columns(
-        pl.when(is_text).then(value).alias(name) for name, value in converted.items()
-    )

@@ -9,17 +9,7 @@
 All are null on a corpus whose loss counts every token.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import polars as pl
-
-from lmzoo.analysis.text.formatting import MISSING
-
-ACCURACY_COLUMNS = (
-    *("accuracy", "accuracy_low", "accuracy_high"),
-    *("sequence_accuracy", "ceiling"),
-)
 
 
 def point_accuracies(
@@ -63,13 +53,3 @@ def accuracy_lines(table: pl.DataFrame) -> list[str]:
         "accuracy: share of scored tokens that the model holds most probable, mean over seeds "
         f"(worst to best seed){known}"
     ]
-
-
-def format_accuracy(row: Mapping[str, Any]) -> str:
-    """Return "mean (worst–best)" in percent; one number if all seeds agree to the digits shown."""
-    if row["accuracy"] is None:
-        return MISSING
-    mean, low, high = (
-        f"{100 * row[name]:.1f}" for name in ("accuracy", "accuracy_low", "accuracy_high")
-    )
-    return f"{mean} %" if low == high else f"{mean} % ({low}–{high})"

@@ -24,9 +24,9 @@ from lmzoo.analysis.records.sequence_losses import (
     paired_losses,
     read_sequence_losses,
 )
-from lmzoo.analysis.records.units import SIZE_COLUMNS, TextSizes
-from lmzoo.analysis.tables.accuracy import ACCURACY_COLUMNS
+from lmzoo.analysis.records.units import TextSizes
 from lmzoo.analysis.tables.agreement import win_rate
+from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.tables.ranking_statistics import asked_contrasts
 from lmzoo.describe.labels import find_point
@@ -103,9 +103,8 @@ def compare_points(
     p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)
-    facts = ["point", "label", *TABLE_KEYS, "corpus", "vocab", "length", "epoch", "metric", "floor"]
-    facts += [*SIZE_COLUMNS, *ACCURACY_COLUMNS]
-    return part.select(facts).join(compared, on="point", maintain_order="left")
+    facts = part.drop((set(compared.columns) & set(part.columns)) - {"point"})
+    return add_values(facts.join(compared, on="point", maintain_order="left"), "comparison")
 
 
 def _point_id(study: Mapping[str, Any], label: str | None) -> str:

@@ -1,18 +1,21 @@
 """Effects and interactions as text: a table of switches and a table of pairs for each cell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.mutants import Mutants, read_mutants
 from lmzoo.analysis.records.units import UNITS, TextSizes, metric_of, unit_per_nat
+from lmzoo.analysis.tables.columns import Column, scaled, shown_columns, text_table
 from lmzoo.analysis.tables.effects import estimate_effects
-from lmzoo.analysis.text.formatting import MISSING, format_mean, format_number, format_p
+from lmzoo.analysis.text.formatting import MISSING, format_number
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.statistics.factorial_regression import explained
+
+SINGLE = Column("point", None, "point", lambda row, _: row["point"] or MISSING, is_text=True)
+"""The point that has this switch only."""
 
 
 def study_effects(
@@ -36,11 +39,8 @@ def study_effects(
     metric = metric_of(unit, linear=True)
     folder = load_study(path)
     factor = unit_per_nat(folder.runs, folder.events, unit, measured)
-    cells = [
-        cell._replace(losses=cell.losses * factor, tuning_sd=cell.tuning_sd * factor)
-        for cell in read_mutants(folder.path, folder, metric)
-    ]
-    frames = [estimate_effects(cell) for cell in cells]
+    cells = read_mutants(folder.path, folder, metric)
+    frames = [scaled(estimate_effects(cell), "effects", factor, unit) for cell in cells]
     if figure is not None:
         from lmzoo.analysis.charts.heat_map import (  # altair is slow to import
             heat_maps,
@@ -80,43 +80,18 @@ def _switches(cell: Mutants, frame: pl.DataFrame) -> TextTable:
         for label, pattern in zip(cell.labels, cell.patterns, strict=True)
         if pattern.sum() == 1
     }
-    rows = [
-        (
-            row["first"],
-            single.get(row["first"], MISSING),
-            _estimate(row, "effect"),
-            str(row["count"]),
-            _estimate(row, "regression"),
-            _estimate(row, "alone"),
-            format_p(row["p"]),
-        )
-        for row in frame.filter(pl.col("second").is_null()).sort("effect").to_dicts()
-    ]
-    header = ("switch", "point", "effect", "pairs", "regression", "in the wild type", "p")
+    own = frame.filter(pl.col("second").is_null()).sort("effect").to_dicts()
+    rows = [{**row, "point": single.get(row["first"])} for row in own]
     title = f"{cell.cell}: effects of {len(cell.switches)} switches in {len(cell.labels)} mutants"
-    return TextTable(title, header, rows, frozenset(header[:2]))
+    switch, *others = shown_columns("effects", "switches")
+    return text_table(title, rows, (switch, SINGLE, *others), whole=True)
 
 
 def _pairs(cell: Mutants, frame: pl.DataFrame) -> TextTable:
     known = frame.filter(pl.col("second").is_not_null() & (pl.col("count") > 0))
-    rows = [
-        (
-            f"{row['first']} × {row['second']}",
-            _estimate(row, "effect"),
-            str(row["count"]),
-            _estimate(row, "regression"),
-            _estimate(row, "given_intact"),
-            _estimate(row, "given_thrown"),
-            format_p(row["p"]),
-        )
-        for row in known.sort(pl.col("effect").abs(), descending=True).to_dicts()
-    ]
-    header = (
-        *("pair", "interaction", "squares", "regression"),
-        *("first, second off", "first, second on", "p"),
-    )
+    rows = known.sort(pl.col("effect").abs(), descending=True).to_dicts()
     title = f"{cell.cell}: interactions, the strongest first"
-    return TextTable(title, header, rows, frozenset({"pair"}))
+    return text_table(title, rows, shown_columns("effects", "pairs"), whole=True)
 
 
 def _legend(cells: Sequence[Mutants], frames: Sequence[pl.DataFrame]) -> tuple[str, ...]:
@@ -148,7 +123,3 @@ def _legend(cells: Sequence[Mutants], frames: Sequence[pl.DataFrame]) -> tuple[s
 def _first(labels: Sequence[str], count: int = 8) -> str:
     rest = f" and {len(labels) - count} more" if len(labels) > count else ""
     return "; ".join(labels[:count]) + rest
-
-
-def _estimate(row: Mapping[str, Any], name: str) -> str:
-    return format_mean(row[name], row[f"{name}_high"], "+.3f")

@@ -27,6 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lmzoo.analysis.records.mutants import Mutants
+from lmzoo.analysis.tables.columns import names
 from lmzoo.statistics.factorial import cubes, effect, effect_alone, effect_given, interaction
 from lmzoo.statistics.factorial_regression import least_squares
 from lmzoo.statistics.families import holm
@@ -34,16 +35,13 @@ from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_
 from lmzoo.statistics.moderation import LEAST_POINTS, moderate
 
 ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
-COLUMNS = (
-    *("cell", "first", "second", "count"),
-    *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
-    *("p_raw", "p"),
-)
-"""`second` is null for a single switch; for a pair, `effect` is the interaction."""
 
 
 def estimate_effects(mutants: Mutants) -> pl.DataFrame:
-    """Return all effects and interactions of one cell's switches; null where undefined."""
+    """Return all effects and interactions of one cell's switches; null where undefined.
+
+    `second` is null for a single switch; for a pair, `effect` is the interaction.
+    """
     regression = least_squares(mutants.patterns)
     terms = effect_terms(mutants)
     rows = [_contrasts(mutants, term) | {"regression": regression[term]} for term in terms]
@@ -61,7 +59,7 @@ def estimate_effects(mutants: Mutants) -> pl.DataFrame:
     }
     for name, (mean, low, high, _) in estimates.items():
         columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-    return pl.DataFrame(columns).fill_nan(None).select(COLUMNS)
+    return pl.DataFrame(columns).fill_nan(None).select(names("effects"))
 
 
 class _Estimates(NamedTuple):

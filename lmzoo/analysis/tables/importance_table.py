@@ -5,10 +5,11 @@ from pathlib import Path
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.records.search_ranges import search_ranges
 from lmzoo.analysis.records.tuning import read_tune_runs, run_settings, variance_between_points
+from lmzoo.analysis.tables.columns import shown_columns, text_table
 from lmzoo.analysis.tables.importance import importance_shares
 from lmzoo.analysis.tables.optuna_export import export_to_optuna
-from lmzoo.analysis.text.formatting import MISSING, format_number, status_counts
-from lmzoo.analysis.text.render import Report, TextTable
+from lmzoo.analysis.text.formatting import format_number, status_counts
+from lmzoo.analysis.text.render import Report
 
 
 def study_importance(
@@ -30,10 +31,7 @@ def study_importance(
     exported = None if export is None else export_to_optuna(folder, tuning, export)
     labels = set(tuning.runs["label"])
     frame = importance_shares(tuning, search_ranges(folder.study, run_settings(tuning), labels))
-    rows = [
-        (row["field"], format_number(row["share"], ".0%"), _interval(row["low"], row["high"]))
-        for row in frame.to_dicts()
-    ]
+    columns = shown_columns("importance", "searched")
     legend = [
         "share: of the variance of losses within points, explained by this field alone (fANOVA); "
         "interactions of fields explain the rest; diverged runs have no loss",
@@ -51,15 +49,7 @@ def study_importance(
             f"{len(statuses)} tune runs, of which {status_counts(statuses)}",
             f"variance between points: {between} of the variance of these losses",
         ),
-        tables=(
-            TextTable("searched fields", ("field", "share", "95 %"), rows, frozenset({"field"})),
-        ),
+        tables=(text_table("searched fields", frame.to_dicts(), columns, whole=True),),
         legend=tuple(legend),
         frame=frame,
-    )
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return (
-        MISSING if low is None else f"{format_number(low, '.0%')} to {format_number(high, '.0%')}"
     )

@@ -27,9 +27,10 @@ from typing import Any
 import polars as pl
 
 from lmzoo.analysis.records.confirm_runs import chosen_runs, confirm_losses
-from lmzoo.analysis.records.units import SIZE_COLUMNS, TextSizes, add_sizes, text_sizes
-from lmzoo.analysis.tables.accuracy import ACCURACY_COLUMNS, point_accuracies
-from lmzoo.analysis.tables.baseline_comparison import BASELINE_COLUMNS, add_baseline_columns
+from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
+from lmzoo.analysis.tables.accuracy import point_accuracies
+from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
+from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
 from lmzoo.errors import UserError
 
@@ -62,7 +63,7 @@ def rank_points(
         measured: sizes of the test text of corpora; they replace those of the records.
 
     Returns:
-        A frame with the columns `COLUMNS`.
+        A frame with the columns `RANKING` of `columns.py`.
 
     Raises:
         UserError: The metric is unknown, no point is confirmed yet, or no run has a loss.
@@ -119,6 +120,8 @@ def _point_facts(
     facts += ["floor_token", "floor_sentence", "state_size", "flops"]
     own = runs.collect()
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
+    # Runs of an older version do not know all facts, and a join has no order.
+    known = known.group_by("point").agg(pl.all().drop_nulls().first())
     status = pl.col("status")
     counts = own.group_by("point").agg(
         tune=(pl.col("stage") == "tune").sum(),
@@ -133,7 +136,7 @@ def _point_facts(
     )
     return (
         _study_points(study)
-        .join(known.unique("point", keep="first"), on="point", maintain_order="left")
+        .join(known, on="point", maintain_order="left")
         .join(counts, on="point", how="left", maintain_order="left")
         .join(confirm_counts, on="point", how="left", maintain_order="left")
         .with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
@@ -171,7 +174,6 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
 
 def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
     """Add the columns that follow from others, and sort the rows."""
-    perplexity = pl.col("loss").exp()
     marks = {
         "edge": pl.col("edge").list.len() > 0,
         "leaks": pl.col("leaks") != "",
@@ -181,38 +183,18 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
-    return (
-        table.with_columns(
-            perplexity=pl.when(perplexity.is_finite()).then(perplexity),
-            floor=pl.col(f"floor_{metric}"),
-            gap=pl.col("loss") - pl.col(f"floor_{metric}"),
-            marks=pl.concat_list(
-                pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
-            ).list.drop_nulls(),
-            metric=pl.lit(metric),
-            split=pl.lit(split),
-            epoch=pl.lit(epoch),
-        )
-        .sort(
-            pl.col("score").replace_strict(order, default=len(order)),
-            *("fingerprint", "rank"),
-            nulls_last=True,
-            maintain_order=True,
-        )
-        .select(COLUMNS)
+    table = table.with_columns(
+        floor=pl.col(f"floor_{metric}"),
+        marks=pl.concat_list(
+            pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
+        ).list.drop_nulls(),
+        metric=pl.lit(metric),
+        split=pl.lit(split),
+        epoch=pl.lit(epoch),
+    ).sort(
+        pl.col("score").replace_strict(order, default=len(order)),
+        *("fingerprint", "rank"),
+        nulls_last=True,
+        maintain_order=True,
     )
-
-
-COLUMNS = (
-    *("score", "corpus", "fingerprint", "vocab", "length", "split", "epoch", "metric"),
-    *("rank", "rank_low", "rank_high", "point", "label", "aliases", "reference"),
-    *("loss", "low", "high", "difference", "difference_low", "difference_high"),
-    *("p_raw", "p", "better", "verdict", "margin", "seeds_needed", "needs_tuning"),
-    *("perplexity", "floor", "gap", "parameters", "setting", "edge", "confirm", "runs"),
-    *("confirm_diverged", "missing", "tune", "pruned", "diverged", "failed", "leaks", "marks"),
-    *BASELINE_COLUMNS,
-    *("bits_per_character", "bits_per_byte", *SIZE_COLUMNS),
-    *("state_size", "flops", "seconds", "equations"),
-    *ACCURACY_COLUMNS,
-)
-"""The columns of a ranking, in order; intervals are null for a single seed."""
+    return add_values(table, "ranking")

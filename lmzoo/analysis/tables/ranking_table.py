@@ -4,7 +4,7 @@ Each group of comparable points has two tables: the results, and how each settin
 missing number is "—", never 0. A column without any content is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +12,23 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.search_ranges import distinct_ranges
-from lmzoo.analysis.records.units import (
-    PERPLEXITIES,
-    SIZE_OF,
-    UNITS,
-    TextSizes,
-    in_unit,
-    metric_of,
-    size_line,
-)
-from lmzoo.analysis.tables.accuracy import accuracy_lines, format_accuracy
+from lmzoo.analysis.records.units import SIZE_OF, UNITS, TextSizes, metric_of, size_line
+from lmzoo.analysis.tables.accuracy import accuracy_lines
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
+from lmzoo.analysis.tables.columns import (
+    in_unit,
+    json_columns,
+    legends,
+    shown_columns,
+    text_table,
+)
 from lmzoo.analysis.tables.provenance_table import provenance_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
-from lmzoo.analysis.text.formatting import (
-    MISSING,
-    format_interval,
-    format_mean,
-    format_number,
-    format_p,
-    format_perplexity,
-    format_probability,
-    format_value,
-    status_counts,
-    table_title,
-)
+from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.analysis.text.verdict_lines import verdict_lines
 from lmzoo.errors import UserError
 
-TEXT_COLUMNS = frozenset({"point", "verdict", "marks"})
-OPTIONAL = ("ppl", "better", "above floor", "p")
-"""Columns that a narrow terminal leaves out, the first one first; CSV and JSON have them."""
 MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "diverged": "number of diverged confirm runs; the mean is over the others, and the point ranks "
@@ -83,47 +68,33 @@ def study_ranking(
     folder = load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
     frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
-    return ranking_report(folder, in_unit(frame, unit))
+    return ranking_report(folder, in_unit(frame, "ranking", unit))
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
     """Return the report of a study's ranking."""
+    tables = [
+        table
+        for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
+        for table in (_results(part), provenance_table(part))
+    ]
     return Report(
-        heading=_heading(folder, frame),
-        tables=tuple(
-            table
-            for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
-            for table in (_results(part), provenance_table(part))
-        ),
+        heading=_heading(folder, frame, tables),
+        tables=tuple(tables),
         legend=_legend(folder, frame),
         frame=frame,
-        json_columns=frozenset({"setting", "corpus"}),
+        json_columns=json_columns("ranking"),
     )
 
 
 def _results(part: pl.DataFrame) -> TextTable:
-    digits, rows = _digits(part), part.to_dicts()
-    columns = {
-        "rank": [_rank(row) for row in rows],
-        "point": [row["label"] + " ≡" * bool(row["aliases"]) for row in rows],
-        "verdict": [_verdict(row) for row in rows],
-        "loss": [format_mean(row["loss"], row["high"], f".{digits}f") for row in rows],
-        "accuracy": [format_accuracy(row) for row in rows],
-        "difference": [_difference(row, digits) for row in rows],
-        "p": [format_p(row["p"]) for row in rows],
-        "better": [format_probability(row["better"]) for row in rows],
-        "ppl": [_perplexity(row) for row in rows],
-        "above floor": [format_number(row["gap"], f".{digits}f") for row in rows],
-        "marks": [", ".join(_mark(row, m) for m in row["marks"]) for row in rows],
-    }
-    kept = {name: cells for name, cells in columns.items() if not set(cells) <= {MISSING, ""}}
-    cells = list(zip(*kept.values(), strict=True))
-    return TextTable(
-        table_title(part.row(0, named=True)), tuple(kept), cells, TEXT_COLUMNS, OPTIONAL
-    )
+    title, columns = table_title(part.row(0, named=True)), shown_columns("ranking", "results")
+    return text_table(title, part.to_dicts(), columns, _digits(part))
 
 
-def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
+def _heading(
+    folder: StudyFolder, frame: pl.DataFrame, tables: Sequence[TextTable]
+) -> tuple[str, ...]:
     study, row = folder.study, frame.row(0, named=True)
     budget = study["budget"]
     search_space = "; ".join(
@@ -140,19 +111,9 @@ def _heading(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
         "between seeds share one estimate of it",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
-        f"difference: to {reference!r}, paired by seed; its interval covers the seeds and the "
-        "choice of the setting",
-        "p: moderated t-test with Holm's correction over the points without baselines and leaking "
-        "rows; the verdict follows p, so an undecided point's own interval may exclude 0",
-        "better: probability that the mean loss is below the reference's, not corrected for the "
-        "number of points; ppl: perplexity" + _floor_words(frame),
+        *legends(tables, shown_columns("ranking", "results"), reference=repr(reference)),
         _run_counts(folder),
     )
-
-
-def _floor_words(frame: pl.DataFrame) -> str:
-    known = frame["floor"].drop_nulls().len()
-    return "; floor: entropy of the source, which no model's expected loss is below" * bool(known)
 
 
 def _run_counts(folder: StudyFolder) -> str:
@@ -185,39 +146,10 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _perplexity(row: Mapping[str, Any]) -> str:
-    return "" if row["metric"] in PERPLEXITIES else format_perplexity(row["perplexity"])
-
-
-def _verdict(row: Mapping[str, Any]) -> str:
-    if row["verdict"] is None:
-        return ""
-    if row["seeds_needed"] is not None:
-        return f"{row['verdict']} (+{row['seeds_needed']} seeds)"
-    return f"{row['verdict']} (more tuning)" if row["needs_tuning"] else row["verdict"]
-
-
-def _mark(row: Mapping[str, Any], mark: str) -> str:
-    count = {"diverged": row["confirm_diverged"], "missing": row["missing"]}.get(mark)
-    return mark if count is None else f"{mark} {count}/{row['confirm']}"
-
-
-def _rank(row: Mapping[str, Any]) -> str:
-    if row["rank"] is None:
-        return MISSING
-    return f"{row['rank']} ({format_interval(row['rank_low'], row['rank_high'])})"
-
-
 def _digits(part: pl.DataFrame) -> int:
     """Return 3 decimals, or 4 if an interval is too narrow for three."""
     halves = [*(part["high"] - part["loss"]), *(part["difference_high"] - part["difference"])]
     return 4 if any(half is not None and 0 < half < 0.001 for half in halves) else 3
-
-
-def _difference(row: Mapping[str, Any], digits: int) -> str:
-    if row["reference"]:
-        return "reference"
-    return format_mean(row["difference"], row["difference_high"], f"+.{digits}f")
 
 
 def _range(search_range: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.ranking import COLUMNS, rank_points
+from lmzoo.analysis.tables.columns import names
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.errors import UserError
 from tests.analysis.toy_study import rank, row
 
@@ -42,7 +43,7 @@ def test_the_best_is_first_whatever_the_order_of_folders(toy):
     frame = rank_points(folder.runs, folder.events, folder.study)
     assert frame.select("point", "rank").rows() == [("better", 1), ("full", 2), ("worse", 3)]
     assert frame["rank_low"].to_list() == frame["rank_high"].to_list() == [1, 2, 3]
-    assert frame.columns == list(COLUMNS)
+    assert frame.columns == names("ranking")
     study = {**folder.study, "chosen": dict(reversed(folder.study["chosen"].items()))}
     shuffled = rank_points(folder.runs.reverse(), folder.events.reverse(), study)
     close = pl.selectors.float().round(12)
