@@ -21,7 +21,8 @@ TERMS = {
     "recipe.lr": "the learning rate; other searched fields have the names of their configs, too",
     "equivalent": "the whole difference lies within the margin (two one-sided tests)",
     "undecided": "neither a difference nor equivalence is proven at 5 %",
-    "P(better)": "probability that the mean loss is below that of the reference, for this point alone",
+    "P(better)": "probability that the mean loss is below that of the reference, for this point "
+    "alone",
     "p": "a moderated t-test: points whose losses vary alike from seed to seed share one estimate "
     "of this variance; corrected for the number of points (Holm)",
     "margin": "differences below it count as too small to matter",
