@@ -17,7 +17,7 @@ The subpackages and modules, from the top layer to the bottom layer:
     cli                         the command line: lmzoo list, train, rank, ...
     api                         build, load_run, run_study: the calls above
     inspect                     gates, attention, latents and boundaries of trained models
-    sweep, experiments          studies on Ray Tune; other trainings
+    sweep                       studies on Ray Tune
     analysis                    tables, statistics and plots from the records of studies
     laws                        what every model, cell, emission and corpus must obey
     train                       recipes, optimisers, trainer, checkpoints, packed training

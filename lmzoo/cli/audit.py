@@ -17,8 +17,8 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
-from lmzoo.experiments.iid_floor import IidFloor, iid_floor
 from lmzoo.laws.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
+from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.store.records import RunFolder
 from lmzoo.train.trained import read_model_config
 

@@ -45,7 +45,7 @@ DIAGNOSTICS = (
     ),
     (
         "transformer_toy_diagnostic", "S2", "S2",
-        "A regression that shows the effect of learning rate, warm-up and initial weights.",
+        "A regression that needs warm-up; measured, no longer code (decisions/transformer_toy.md).",
     ),
 )  # fmt: skip
 """Name, source documents, source and summary of each diagnostic."""

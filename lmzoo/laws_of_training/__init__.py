@@ -1,4 +1,7 @@
-"""Laws of training, above `lmzoo.laws`: a pack equals lone runs, and a replay equals execution."""
+"""Laws of training, above `lmzoo.laws`: a pack equals lone runs, and a replay equals execution.
+
+`iid_floor` trains on independent tokens: no causal model scores below their entropy.
+"""
 
 from lmzoo import laws
 from lmzoo.contract import LanguageModel

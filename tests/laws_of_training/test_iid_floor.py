@@ -3,7 +3,7 @@
 from math import log
 
 from lmzoo import zoo
-from lmzoo.experiments.iid_floor import MARGIN, IidFloor, iid_floor
+from lmzoo.laws_of_training.iid_floor import MARGIN, IidFloor, iid_floor
 
 SMALL = {"symbols": 4, "length": 6, "steps": 60, "batch": 50, "lr": 0.03}
 

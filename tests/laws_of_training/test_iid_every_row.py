@@ -9,7 +9,7 @@ from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Score, Task
 from lmzoo.data.vocabulary import SPECIALS
-from lmzoo.experiments.iid_floor import measure_iid_floor
+from lmzoo.laws_of_training.iid_floor import measure_iid_floor
 from tests.laws.support import log_prob
 from tests.tiny import TINY_SIZES, row_names, shrink
 

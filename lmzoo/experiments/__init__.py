@@ -1,1 +1,0 @@
-"""Experiments that train models and compare them outside of a study."""
