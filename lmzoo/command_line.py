@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import gc
 import json
 import sys
@@ -12,9 +13,15 @@ import pydantic
 
 from lmzoo.config import explain
 from lmzoo.errors import UserError
+from lmzoo.streams import prepare_streams, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
+OF_THE_MACHINE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
+    *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
+}
+"""Error numbers that are not a fault of the program."""
 
 
 @contextlib.contextmanager
@@ -35,11 +42,19 @@ def gc_disabled() -> Iterator[None]:
 def run_app(app: Callable[..., Any]) -> NoReturn:
     """Run a typer app and exit.
 
-    The exit code is 0 on success, 2 after invalid input (one line on stderr), 130 after Ctrl-C.
+    The exit code is 0 on success, 2 after invalid input (one line on stderr), 130 after Ctrl-C,
+    SIGTERM or SIGHUP, 1 if stdout cannot be written.
     """
+    with contextlib.ExitStack() as ending:
+        ending.callback(_check_stdout)
+        _run_app(app)
+
+
+def _run_app(app: Callable[..., Any]) -> NoReturn:
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
     try:
+        prepare_streams()
         code = app(standalone_mode=False)
     except UserError as error:
         _exit_with_error(str(error))
@@ -48,6 +63,12 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
+    except OSError as error:
+        _check_stdout(failed=error.filename is None)
+        if error.errno not in OF_THE_MACHINE:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
     except Exception as error:
         # Usage errors of typer, whose classes are private.
         if not hasattr(error, "format_message"):
@@ -119,6 +140,15 @@ def _parse_value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return None if text.lower() == "none" else text
+
+
+def _check_stdout(*, failed: bool = False) -> None:
+    """Exit with 1 and one line if stdout cannot be written; in silence if its reader has ended."""
+    if sys.stdout is None or (error := stdout_error(failed=failed)) is None:
+        return
+    if error.errno != errno.EPIPE:
+        sys.stderr.write(f"error: stdout cannot be written: {error.strerror}\n")
+    raise SystemExit(1) from None
 
 
 def _exit_with_error(message: str) -> NoReturn:

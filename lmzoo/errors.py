@@ -4,10 +4,13 @@ The command line prints a `UserError` as one line on stderr and exits with code 
 exception is a bug in lmzoo and keeps its traceback.
 """
 
+import contextlib
 import difflib
+import errno
+import os
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -21,6 +24,23 @@ def describe_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {message}{where}"
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Make the folder of a file that the block writes; an error of the disk becomes one line.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UserError(f"cannot write {path}: {reason}; choose another place") from error
 
 
 KNOWN = 12

@@ -20,6 +20,7 @@ from lmzoo.errors import UserError
 from lmzoo.laws.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.store.records import RunFolder
+from lmzoo.streams import echo
 from lmzoo.train.trained import read_model_config
 
 PROGRESS_SECONDS = 10.0
@@ -78,7 +79,7 @@ def audit_rows(
         for case in _with_progress(cases, Console(stderr=True))
     ]
     if as_json:
-        typer.echo(json.dumps([_as_json(result) for result in results], indent=1))
+        echo(json.dumps([_as_json(result) for result in results], indent=1))
     else:
         _print(results, iid=bool(iid))
     return int(any(result.unexpected for result in results))

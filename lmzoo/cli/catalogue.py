@@ -21,6 +21,7 @@ from lmzoo.data.corpus import CORPORA
 from lmzoo.describe.equations import cell_equations
 from lmzoo.registry import Row
 from lmzoo.search_space import ranges
+from lmzoo.streams import echo
 from lmzoo.train.packed.compatibility import reason_not_packable
 
 MODEL = "model"
@@ -32,7 +33,7 @@ def list_rows(as_json: AsJson = False) -> None:
     """List every row of the zoo: name, aliases, family, kind of score, parameters, summary."""
     rows = [row_facts(zoo.row(name)) for name in zoo.names()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        echo(json.dumps(rows, indent=1))
         return
     table = new_table()
     for column in ("name", "aliases", "family", "score"):

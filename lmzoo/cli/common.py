@@ -57,11 +57,12 @@ def measured_sizes(study: Path, unit: str, data_dir: Path | None) -> "TextSizes 
 
     from lmzoo.analysis.records.load import load_study
     from lmzoo.data.corpus import open_corpus
+    from lmzoo.train.trained import found_from
 
     sizes = {}
     runs = load_study(study).runs.select("corpus", "fingerprint").unique().collect()
     for spec, fingerprint in runs.iter_rows():
-        corpus = open_corpus(json.loads(spec), data_dir)
+        corpus = open_corpus(found_from(study, json.loads(spec)), data_dir)
         if corpus.fingerprint != fingerprint or corpus.test_size is None:
             raise UserError(
                 f"corpus {corpus.name} in {data_dir} is not the one of the runs, or has unknown "

@@ -22,9 +22,10 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus, parse_spec
 from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
 from lmzoo.models.embedding.elmo import Elmo
+from lmzoo.streams import echo
 from lmzoo.train.trained import open_run
 
 
@@ -69,7 +70,7 @@ def show_embeddings(
     warn_untrained([] if found else [name])
     if as_json:
         norms = {"bands": [asdict(band) for band in bands], "correlation": correlation}
-        typer.echo(json.dumps({"norms": norms, "answers": answers}))
+        echo(json.dumps({"norms": norms, "answers": answers}))
         return
     console = Console()
     table = new_table("count of the token", right=("tokens", "mean norm", "spread"))
@@ -92,9 +93,9 @@ def _write_context(model: LanguageModel, corpus: Corpus, texts: list[str], out: 
         tokens, lengths = encode_sentence(corpus, text)
         arrays[f"tokens_{i}"] = np.array([corpus.vocabulary.tokens[t] for t in tokens[0].tolist()])
         arrays[f"vectors_{i}"] = model.eval().represent(tokens, lengths)[0].numpy()
-    with out.open("wb") as file:  # numpy would add a suffix to a name without one
+    with writing(out), out.open("wb") as file:  # numpy would add a suffix to a name without one
         np.savez(file, **arrays)
-    typer.echo(str(out))
+    echo(str(out))
 
 
 def _ids(vocabulary: Vocabulary, words: list[str]) -> list[int]:

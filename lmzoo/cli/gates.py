@@ -12,11 +12,12 @@ from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.data.corpus import open_corpus, parse_spec
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
 from lmzoo.store.records import Record, RunFolder
+from lmzoo.streams import echo
 from lmzoo.train.trained import open_run
 
 TABLE_EPOCHS = 6
@@ -55,7 +56,7 @@ def show_gates(
         epochs = [
             {key: value for key, value in event.items() if key != "event"} for event in events
         ]
-        typer.echo(json.dumps({**summary_as_json(summary), "epochs": epochs}))
+        echo(json.dumps({**summary_as_json(summary), "epochs": epochs}))
         return
     _print(summary)
     if events:
@@ -72,8 +73,8 @@ def _plot(events: list[Record], title: str, name: str, path: Path) -> None:
     # Imported here, as altair is slow to import and optional.
     from lmzoo.inspect.plots import plot_epochs, save_png
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_png(plot_epochs(series(events), [event["epoch"] for event in events], title), path)
+    with writing(path):
+        save_png(plot_epochs(series(events), [event["epoch"] for event in events], title), path)
 
 
 def _print(summary: Summary) -> None:

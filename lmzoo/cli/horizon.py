@@ -24,6 +24,7 @@ from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
+from lmzoo.streams import echo
 from lmzoo.train.trained import open_run
 
 SEQUENCES = 64
@@ -67,7 +68,7 @@ def show_horizon(
         norms[label] = _measure(model, data)
     warn_untrained(untrained)
     if as_json:
-        typer.echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
+        echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
     _print(norms)
 
@@ -105,7 +106,7 @@ def show_budget(
     data = open_corpus(parse_spec(corpus), data_dir)
     budget = leak_budget(data.test, data.task.vocab)
     if as_json:
-        typer.echo(json.dumps({"corpus": data.name, **asdict(budget), "gain": budget.gain}))
+        echo(json.dumps({"corpus": data.name, **asdict(budget), "gain": budget.gain}))
         return
     console = Console(highlight=False)
     console.print(f"[bold]{data.name}[/], test split, nats per token")
@@ -151,7 +152,7 @@ def show_logit_rank(
     warn_untrained(untrained)
     if as_json:
         rows = {n: {"width": e, **dataclasses.asdict(rank)} for n, (e, rank) in found.items()}
-        typer.echo(json.dumps(rows))
+        echo(json.dumps(rows))
         return
     table = new_table("row", right=("E", "rank", "effective", "99 %", "contexts", "V"))
     for name, (width, rank) in found.items():

@@ -16,11 +16,12 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
 from lmzoo.data.corpus import Corpus
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
 from lmzoo.store.records import write_json
+from lmzoo.streams import echo
 from lmzoo.train.trained import TrainedRun, open_run
 
 PLOTTED_VALUES = 20
@@ -57,13 +58,13 @@ def write_posterior(
     require_plots(model)
     chosen = list(_sentences(trained, sentences, text, source))
     folder = out or run / "posterior"
-    folder.mkdir(parents=True, exist_ok=True)
-    if model.latent:
-        _write_latent(folder, trained, chosen)
-    if has_attention_maps(model):
-        _write_attention(folder, trained, chosen)
-    if has_boundaries(model):
-        _write_boundaries(folder, trained, chosen)
+    with writing(folder / "plot"):
+        if model.latent:
+            _write_latent(folder, trained, chosen)
+        if has_attention_maps(model):
+            _write_attention(folder, trained, chosen)
+        if has_boundaries(model):
+            _write_boundaries(folder, trained, chosen)
 
 
 def require_plots(model: LanguageModel) -> None:
@@ -97,7 +98,7 @@ def _write_latent(folder: Path, trained: TrainedRun, sentences: list[Sentence]) 
     if prior_table is not None:
         path = folder / "prior.png"
         save_png(plot_prior(prior_table, run_title, f"prior of the {model.latent}"), path)
-        typer.echo(path)
+        echo(path)
     _write_facts(
         folder / "posterior.json", trained, latent=model.latent, sentences=facts,
         prior=None if prior_table is None else as_json(prior_table),
@@ -148,14 +149,14 @@ def _plot_sentences(
         written.append({"sentence": sentence.text, **facts})
         path = folder / f"{stem}_{number}.png"
         save_png(chart, path)
-        typer.echo(f"{path}  {sentence.text}")
+        echo(f"{path}  {sentence.text}")
     return written
 
 
 def _write_facts(path: Path, trained: TrainedRun, **facts: Any) -> None:
     run = {"row": trained.row_name, "run": trained.config["run"], "corpus": trained.corpus.name}
     write_json(path, {**run, **facts})
-    typer.echo(path)
+    echo(path)
 
 
 def _sentences(

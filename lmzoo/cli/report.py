@@ -11,6 +11,8 @@ import typer
 
 from lmzoo.cli.run_names import find_studied, find_study
 from lmzoo.cli.tables import Metric
+from lmzoo.errors import writing
+from lmzoo.streams import echo
 
 
 def report(
@@ -48,13 +50,16 @@ def report(
 
     study, point = find_studied(name)
     target = output_path(study, out, "report.html")
+    if out or study.exists():
+        with writing(target):  # before the seconds that the page takes
+            pass
     if other is not None:
         text = render_two([study, find_study(other)], metric=metric)
     else:
         text = render_report(study, metric=metric, use_models=ask, data_dir=data_dir, point=point)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
-    typer.echo(target)
+    with writing(target):
+        target.write_text(text, encoding="utf-8")
+    echo(target)
 
 
 class Action(StrEnum):
@@ -79,6 +84,6 @@ def records(
 
     if action is Action.SAVE:
         size = save_study(source, target, with_sequences=with_sequences)
-        typer.echo(f"{target}: {size / 1000:.0f} kB")
+        echo(f"{target}: {size / 1000:.0f} kB")
     else:
-        typer.echo(f"{target}: {restore_study(source, target)} runs")
+        echo(f"{target}: {restore_study(source, target)} runs")

@@ -20,6 +20,7 @@ from lmzoo.describe.labels import find_point, named_points
 from lmzoo.errors import UserError
 from lmzoo.store.open import S3_SCHEME
 from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.streams import echo
 
 RUNS = Path("runs")
 HASH = re.compile("[0-9a-f]{4,12}")
@@ -107,7 +108,7 @@ def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
 def warn_untrained(names: Iterable[str]) -> None:
     """Say on stderr which models have their initial weights."""
     if listed := ", ".join(names):
-        typer.echo(f"initial weights, not trained: {listed}", err=True)
+        echo(f"initial weights, not trained: {listed}", err=True)
 
 
 def _best_seed(study: Path, text: str) -> Path:

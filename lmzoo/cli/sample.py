@@ -16,6 +16,7 @@ from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
 from lmzoo.models.grammar.pcfg import PCFG
 from lmzoo.models.grammar.trees import draw_tree
+from lmzoo.streams import echo
 from lmzoo.train.trained import TrainedRun, open_run
 
 COUNT = 10
@@ -86,7 +87,7 @@ def _show_trees(trained: TrainedRun, count: int, generator: torch.Generator) -> 
         raise UserError(f"--trees: {trained.row_name} has no derivation trees; use pcfg")
     grammar, most = model.grammar(), trained.corpus.task.length - 2
     for _ in range(count):
-        typer.echo(draw_tree(grammar, words, most, generator))
+        echo(draw_tree(grammar, words, most, generator))
 
 
 def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
@@ -161,4 +162,4 @@ def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
 
 
 def _show(trained: TrainedRun, tokens: list[int] | tuple[int, ...], label: str) -> None:
-    typer.echo(label + trained.corpus.vocabulary.decode(tokens))
+    echo(label + trained.corpus.vocabulary.decode(tokens))

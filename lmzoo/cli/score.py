@@ -15,6 +15,7 @@ from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.text import encode_sentence
 from lmzoo.errors import UserError
+from lmzoo.streams import echo
 from lmzoo.train.trained import TrainedRun, open_run
 
 
@@ -54,7 +55,7 @@ def score(
     scored = [score_text(trained, text, inputs) for text in texts]
     if as_json:
         kind = trained.model.score.value
-        typer.echo(json.dumps([{"score": kind, **one.as_json()} for one in scored], indent=1))
+        echo(json.dumps([{"score": kind, **one.as_json()} for one in scored], indent=1))
         return
     console = Console()
     for one in scored:

@@ -13,7 +13,8 @@ import typer
 
 from lmzoo.cli.common import measured_sizes
 from lmzoo.cli.run_names import find_study
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
+from lmzoo.streams import echo
 
 if TYPE_CHECKING:
     from lmzoo.analysis.text.render import Report
@@ -66,8 +67,10 @@ def rank(
     )
     if board and study.is_dir():
         from lmzoo.analysis.tables.verdict_board import write_verdicts
+        from lmzoo.store.records import BOARD
 
-        write_verdicts(study, report.frame)
+        with writing(study / BOARD / "verdict"):
+            write_verdicts(study, report.frame)
 
 
 def compare(
@@ -116,9 +119,10 @@ def curves(
     target = output_path(study, out, ".curves")
     folder = load_study(study)
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
-    target.mkdir(parents=True, exist_ok=True)
     for stem, chart in curve_charts(folder, ranked, metric).items():
-        typer.echo(save_chart(chart, target, stem, format))
+        with writing(target / stem):
+            path = save_chart(chart, target, stem, format)
+        echo(path)
 
 
 def epistasis(
@@ -217,7 +221,7 @@ def _show(
     width = max(shutil.get_terminal_size((default_width, 40)).columns, min_width)
     report = read()
     terminal = sys.stdout.isatty()
-    typer.echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
     return report
 
 
@@ -235,6 +239,6 @@ def _study_folders(paths: Sequence[Path]) -> Iterator[Path]:
     ]
     for path in paths:
         if path in others and len(others) < len(paths):
-            typer.echo(f"left out, no {STUDY}: {path}", err=True)
+            echo(f"left out, no {STUDY}: {path}", err=True)
         else:
             yield path

@@ -73,6 +73,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
             "ray was imported before lmzoo.sweep, which sets Ray's access token; "
             "remove `import ray` from the study, or put it inside a function"
         )
+    check_temporary_folder(os.environ)
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(address="local", include_dashboard=False, **quiet)
@@ -86,6 +87,27 @@ def _start(quiet: Mapping[str, Any]) -> None:
             LOG.warning("Ray did not start (%s); trying again", reason)
         else:
             return
+
+
+SOCKET = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+"""The longest name of a socket of Ray below the temporary folder."""
+SOCKET_BYTES = 107
+"""Longest name of a socket on Linux."""
+
+
+def check_temporary_folder(environ: Mapping[str, str]) -> None:
+    """Check that Ray can make its sockets.
+
+    Raises:
+        UserError: The name of the temporary folder is too long, or the folder cannot be written.
+    """
+    name = next((n for n in ("RAY_TMPDIR", "TMPDIR") if environ.get(n)), "")
+    folder = environ.get(name, "/tmp")
+    if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
+        raise UserError(
+            f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "
+            f"{SOCKET_BYTES - len(SOCKET)}; set RAY_TMPDIR to a shorter one, such as /tmp"
+        )
 
 
 def _join(quiet: Mapping[str, Any]) -> None:

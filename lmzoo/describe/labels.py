@@ -61,10 +61,17 @@ def curves_name(config: Mapping[str, Any]) -> str:
     return f"{run_name(config)} · {config['run']}"
 
 
-def file_name(label: str, longest: int = 80) -> str:
-    """Return a label as a file name: without slashes, of at most `longest` letters."""
+def file_name(label: str, longest: int = 80, most_bytes: int = 180) -> str:
+    """Return a label as a file name: without slashes, of at most so many letters and bytes.
+
+    A name has 255 bytes, of which `curves_name` needs up to 70 for seed, stage and run.
+    """
     text = re.sub(r"[/\\\0]", "_", label).lstrip(".") or "_"
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    data = text.encode(errors="replace")
+    if len(text) <= longest and len(data) <= most_bytes:
+        return data.decode()
+    start = text[: longest - 1].encode(errors="replace")[: most_bytes - len("…".encode())]
+    return f"{start.decode(errors='ignore')}…"
 
 
 def named_points(

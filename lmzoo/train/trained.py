@@ -1,5 +1,6 @@
 """Open a trained run: its model with the best weights, its corpus and its config."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     if config is None or not folder.checkpoint.exists():
         raise UserError(_no_weights(run, has_config=config is not None))
     model_config = read_model_config(folder)
-    corpus = open_corpus(config["corpus"], data_dir)
+    corpus = open_corpus(found_from(run, config["corpus"]), data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(
             f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir, or "
@@ -58,6 +59,27 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         ) from error
     model.load_state_dict(state["best"]["weights"])
     return TrainedRun(model.eval(), corpus, config)
+
+
+def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a corpus, whose relative path is found from other folders, too.
+
+    The path is relative to the folder in which the run was trained: the working folder, or a
+    folder above the run.
+
+    Raises:
+        UserError: The file is in none of these folders.
+    """
+    path = Path(corpus.get("path") or "/").expanduser()
+    if path.is_absolute() or path.exists():
+        return dict(corpus)
+    for folder in run.resolve().parents:
+        if (folder / path).exists():
+            return {**corpus, "path": str(folder / path)}
+    raise UserError(
+        f"the text {path} is relative to the folder in which the run was trained, and is neither "
+        f"in {Path.cwd()} nor in a folder above {run.resolve()}; run the command in that folder"
+    )
 
 
 def read_model_config(folder: RunFolder) -> Any:

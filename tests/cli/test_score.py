@@ -77,3 +77,20 @@ def test_invalid_text_gives_one_line(score, store, text, message):
     code, out, err = score(store, text)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+@pytest.mark.parametrize("text", ["own.txt", "texts/own.txt"])
+def test_a_run_finds_its_text_from_another_folder(text, lmzoo, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / text).parent.mkdir(parents=True)
+    (home / text).write_text("a man runs\na dog sits\n" * 20)
+    monkeypatch.chdir(home)
+    small = ("--set", "model.width=4", "--epochs", "1")
+    assert lmzoo("train", "gru", "--corpus", f"text:{text}", *small)[0] == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert lmzoo("score", "gru", "a dog runs", "--runs", home / "runs/single")[0] == 0
+    (home / text).rename(home / "moved.txt")
+    code, _, err = lmzoo("score", "gru", "a dog runs", "--runs", home / "runs/single")
+    assert code == 2
+    assert "relative to the folder in which the run was trained" in err

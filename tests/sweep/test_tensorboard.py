@@ -7,7 +7,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmzoo.store.records import BOARD
-from lmzoo.sweep.worker.worker import tensorboard
+from lmzoo.sweep.worker import tensorboard
 from lmzoo.train.evaluate import Losses
 
 CONFIG = {

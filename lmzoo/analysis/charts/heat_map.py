@@ -15,7 +15,7 @@ import polars as pl
 
 from lmzoo.analysis.charts.colours import NOTE_WIDTH, readable_on
 from lmzoo.analysis.text.formatting import format_number
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
 
 COLOURS = ["#0068b3", "#f4f6f8", "#b8430a"]
 """Colours of the lowest effect, of zero and of the highest one."""
@@ -60,10 +60,9 @@ def save_figure(chart: Any, path: Path) -> None:
         raise UserError(
             f"no figure format {path.suffix!r} of {path.name}; known: {', '.join(FORMATS)}"
         )
-    if path.suffix == ".html":
-        chart.save(str(path), inline=True)
-    else:
-        chart.save(str(path), scale_factor=2)
+    options = {"inline": True} if path.suffix == ".html" else {"scale_factor": 2}
+    with writing(path):
+        chart.save(str(path), **options)
 
 
 def heat_map_squares(frame: pl.DataFrame) -> list[dict[str, Any]]:

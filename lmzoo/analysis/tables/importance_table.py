@@ -10,6 +10,7 @@ from lmzoo.analysis.tables.importance import importance_shares
 from lmzoo.analysis.tables.optuna_export import export_to_optuna
 from lmzoo.analysis.text.formatting import format_number, status_counts
 from lmzoo.analysis.text.render import Report
+from lmzoo.errors import writing
 
 
 def study_importance(
@@ -28,7 +29,10 @@ def study_importance(
     """
     folder = load_study(path)
     tuning = read_tune_runs(folder, at, point)
-    exported = None if export is None else export_to_optuna(folder, tuning, export)
+    exported = None
+    if export is not None:
+        with writing(export):
+            exported = export_to_optuna(folder, tuning, export)
     labels = set(tuning.runs["label"])
     frame = importance_shares(tuning, search_ranges(folder.study, run_settings(tuning), labels))
     columns = shown_columns("importance", "searched")

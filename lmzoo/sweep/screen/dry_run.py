@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import torch
-import typer
 from rich.console import Console as RichConsole
 
 from lmzoo import zoo
@@ -14,6 +13,7 @@ from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.errors import UserError, describe_error
+from lmzoo.streams import echo
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.sweep.fleet.time_left import duration
@@ -49,7 +49,7 @@ def print_dry_run(
             }
         )
     if as_json:
-        typer.echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
+        echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
         return
     out = RichConsole()
     out.print(f"[bold]{planner.study.question}[/]\n{corpus.name}: {corpus.source}")
