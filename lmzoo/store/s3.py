@@ -6,9 +6,14 @@ a replaced object. S3 has neither append nor locks. One process at a time locks 
 the lock remembers its content. Every request takes tens of milliseconds. Requests for the files of
 several runs are sent together, and the records of a run are collected for `append_seconds`. Only
 TensorBoard's event files are written to the local disk first.
+
+Every write is conditional: an object is created only if there is none, and replaced only if it is
+the one that this process has read or written last (its ETag). So an owner that was frozen between
+its check of the lock and its request, and whose lock has expired, erases nothing.
 """
 
 import atexit
+import errno
 import os
 import shutil
 import tempfile
@@ -22,7 +27,7 @@ from lmzoo.errors import UserError
 from lmzoo.store.local import THREADS, Store
 from lmzoo.store.local_lock import Lock
 from lmzoo.store.retry import LOG, retry
-from lmzoo.store.s3_bucket import Bucket
+from lmzoo.store.s3_bucket import Bucket, StoredObject
 from lmzoo.store.s3_lock import S3Lock
 
 
@@ -33,8 +38,10 @@ class S3Store(Store):
 
     def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None) -> None:
         self.bucket, self.prefix = bucket, prefix
-        self._prefetched: dict[str, bytes | None] = parent._prefetched if parent else {}
-        """Content by key, shared with the stores of subfolders; the first read removes it."""
+        self._prefetched: dict[str, StoredObject | None] = parent._prefetched if parent else {}
+        """Objects by key, shared with the stores of subfolders; the first read removes them."""
+        self._etags: dict[str, str] = {}
+        """Name -> ETag of the object that was read or written last; "" if there was none."""
         self._remembered: dict[str, bytes] = {}
         """Content, by name, of objects that only this process appends to."""
         super().__init__(_scratch_folder(os.getpid()) / bucket.name / prefix, parent)
@@ -52,7 +59,9 @@ class S3Store(Store):
     def read(self, name: str) -> bytes | None:
         """See `Store.read`; the first read returns the prefetched content, if there is any."""
         key = self._key(name)
-        return self._prefetched.pop(key) if key in self._prefetched else super().read(name)
+        if key in self._prefetched:
+            return self._know(name, self._prefetched.pop(key))
+        return super().read(name)
 
     def prefetch(self, name: str) -> set[str]:
         """See `Store.prefetch`."""
@@ -62,7 +71,7 @@ class S3Store(Store):
 
     def read_ahead(self, names: Iterable[str]) -> None:
         """See `Store.read_ahead`."""
-        self._prefetched.update((self._key(n), data) for n, data in self._read_together(names))
+        self._prefetched.update((self._key(n), found) for n, found in self._get_together(names))
 
     def remember(self, name: str, data: bytes) -> None:
         """See `Store.remember`."""
@@ -83,10 +92,10 @@ class S3Store(Store):
         folder = temporary_folder("lmzoo-fetched-")
         wanted = tuple(patterns)
         names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
-        for name, data in self._read_together(names):
-            if data is not None:
+        for name, found in self._get_together(names):
+            if found is not None:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(data)
+                (folder / name).write_bytes(found.data)
         return folder
 
     def names(self) -> list[str]:
@@ -95,11 +104,15 @@ class S3Store(Store):
         keys = retry(lambda: list(self.bucket.keys(start)), str(self))
         return [key.removeprefix(start) for key in keys]
 
-    def _read_together(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
-        """Yield names and contents."""
+    def _get_together(self, names: Iterable[str]) -> Iterator[tuple[str, StoredObject | None]]:
+        """Yield names and objects."""
         names = list(names)
+
+        def get(name: str) -> StoredObject | None:
+            return retry(lambda: self._get(name), f"{self}/{name}")
+
         with ThreadPoolExecutor(THREADS) as pool:
-            yield from zip(names, pool.map(self.read, names), strict=True)
+            yield from zip(names, pool.map(get, names), strict=True)
 
     def _new_lock(self, name: str) -> Lock:
         """Return a lock; that of a killed process expires (`lmzoo/store/s3_lock.py`)."""
@@ -112,31 +125,67 @@ class S3Store(Store):
         return [name for name in names if "/" not in name and fnmatch(name, pattern)]
 
     def _read(self, name: str) -> bytes | None:
+        return self._know(name, self._get(name))
+
+    def _get(self, name: str) -> StoredObject | None:
         try:
-            return self.bucket.get(self._key(name)).data
+            return self.bucket.get(self._key(name))
         except FileNotFoundError:
             return None
 
+    def _know(self, name: str, found: StoredObject | None) -> bytes | None:
+        """Remember the ETag of an object that was read, and return its content."""
+        self._etags[name] = found.etag if found else ""
+        return found.data if found else None
+
     def _write(self, name: str, data: bytes, backup: str) -> None:
-        self._put(name, data)
+        if name in self._etags or not self._put_new(name, data):
+            self._put_known(name, data)
 
     def _create(self, name: str, data: bytes) -> None:
-        self._put(name, data, IfNoneMatch="*")
+        if not self._put_new(name, data):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{self}/{name}")
+
+    def _put_new(self, name: str, data: bytes) -> bool:
+        """Create an object; return False if another one exists, whose ETag is known then."""
+        try:
+            self._put(name, data, IfNoneMatch="*")
+        except FileExistsError:
+            return self._read(name) == data
+        return True
+
+    def _put_known(self, name: str, data: bytes) -> None:
+        """Replace the object that was read or written last.
+
+        Raises:
+            UserError: Another process has replaced it.
+        """
+        etag = self._etags[name]
+        condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+        try:
+            self._put(name, data, **condition)
+        except (FileExistsError, FileNotFoundError):
+            if self._read(name) != data:  # else an earlier attempt of this request succeeded
+                raise UserError(
+                    f"{self}/{name} was written by another process while this one did not "
+                    "respond; wait for it to end and run the same command again"
+                ) from None
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._check_lock()
         self._prefetched.pop(self._key(name), None)
-        self.bucket.put(self._key(name), data, **condition)
+        self._etags[name] = self.bucket.put(self._key(name), data, **condition)
 
     def _append(self, name: str, line: bytes) -> None:
         known = self._remembered.get(name)
         data = (self._read(name) or b"" if known is None else known) + line
-        self._put(name, data)
+        self._write(name, data, "")
         self.remember(name, data)
 
     def _delete(self, name: str) -> None:
         self._check_lock()
         self._remembered.pop(name, None)
+        self._etags.pop(name, None)
         self.bucket.delete(self._key(name))
 
     def _key(self, name: str) -> str:

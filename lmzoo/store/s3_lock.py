@@ -3,7 +3,7 @@
 The owner creates the object with a put that fails if it exists, and renews it with puts that fail
 if another process has written it. The age of the object is computed from times of S3 only, so the
 clocks of the machines need not agree. An owner that could not renew stops writing before the lock
-expires for others.
+expires for others. Its clock runs while the machine is suspended.
 """
 
 import json
@@ -69,7 +69,7 @@ class S3Lock:
 
     def _is_safe(self) -> bool:
         """Return whether the last renewal is recent enough that no other process has the lock."""
-        return time.monotonic() - self._renewed_at <= SAFE * EXPIRY
+        return _seconds() - self._renewed_at <= SAFE * EXPIRY
 
     def _try_acquire(self) -> bool:
         """Create the lock object or replace an expired one; return whether that succeeded."""
@@ -89,7 +89,7 @@ class S3Lock:
 
     def _put(self, **condition: str) -> None:
         """Write the lock object; the counter changes its content, and so its ETag, every time."""
-        started = time.monotonic()
+        started = _seconds()
         self._renewals += 1
         body = json.dumps({"holder": process_name(), "renewed": self._renewals, "began": id(self)})
         self._etag = self._bucket.put(self._key, body.encode(), **condition)
@@ -112,3 +112,8 @@ class S3Lock:
             return json.loads(self._bucket.get(self._key).data)["holder"]
         except FileNotFoundError:
             return ""
+
+
+def _seconds() -> float:
+    """Return the seconds since the machine was started, those in which it was suspended included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

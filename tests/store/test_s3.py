@@ -140,14 +140,14 @@ def test_prefetch_returns_the_subfolders(store):
 
 def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(store, monkeypatch):
     (store / "run0").write("config", b"c0")
-    barrier, read, reads = threading.Barrier(4, timeout=60), S3Store._read, []
+    barrier, read, reads = threading.Barrier(4, timeout=60), S3Store._get, []
 
     def read_together(self, name):
         reads.append(name)
         barrier.wait()
         return read(self, name)
 
-    monkeypatch.setattr(S3Store, "_read", read_together)
+    monkeypatch.setattr(S3Store, "_get", read_together)
     store.read_ahead(f"run{i}/{name}" for i in range(2) for name in ("config", "records"))
     assert len(reads) == 4
     assert [(store / "run0").read(name) for name in ("config", "records")] == [b"c0", None]
@@ -201,3 +201,40 @@ def test_create_refuses_to_replace_an_object(store):
     with pytest.raises(FileExistsError):
         store.create("config", b"two")
     assert store.read("config") == b"one"
+
+
+@pytest.mark.parametrize("operation", ["append", "write"])
+def test_a_frozen_writer_erases_nothing(store, operation, monkeypatch):
+    """B writes while A is frozen between its check of the lock and its request."""
+    a, b = store / "run", open_store(str(store)) / "run"
+
+    def change(writer, text):
+        getattr(writer, operation)("file", text if operation == "append" else text.encode())
+
+    change(a, "1")
+    put = s3_bucket.Bucket.put
+
+    def frozen(self, key, data, **condition):
+        monkeypatch.setattr(s3_bucket.Bucket, "put", put)
+        change(b, "of B")
+        return put(self, key, data, **condition)
+
+    monkeypatch.setattr(s3_bucket.Bucket, "put", frozen)
+    with pytest.raises(UserError, match="was written by another process"):
+        change(a, "2")
+    assert b"of B" in b.read("file")
+    assert b"2" not in b.read("file")
+
+
+def test_a_request_that_was_repeated_is_not_a_conflict(store, monkeypatch):
+    store.write("state", b"1")
+    put = s3_bucket.Bucket.put
+
+    def twice(self, key, data, **condition):
+        put(self, key, data, **condition)  # succeeded, but the answer was lost
+        return put(self, key, data, **condition)
+
+    monkeypatch.setattr(s3_bucket.Bucket, "put", twice)
+    store.write("state", b"2")
+    store.write("state", b"3")
+    assert open_store(str(store)).read("state") == b"3"
