@@ -84,8 +84,10 @@ def write_parts(folder: Path) -> Path:
 
 
 @pytest.fixture
-def own_parts(tmp_path: Path) -> Iterator[Path]:
+def own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the parts; what a test imports from it is forgotten afterwards."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LMZOO_TRUST", "")
     registries = (CELLS, EMISSIONS, MODELS, ROWS, CORPORA, NORMALISERS)
     tables: list[dict] = [PARTS, *(registry._parts for registry in registries)]
     before, modules, path = [dict(table) for table in tables], {*sys.modules}, [*sys.path]

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
@@ -10,13 +11,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from lmzoo.command_line import gc_disabled, run_app
-from lmzoo.own_parts.importing import import_plugins
+from lmzoo.own_parts.importing import TRUST, import_plugins
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
-WITHOUT_PLUGINS = (
-    *("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.report"),
-    "lmzoo.cli.sweep",
-)
+TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
+WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.sweep")
 """Modules whose commands read records only, or have the option themselves."""
 
 COMMANDS = {
@@ -69,27 +68,34 @@ def build_app(command: str) -> typer.Typer:
         if name == command:
             with gc_disabled():
                 run = getattr(importlib.import_module(module), function)
-                app.command(name)(run if module in WITHOUT_PLUGINS else with_plugins(run))
+                app.command(name)(run if module in WITHOUT_PLUGINS else with_own_parts(run))
         else:
             app.command(name, help=summary)(lambda: None)
     return app
 
 
-def with_plugins(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a subcommand with the option --plugin."""
+def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a subcommand with the options --plugin and --trust."""
 
     @functools.wraps(function)
-    def command(*args: Any, plugins: list[str] | None = None, **options: Any) -> Any:
+    def command(
+        *args: Any, plugins: list[str] | None = None, trust: bool = False, **options: Any
+    ) -> Any:
+        if trust:
+            os.environ[TRUST] = "1"
         import_plugins(plugins)
         return function(*args, **options)
 
     signature = inspect.signature(function)
-    option = inspect.Parameter(
-        "plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=PLUGINS
-    )
-    parameters = [*signature.parameters.values(), option]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter("plugins", keyword, default=None, annotation=PLUGINS),
+        inspect.Parameter("trust", keyword, default=False, annotation=TRUST_CODE),
+    ]
+    parameters = [*signature.parameters.values(), *options]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {**function.__annotations__, "plugins": PLUGINS}
+    annotations = {option.name: option.annotation for option in options}
+    command.__annotations__ = {**function.__annotations__, **annotations}
     return command
 
 

@@ -24,6 +24,8 @@ from lmzoo.errors import UserError
 
 GROUP = "lmzoo.plugins"
 VARIABLE = "LMZOO_PLUGINS"
+TRUST = "LMZOO_TRUST"
+"""Set to 1: the code of every run may be imported (`source.py`)."""
 _importing = False
 
 

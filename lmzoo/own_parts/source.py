@@ -9,14 +9,20 @@ the hash, and the folder from which each module was imported. `user_code/HASH` i
 run has a copy of the files. A worker, and a command that opens the run, import the modules from the
 recorded folder if its files are unchanged, and from the copy otherwise.
 
+A run folder from somebody else could run any code that way. So a command that opens a run imports
+only code that a run of this account has saved (its digest is in `trust_file()`), or all code if the
+user trusts it (`--trust`, or LMZOO_TRUST=1).
+
 The files of a module are its own and those that it imports from the same folder, at any depth; in a
 package, all files of the package. Only `.py` files count.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import logging
+import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -63,10 +69,14 @@ class UserCode:
 
 def files_hash(files: Files) -> str:
     """Return the hash of paths and contents, 12 hexadecimal digits."""
+    return _digest(files)[:12]
+
+
+def _digest(files: Files) -> str:
     digest = hashlib.sha256()
     for path, content in sorted(files.items()):
         digest.update(f"{path}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()
 
 
 def user_code(modules: Iterable[str]) -> UserCode:
@@ -82,15 +92,17 @@ def user_code(modules: Iterable[str]) -> UserCode:
     return code
 
 
-def load(facts: Mapping[str, Any], copy: Path) -> None:
+def load(facts: Mapping[str, Any], copy: Path, *, own: bool = False) -> None:
     """Import the modules of a run, and log a warning if their source has changed since.
 
     Args:
         facts: `user_code` of the run's config.
         copy: The folder with the copy of the files.
+        own: Whether this account has sent the code; otherwise it must be trusted.
 
     Raises:
-        UserError: Another version of a module is imported already, or the copy is damaged.
+        UserError: Another version of a module is imported already, the copy is damaged, or nobody
+            trusts the code.
     """
     modules, names = facts["modules"], ", ".join(facts["modules"])
     imported = user_code(name for name in modules if name in sys.modules)
@@ -113,12 +125,43 @@ def load(facts: Mapping[str, Any], copy: Path) -> None:
             f"{names}: the version of the run differs from the one that is imported; its source "
             f"is in {copy}; put that folder first in PYTHONPATH"
         )
+    if not own and not _is_trusted(files):
+        raise UserError(
+            f"the run brings code of its own ({names}) that no run of this account has saved; "
+            f"read {copy}, then repeat the command with --trust"
+        )
     for name, root in modules.items():
         plugins.import_from(root, name)
 
 
+def trust_file() -> Path:
+    """Return the file with the digests of the code that this account has saved."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data) / PACKAGE / "trusted_code"
+
+
+def _is_trusted(files: Files) -> bool:
+    if os.environ.get(plugins.TRUST, "") not in ("", "0"):
+        return True
+    try:
+        return _digest(files) in trust_file().read_text(encoding="ascii").split()
+    except (OSError, RuntimeError, ValueError):  # no home
+        return False
+
+
+def _trust(files: Files) -> None:
+    """Add a digest; without a writable home, opening the runs needs --trust."""
+    if not _is_trusted(files):
+        with contextlib.suppress(OSError, RuntimeError):
+            trust_file().parent.mkdir(parents=True, exist_ok=True)
+            with trust_file().open("a", encoding="ascii") as file:
+                file.write(_digest(files) + "\n")
+
+
 def save(code: UserCode, store: Store) -> None:
     """Write the files of some code into `user_code/HASH` of a store, if there are any."""
+    if code:
+        _trust(code.files)
     for path, content in code.files.items():
         folder = store / USER_CODE / code.hash
         *parents, name = path.split("/")
@@ -132,7 +175,7 @@ def import_shipped(code: UserCode) -> None:
     """Import code that another process has sent, from the sender's files if they are here too."""
     folder = temporary_folder("lmzoo-code-")  # until the process ends: a module may import late
     save(code, Store(folder))
-    load(code.facts, folder / USER_CODE / code.hash)
+    load(code.facts, folder / USER_CODE / code.hash, own=True)
 
 
 @functools.cache

@@ -115,5 +115,5 @@ class S3Lock:
 
 
 def _seconds() -> float:
-    """Return the seconds since the machine was started, those in which it was suspended included."""
+    """Return the seconds since the machine was started, suspended ones included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

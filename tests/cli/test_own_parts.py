@@ -47,6 +47,19 @@ def test_a_run_of_an_own_cell_is_sampled_without_its_folder(
     assert (code, after, err) == (0, before, "")
 
 
+def test_a_run_of_another_account_runs_its_code_only_with_trust(
+    trained: Path, lmzoo, tmp_path: Path, monkeypatch
+) -> None:
+    forget()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another account"))
+    code, out, err = lmzoo("sample", trained, "--count", 2)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "repeat the command with --trust" in err
+    assert "own_mingru" not in sys.modules
+    code, out, err = lmzoo("sample", trained, "--count", 2, "--trust")
+    assert (code, err, out.count("\n")) == (0, "", 2)
+
+
 def test_an_own_cell_is_audited(own_parts: Path, lmzoo) -> None:
     plugin = ("--plugin", own_parts / "own_mingru.py")
     code, out, _ = lmzoo("audit", "recurrent_lm", "--set", "model.cell=own_mingru", *plugin)

@@ -145,3 +145,21 @@ def test_a_copy_that_is_not_the_code_of_the_run_is_refused(
         copy.rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=damage):
         load(code.facts, copy)
+
+
+@pytest.mark.parametrize("where", ["the recorded folder", "the copy"])
+def test_code_that_another_account_has_saved_is_not_run(
+    where: str, code: UserCode, own_parts: Path, tmp_path: Path, monkeypatch
+) -> None:
+    copy = saved(code, tmp_path / "store")
+    if where == "the copy":
+        own_parts.rename(tmp_path / "away")
+    forget("own_mingru", "own_gate")
+    load(code.facts, copy)
+    forget("own_mingru", "own_gate")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another account"))
+    with pytest.raises(UserError, match=r"own_mingru.* no run of this account .*--trust"):
+        load(code.facts, copy)
+    assert "own_mingru" not in sys.modules
+    monkeypatch.setenv("LMZOO_TRUST", "1")
+    load(code.facts, copy)
