@@ -137,6 +137,7 @@ def _join(quiet: Mapping[str, Any]) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"this machine cannot join the Ray cluster at {ADDRESS} ("
-            f"{' '.join(str(error).split())[:200]}); run the sweep on a node of the cluster, or "
-            "from elsewhere with --submit CLUSTER.yaml; RAY_ADDRESS=local uses this machine only"
+            f"{' '.join(str(error).split())[:200]}); run the sweep on a node of the cluster with "
+            "its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or from elsewhere with --submit "
+            "CLUSTER.yaml; RAY_ADDRESS=local uses this machine only"
         ) from None

@@ -35,7 +35,8 @@ def test_without_a_cluster_ray_starts_with_a_new_random_token(home):
 
 def test_the_head_of_a_cluster_joins_it(home):
     env = make_head(home)
-    assert ray_environment(env) == {"RAY_ADDRESS": "10.0.0.1:6379"}
+    assert ray_environment(env)["RAY_ADDRESS"] == "10.0.0.1:6379"
+    assert "RAY_AUTH_MODE" not in ray_environment(env)
     (home / ".ray").mkdir()
     (home / ".ray/auth_token").write_text("secret")
     assert ray_environment(env)["RAY_AUTH_MODE"] == "token"
