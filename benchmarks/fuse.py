@@ -3,7 +3,7 @@
     python benchmarks/fuse.py --out runs/bench/fuse.json
 
 Both sides train the same runs on the same random sequences with the library's own code and one
-thread: `train_packed_epoch` for the pack, an epoch of `fit` for each run. The runs are of DLM46.
+thread: `KeptTrainers` for the pack, an epoch of `fit` for each run. The runs are of DLM46.
 There are two rivals: the library with its compiled recurrences, and with loops over `step`.
 """
 
@@ -22,7 +22,7 @@ from lmzoo.cells.base import Cell
 from lmzoo.command_line import run_command
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -85,7 +85,8 @@ def compare(shape: Shape, goal: float | None, rounds: int) -> list[Ratio]:
 
 def packed_epoch(trainings: list[Training], corpus: Corpus) -> Work:
     """Return the training of all members for one epoch as one program."""
-    return lambda: train_packed_epoch(trainings, corpus)
+    trainers = KeptTrainers()
+    return lambda: trainers.train_epoch(trainings, corpus)
 
 
 def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:

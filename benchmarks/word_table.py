@@ -16,7 +16,7 @@ from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.train.packed.compatibility import pack_key, reason_not_packable
-from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -91,6 +91,6 @@ def train_all(trainings: Sequence[Training], corpus: Corpus, epochs: int) -> int
                 list(fit(training, corpus, epochs))
         else:
             programs += 1
-            list(fit_packed(group, corpus, epochs))
+            list(KeptTrainers().fit(group, corpus, epochs))
     assert all(run.epoch == epochs or run.diverged for run in trainings)
     return programs

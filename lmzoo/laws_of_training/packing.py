@@ -12,7 +12,7 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.laws.support import assert_close, new_model, training_loss
 from lmzoo.laws.tiny import CLOSE, FINE, batch, sources
 from lmzoo.train.packed.compatibility import reason_not_packable
-from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 
@@ -40,7 +40,7 @@ def law_packed_equals_alone(model: LanguageModel) -> None:
         for epoch, (single, member) in enumerate(zip(alone, packed, strict=True)):
             single.epoch = member.epoch = epoch
             assert list(fit(single, corpus, epoch + 1))
-        assert train_packed_epoch(packed, corpus)
+        assert KeptTrainers().train_epoch(packed, corpus)
     for single, member in zip(alone, packed, strict=True):
         assert_trainings_equal(member, single, FINE)
 

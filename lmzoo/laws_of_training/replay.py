@@ -10,6 +10,7 @@ from lmzoo.laws_of_training.packing import new_training, random_corpus
 from lmzoo.train.capture.recorder import Work
 from lmzoo.train.packed import trainer
 from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training
@@ -56,5 +57,5 @@ def _train(
 ) -> list[Training]:
     members = [new_training(model, i, recipe) for i, recipe in enumerate(RECIPES)]
     with mock.patch.object(trainer, "OperationRecorder", recorder):
-        list(trainer.fit_packed(members, random_corpus(model), EPOCHS))
+        list(KeptTrainers().fit(members, random_corpus(model), EPOCHS))
     return members

@@ -48,8 +48,6 @@ class Training:
         self.steps = 0
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
         self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
-        self.packed_trainer: Any = None
-        """The `PackedTrainer` of which this is the first member, kept for its recorded steps."""
         self.best_loss, self.best_epoch = math.inf, 0
         self.best_weights: dict[str, Tensor] = {}
         self.record: Record = {}

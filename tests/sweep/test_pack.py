@@ -8,8 +8,8 @@ import torch
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder
+from lmzoo.sweep.worker import pack as module
 from lmzoo.sweep.worker.pack import Pack
-from lmzoo.sweep.worker.worker import pack as module
 from lmzoo.train.packed import trainer
 
 from .local_fleet import fleet_sweep
@@ -89,7 +89,7 @@ def test_one_run_that_exceeds_the_memory_is_an_error(make_worker, job, monkeypat
     def exceed(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(module, "train_packed_epoch", exceed)
+    monkeypatch.setattr(module.KeptTrainers, "train_epoch", exceed)
     worker = make_worker()
     worker.apply(job)
     with pytest.raises(torch.OutOfMemoryError):

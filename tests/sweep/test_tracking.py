@@ -1,174 +1,231 @@
-"""The tracker shows every run to Ray Tune's callbacks as one trial."""
+"""Trackers show every run as the records have it; W&B and MLflow are read back."""
 
-# ruff: noqa: F401, F811  pytest needs the imported fixture `track` as a parameter name
-
+import importlib.util
 import logging
 import threading
-from pathlib import Path
 
 import pytest
 
-from lmzoo.sweep.tracking import Tracker, run_trial
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.sweep.tracking import Tracker, check_trackers, open_tracker
 from tests.user_errors import raises_user_error
 
-from ray.tune import Callback  # isort: skip
-from ray.tune.logger import JsonLoggerCallback  # isort: skip
+from .wandb_file import read
 
-from .tracked_runs import (
-    LOSSES,
-    MODEL,
-    RECIPE,
-    TEST,
-    Recorder,
-    make_record,
-    make_run,
-    read_lines,
-    track,
-    train,
-)
+MODEL = {"name": "recurrent_lm", "width": 4, "cell": {"name": "mgu", "cuts": [4]}}
+RECIPE = {"lr": 0.02, "batch": 16}
+TEST = {"event": "test", "epoch": 3, "token": 1.25, "sentence": 12.5, "tokens": 100}
+LOSSES = ("train_token", "valid_token", "valid_sentence", "seconds")
+POINT = "cut state_to_candidate (4)"
+NAME = f"{POINT} · seed 7 · tune"
 
 
-def test_a_run_is_a_trial_with_its_name_config_and_every_epoch(track):
-    seen = Recorder()
-    track([seen], lambda tracker: train(tracker, make_run(1003, stage="confirm")))
-    name = "cut state_to_candidate (4) · seed 7 · confirm"
-    hooks = ["start", "result", "result", "result", "result", "complete"]
-    assert seen.calls == [*((hook, name) for hook in hooks), ("end", "")]
-    trial = seen.trials[name]
-    assert trial.trial_id == f"{1003:012x}"
-    assert trial.config["point"] == "cut state_to_candidate (4)"
-    assert trial.config["stage"] == "confirm"
-    assert trial.config["seed"] == 7
-    assert trial.config["model"] == MODEL
-    assert trial.config["recipe"] == RECIPE
-    assert "environment" not in trial.config
-    assert trial.evaluated_params == {"recipe.lr": 0.02}
-    assert trial.status == "TERMINATED"
-    for epoch, result in enumerate(seen.results[:3], 1):
-        assert {key: result[key] for key in LOSSES} == {k: make_record(epoch)[k] for k in LOSSES}
-        assert (result["training_iteration"], result["done"]) == (epoch, False)
-    last = seen.results[3]
-    assert last["test_token"] == 1.25
-    assert last["test_sentence"] == 12.5
-    assert (last["valid_token"], last["training_iteration"]) == (1.0, 3)
-    assert (last["status"], last["finished"], last["done"]) == ("finished", 1, True)
+def make_run(index=0, *, stage="tune", epochs_done=0):
+    config = {
+        "run": f"{index:012x}",
+        "study": "toy",
+        "stage": stage,
+        "point": {"id": "p", "label": "cut 4"},
+        "setting": {"recipe.lr": 0.02},
+        "seed": 7,
+        "corpus": {"name": "captions"},
+        "model": MODEL,
+        "recipe": RECIPE,
+        "environment": {"torch": "2"},
+    }
+    run = PlannedRun(config["run"], "cut 4", stage, index, config, budget=3)
+    run.curve.update({epoch: 3.0 / epoch for epoch in range(1, epochs_done + 1)})
+    return run
 
 
-@pytest.mark.parametrize(
-    ("status", "hook"),
-    [("pruned", "complete"), ("diverged", "complete"), ("failed", "error")],
-)
-def test_a_run_that_ends_early_has_its_status(track, status, hook):
-    seen = Recorder()
-    track([seen], lambda tracker: train(tracker, make_run(), (1,), None, status))
-    assert seen.results[-1]["status"] == status
-    assert seen.results[-1][status] == 1
-    assert "test_token" not in seen.results[-1]
-    assert seen.calls[-2:] == [(hook, "cut state_to_candidate (4) · seed 7 · tune 0"), ("end", "")]
+def make_record(epoch):
+    losses = {"train_token": 4.0 / epoch, "valid_token": 3.0 / epoch, "valid_sentence": 30.0}
+    return {"event": "epoch", "epoch": epoch, **losses, "seconds": 0.5, "host": "here"}
 
 
-def test_a_run_that_fails_at_once_has_no_result(track):
-    seen = Recorder()
-    track([seen], lambda tracker: train(tracker, make_run(), (), None, "failed"))
-    assert [hook for hook, _ in seen.calls] == ["start", "error", "end"]
+def train(tracker, run, epochs=(1, 2, 3), test=TEST, status="finished"):
+    """Report a run as a sweep does."""
+    tracker.start(run)
+    for epoch in epochs:
+        run.add_epoch(epoch, make_record(epoch)["valid_token"])
+        tracker.epoch(run, make_record(epoch))
+    run.status = status
+    tracker.end(run, test)
 
 
-def test_a_run_that_another_worker_continues_is_one_trial(track):
-    seen, run = Recorder(), make_run()
+class Seen(Tracker):
+    """Stores what it is called with."""
 
+    def __init__(self):
+        self.runs, self.epochs, self.ends, self.threads = {}, [], [], set()
+        super().__init__()
+
+    def _open(self, run_id, name, config):
+        self.threads.add(threading.current_thread())
+        self.runs[run_id] = name, config
+        return run_id
+
+    def _show(self, opened, metrics, epoch):
+        self.epochs.append((opened, epoch, metrics))
+
+    def _close(self, opened, status, *, failed):
+        self.ends.append((opened, status, failed))
+
+
+def shown(report):
+    """Return a tracker that has seen a report."""
+    tracker = Seen()
+    report(tracker)
+    tracker.close()
+    return tracker
+
+
+def test_a_run_has_its_name_its_config_every_epoch_and_its_test():
+    seen = shown(lambda tracker: train(tracker, make_run(1003, stage="confirm")))
+    run_id = f"{1003:012x}"
+    name, config = seen.runs[run_id]
+    assert name == f"{POINT} · seed 7 · confirm"
+    assert (config["point"], config["model"], config["recipe"]) == (POINT, MODEL, RECIPE)
+    assert "environment" not in config
+    keys = [make_record(epoch) for epoch in (1, 2, 3)]
+    expected = [({key: x for key, x in r.items() if key in LOSSES}, r["epoch"]) for r in keys]
+    assert [(metrics, epoch) for _, epoch, metrics in seen.epochs[:3]] == expected
+    assert seen.epochs[3] == (run_id, 3, {"test_token": 1.25, "test_sentence": 12.5})
+    assert seen.ends == [(run_id, "finished", False)]
+    assert threading.current_thread() not in seen.threads
+
+
+@pytest.mark.parametrize("status", ["pruned", "diverged", "failed"])
+def test_a_run_that_ends_early_has_its_status(status):
+    seen = shown(lambda tracker: train(tracker, make_run(), (1,), None, status))
+    assert seen.ends == [("0" * 12, status, status == "failed")]
+    assert len(seen.epochs) == 1
+
+
+def test_a_run_that_another_worker_continues_is_one_run():
     def report(tracker):
+        run = make_run()
         tracker.start(run)
         tracker.epoch(run, make_record(1))
         tracker.epoch(run, make_record(2))
         tracker.start(run)  # the worker died before the planner received epoch 2 as written
         tracker.epoch(run, make_record(2))
         tracker.epoch(run, make_record(3))
-        run.status = "finished"
-        tracker.end(run, TEST)
 
-    track([seen], report)
-    assert [hook for hook, _ in seen.calls].count("start") == 1
-    assert [result["training_iteration"] for result in seen.results] == [1, 2, 3, 3]
-
-
-def test_a_later_sweep_continues_the_trial(track):
-    first, second = Recorder(), Recorder()
-
-    def interrupt(tracker):
-        run = make_run()
-        tracker.start(run)
-        tracker.epoch(run, make_record(1))
-
-    track([first, JsonLoggerCallback()], interrupt)
-    again = make_run(epochs_done=1)
-    track([second, JsonLoggerCallback()], lambda tracker: train(tracker, again, (1, 2, 3)))
-    assert [hook for hook, _ in first.calls] == ["start", "result", "error", "end"]
-    assert [hook for hook, _ in second.calls][:3] == ["start", "restore", "result"]
-    (one,), (two,) = first.trials.values(), second.trials.values()
-    assert (one.trial_id, one.local_path) == (two.trial_id, two.local_path)
-    lines = read_lines(Path(one.local_path, "result.json"))
-    assert [line["training_iteration"] for line in lines] == [1, 2, 3, 3]
+    seen = shown(report)
+    assert len(seen.runs) == 1
+    assert [epoch for _, epoch, _ in seen.epochs] == [1, 2, 3]
+    assert seen.ends == [("0" * 12, "interrupted", True)]
 
 
-def test_the_callbacks_run_in_one_thread_of_their_own(track):
-    seen = Recorder()
-    track([seen], lambda tracker: [train(tracker, make_run(index)) for index in range(3)])
-    assert len(seen.threads) == 1
-    assert threading.current_thread() not in seen.threads
-    assert len(seen.trials) == 3
+def test_a_later_sweep_shows_the_later_epochs_only():
+    seen = shown(lambda tracker: train(tracker, make_run(epochs_done=1), (1, 2, 3)))
+    assert [epoch for _, epoch, _ in seen.epochs] == [2, 3, 3]
 
 
-def test_a_slow_callback_does_not_block_the_sweep(track, caplog):
+def test_a_slow_tracker_does_not_block_the_sweep(caplog):
     free = threading.Event()
 
-    class Stuck(Callback):
-        def on_trial_start(self, **info):
+    class Stuck(Seen):
+        def _open(self, run_id, name, config):
             free.wait()
 
     caplog.set_level(logging.WARNING, "lmzoo.sweep")
-    track([Stuck()], lambda tracker: train(tracker, make_run()), limit=0.1)
+    tracker = Stuck()
+    train(tracker, make_run())
+    tracker.close(0.1)
     free.set()
-    assert [r.getMessage() for r in caplog.records] == [
-        "Stuck: not done after 0.1 s; 5 reports are lost"
-    ]
+    text = "Stuck: not done after 0.1 s; 5 reports are lost"
+    assert [record.getMessage() for record in caplog.records] == [text]
 
 
-def test_a_callback_that_fails_is_logged_once_and_the_others_go_on(track, caplog):
-    class Broken(Callback):
-        calls = 0
+def test_a_tracker_that_fails_is_logged_once_and_not_called_again(caplog):
+    class Broken(Seen):
+        def _show(self, opened, metrics, epoch):
+            super()._show(opened, metrics, epoch)
+            raise ConnectionError("gone\nfar away")
 
-        def on_trial_result(self, **info):
-            type(self).calls += 1
-            raise ConnectionError("no server\nat this address")
-
-    seen = Recorder()
-    caplog.set_level(logging.WARNING, "lmzoo.sweep")
-    track([Broken(), seen], lambda tracker: train(tracker, make_run()))
-    assert [r.getMessage() for r in caplog.records] == [
-        "not called again: Broken: ConnectionError: no server"
-    ]
-    assert Broken.calls == 1
-    assert len(seen.results) == 4
+    tracker = Broken()
+    train(tracker, make_run())
+    tracker.close()
+    assert len(tracker.epochs) == 1
+    (record,) = caplog.records
+    assert record.getMessage().startswith("not called again: Broken: ConnectionError: gone (")
 
 
-def test_a_callback_that_cannot_be_set_up_is_an_error(tmp_path):
-    class NoAccount(Callback):
-        def setup(self, **info):
-            raise ValueError("no API key")
-
-    with raises_user_error("NoAccount", "no API key"):
-        Tracker([NoAccount], "toy", tmp_path)
+def test_an_unknown_tracker_is_an_error():
+    with raises_user_error("tensorbord", "wandb, mlflow"):
+        check_trackers(["tensorbord"])
 
 
-def test_a_function_that_returns_a_callback_is_accepted(track):
-    seen = Recorder()
-    track([lambda: seen], lambda tracker: train(tracker, make_run()))
-    assert len(seen.results) == 4
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_tracker_that_is_not_installed_is_an_error(monkeypatch, name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with raises_user_error(f"--track {name}", "pip install"):
+        check_trackers([name])
 
 
-@pytest.mark.parametrize("label", ["GRU/LSTM: a|b", "→" * 300, "../../x", "two\nlines"])
-def test_every_label_makes_a_folder_below_the_folder_of_the_sweep(tmp_path, label):
-    trial = run_trial(make_run(label=label), "toy", tmp_path)
-    trial.init_local_path()
-    assert [path.is_dir() for path in tmp_path.iterdir()] == [True]
-    assert trial.config["point"] == label
+def interrupt_and_continue(name, folder):
+    """Track a run that is interrupted after an epoch and continued by a second sweep."""
+    tracker = open_tracker(name, "toy-captions", folder)
+    tracker.start(make_run())
+    tracker.epoch(make_run(), make_record(1))
+    tracker.close()
+    tracker = open_tracker(name, "toy-captions", folder)
+    train(tracker, make_run(epochs_done=1), (2, 3))
+    train(tracker, make_run(1), (1,), None, "pruned")
+    tracker.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's dependencies
+def test_mlflow_has_the_params_and_metrics_of_every_run(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="needs mlflow-skinny: the extra `track`")
+    from mlflow.tracking import MlflowClient
+
+    address = (tmp_path / "mlruns").as_uri()
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # faster than a database
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    interrupt_and_continue("mlflow", tmp_path)
+    client = MlflowClient(address)
+    experiment = client.get_experiment_by_name("toy-captions")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    statuses = {name: (run.info.status, run.data.tags["status"]) for name, run in runs.items()}
+    assert statuses == {f"{NAME} 0": ("FINISHED", "finished"), f"{NAME} 1": ("FINISHED", "pruned")}
+    run = runs[f"{NAME} 0"]
+    expected = {"recipe/lr": "0.02", "model/cell/cuts": "[4]", "point": POINT, "seed": "7"}
+    assert {key: run.data.params[key] for key in expected} == expected
+    for key in LOSSES:
+        history = client.get_metric_history(run.info.run_id, key)
+        expected = [(epoch, make_record(epoch)[key]) for epoch in (1, 2, 3)]
+        assert [(point.step, point.value) for point in history] == expected
+    assert run.data.metrics["test_token"] == 1.25
+
+
+@pytest.mark.filterwarnings("ignore")  # of W&B's messages
+def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    interrupt_and_continue("wandb", tmp_path)
+    paths = tmp_path.glob(f"wandb/offline-run-*-{0:012x}/*.wandb")
+    files = sorted(paths, key=lambda path: path.stat().st_mtime)
+    (first, first_rows), (second, second_rows) = map(read, files)
+    assert first == second
+    assert first["id"] == f"{0:012x}"
+    assert first["name"] == f"{NAME} 0"
+    assert (first["project"], first["group"]) == ("toy-captions", "toy-captions")
+    assert (first["config"]["recipe"], first["config"]["point"]) == (RECIPE, POINT)
+    rows = [*first_rows, *second_rows]
+    assert [row["_step"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        expected = make_record(row["_step"])
+        assert {key: row[key] for key in LOSSES} == {key: expected[key] for key in LOSSES}
+    assert rows[-1]["test_token"] == 1.25
+
+
+def test_wandb_without_an_account_is_an_error_before_the_sweep(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs wandb: the extra `track`")
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with raises_user_error("--track wandb", "WANDB_API_KEY"):
+        open_tracker("wandb", "toy", tmp_path)

@@ -15,8 +15,8 @@ from lmzoo.store.records import WORKER_LOCK, RunFolder
 from lmzoo.sweep.driver.coordinator import NOTHING
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.worker import worker as module
 from lmzoo.sweep.worker.worker import RELEASE_SECONDS, Worker
-from lmzoo.sweep.worker.worker import worker as module
 
 from .local_sweep import outcome, sweep
 

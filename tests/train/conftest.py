@@ -11,6 +11,7 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels import dispatch
 from lmzoo.train.capture import stepper
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from tests.train.fake_recorder import FakeRecorder
 
 
@@ -35,6 +36,11 @@ def corpus() -> Corpus:
 def model(corpus: Corpus) -> LanguageModel:
     config = zoo.config("DLM46", width=4, emission={"components": 3})
     return zoo.build(config, corpus.task)
+
+
+@pytest.fixture
+def trainers() -> KeptTrainers:
+    return KeptTrainers()
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ class FakeRecorder:
 
     def __init__(self) -> None:
         self.runs = self.recordings = self.replays = 0
-        self.programs = {}
 
     def run(self, work: Callable[[], None]) -> str:
         self.runs += 1

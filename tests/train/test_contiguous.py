@@ -8,7 +8,7 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.store.records import RunFolder
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
@@ -59,7 +59,7 @@ def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(corpu
         list(fit(member, corpus, member.seed))  # member p is at epoch p
     for member in alone:
         list(fit(member, corpus, 4))
-    for _ in fit_packed(packed, corpus, 4):
+    for _ in KeptTrainers().fit(packed, corpus, 4):
         pass
     for ours, other in zip(packed, alone, strict=True):
         assert_trainings_equal(ours, other)

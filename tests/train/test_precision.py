@@ -11,6 +11,7 @@ from lmzoo.store.records import IDENTITY_FIELDS, run_identity
 from lmzoo.train import step, trainer
 from lmzoo.train.packed import trainer as packed
 from lmzoo.train.packed.compatibility import pack_key
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -94,7 +95,7 @@ def test_steps_and_validation_use_the_precision_of_the_recipe(corpus, seen, alon
     if alone:
         next(fit(member, corpus, 1))
     else:
-        packed.train_packed_epoch([member], corpus)
+        KeptTrainers().train_epoch([member], corpus)
     assert len(seen) > 2
     assert {*seen} == {Precision.BF16}
     assert current_precision() is Precision.TF32X3

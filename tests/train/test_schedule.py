@@ -12,7 +12,7 @@ from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
 from lmzoo.errors import UserError
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training, fit
 
@@ -137,7 +137,7 @@ def test_pack_members_with_other_schedules_and_epochs_equal_runs_alone(corpus):
     list(fit(packed[1], corpus, 2))  # it joins the pack later
     for training in alone:
         list(fit(training, corpus, 4))
-    list(fit_packed(packed, corpus, 4))
+    list(KeptTrainers().fit(packed, corpus, 4))
     for single, member in zip(alone, packed, strict=True):
         assert_trainings_equal(member, single)
     assert len({round(t.record["valid_token"], 6) for t in packed}) == len(packed)

@@ -12,7 +12,7 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.store.records import RunFolder
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
@@ -79,7 +79,7 @@ def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
         )
         for run in alone:
             list(fit(run, corpus, 3))
-        list(fit_packed(packed, corpus, 3))
+        list(KeptTrainers().fit(packed, corpus, 3))
     finally:
         torch.set_default_dtype(torch.float32)
     for member, run in zip(packed, alone, strict=True):

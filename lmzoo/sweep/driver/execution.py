@@ -19,7 +19,7 @@ from lmzoo.command_line import gc_disabled
 from lmzoo.own_parts.source import save as save_code
 from lmzoo.store.records import TRACEBACK, TRACKING
 from lmzoo.study.study import Study
-from lmzoo.sweep.trackers import check_trackers
+from lmzoo.sweep.tracking import check_trackers, open_tracker
 
 if TYPE_CHECKING:
     from lmzoo.data.corpus import Corpus
@@ -141,8 +141,6 @@ class Sweep:
         from lmzoo.kernels.precision import check_precision
         from lmzoo.sweep.driver.ray_backend import train
         from lmzoo.sweep.fleet.fleet import Fleet
-        from lmzoo.sweep.trackers import tracking_callbacks
-        from lmzoo.sweep.tracking import Tracker
 
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
@@ -152,18 +150,18 @@ class Sweep:
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
-        experiment = planner.store.path.name
-        callbacks = tracking_callbacks(self.track, experiment)
-        tracker = Tracker(callbacks, experiment, planner.store.path / TRACKING)
-        fleet = Fleet(planner, packer, [console, tracker])
+        path = planner.store.path
+        trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
+        fleet = Fleet(planner, packer, [console, *trackers])
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted())
         complete = False
         try:
             with console:
                 complete = train(fleet, capacity)
-        finally:  # before Ray ends, because W&B logs from Ray actors
-            tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        finally:
+            for tracker in trackers:
+                tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
         return complete
 
 

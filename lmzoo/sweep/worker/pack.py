@@ -18,8 +18,7 @@ from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, TRACEBACK, RunFolde
 from lmzoo.store.writer import Writer
 from lmzoo.sweep.worker.open_run import OpenRun, Report
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.packed.kept_trainers import free_programs
-from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.trainer import fit
 
 
@@ -32,6 +31,7 @@ class Pack:
         """`confirm` is called, from any thread, with ("ended" or "released", run id, facts)."""
         self.store, self.corpus, self.device = store, corpus, device
         self.writer = Writer()
+        self._trainers = KeptTrainers()
         self._confirm = confirm
         self._open: dict[str, OpenRun] = {}
         self._closing: dict[str, str] = {}
@@ -118,22 +118,21 @@ class Pack:
 
     def _train_packed(self, runs: list[OpenRun]) -> bool:
         """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
-        trainings = [run.run.training for run in runs]
         try:
-            train_packed_epoch(trainings, self.corpus)
+            self._trainers.train_epoch([run.run.training for run in runs], self.corpus)
         except torch.OutOfMemoryError:
             if len(runs) == 1:
                 raise
-            free_programs(trainings)
+            self._trainers.free()
             return False  # the error, whose traceback keeps tensors of the pack, is gone then
         return True
 
     def _test_packed(self, runs: list[OpenRun]) -> dict[str, Losses]:
-        """Return the test losses of runs by a program that is kept; {} if there is none."""
+        """Return the test losses of runs by a trainer that is kept; {} if there is none."""
         tested = [run for run in runs if run.is_tested]
         if not tested:
             return {}
-        losses = packed_test_losses([run.run.training for run in tested], self.corpus)
+        losses = self._trainers.test_losses([run.run.training for run in tested], self.corpus)
         return {run.id: found for run, found in zip(tested, losses, strict=False)}
 
     def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:

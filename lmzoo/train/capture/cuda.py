@@ -6,7 +6,6 @@ Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -28,7 +27,6 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
-        self.programs: dict[Any, Any] = {}
 
     def run(self, work: Work) -> str:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""

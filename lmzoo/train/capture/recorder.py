@@ -1,7 +1,7 @@
 """The interface of a recorder of operations."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,9 +21,7 @@ class Recorder(Protocol):
     """Number of steps of a shape that run normally before one is recorded."""
     few_shapes: bool
     """Whether recordings are few and kept: batches have few shapes, and the steps of a pack serve
-    other members later (`packed/programs.py`)."""
-    programs: dict[Any, Any]
-    """The packed trainers that are kept with their recordings, by what these depend on."""
+    other members later (`packed/kept_trainers.py`)."""
     rate_dtype: torch.dtype
     """The dtype of the tensor that holds the learning rate."""
     runs_while_recording: bool

@@ -1,85 +1,153 @@
-"""Programs: packed trainers that are kept with their recordings and serve one pack after another.
+"""Train packs epoch by epoch, and keep their trainers, whose steps are recorded.
 
-To record a CUDA graph takes as long as some epochs of a small pack. So a graph must survive members
-that leave and others that join: a program has a power of two of rows, and the rows without a member
-are idle. A pack moves to a smaller program when a quarter of the rows or fewer are in use.
+To record the steps of a pack takes as long as some epochs of a small one, so a trainer is kept:
 
-The programs belong to the recorder of the device, which is one for a process. They exist only where
-a recorder keeps its recordings (`Recorder.few_shapes`), and for the steps of Adam, whose settings
-are tensors.
+- Where a device has a recorder of its own (CUDA graphs), a trainer serves one pack after another of
+  the same structure. It has a power of two of rows; those without a member are idle. A pack moves
+  to fewer rows when a quarter of them or fewer are in use. This needs the steps of Adam, whose
+  settings are tensors.
+- Elsewhere a trainer serves its members only, and is freed with the first of them.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import math
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
-from lmzoo.kernels.device import device_of
+from lmzoo.data.corpus import Corpus
+from lmzoo.kernels.device import device_of, device_scope
+from lmzoo.kernels.precision import use_precision
+from lmzoo.store.records import Record
 from lmzoo.train.capture import stepper
-from lmzoo.train.capture.recorder import Recorder
+from lmzoo.train.evaluate import Losses
 from lmzoo.train.packed.compatibility import pack_key
+from lmzoo.train.packed.memory_plan import retain_freed_memory
+from lmzoo.train.packed.trainer import PackedTrainer
 from lmzoo.train.recipe import Accumulate, Optimiser
-from lmzoo.train.trainer import Training
-
-if TYPE_CHECKING:
-    from lmzoo.train.packed.trainer import PackedTrainer
+from lmzoo.train.trainer import Training, epoch_record
 
 ROWS_PER_MEMBER = 4
-"""A program is used by so many members that it has fewer rows for each."""
-MAX_PROGRAMS = 8
-"""Programs that are kept; the one that was used longest ago makes room for a new one."""
+"""A kept trainer serves a pack if it has fewer than this many rows for each member."""
+MAX_TRAINERS = 8
+"""Kept trainers for any members; the one that was used longest ago makes room for a new one."""
 
 
-def rows_of_program(count: int) -> int:
-    """Return the rows of a new program for so many members: a power of two."""
+class KeptTrainers:
+    """Trains packs on one device with trainers that it keeps."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[Any, ...], PackedTrainer] = {}
+        """(what the steps depend on, rows) -> trainer for any members; the last was used last."""
+        self._own: weakref.WeakKeyDictionary[Training, PackedTrainer] = weakref.WeakKeyDictionary()
+        """First member -> the trainer of its pack."""
+
+    def fit(
+        self, trainings: Sequence[Training], corpus: Corpus, epochs: int
+    ) -> Iterator[list[Training]]:
+        """Train all members until each has done `epochs` epochs in total or has diverged.
+
+        Members may start at different epochs. After each epoch, the trainings that took part are
+        yielded; each has a new `record`.
+        """
+        while active := [t for t in trainings if t.epoch < epochs and not t.diverged]:
+            self.train_epoch(active, corpus)
+            yield active
+
+    def train_epoch(self, trainings: Sequence[Training], corpus: Corpus) -> list[Record]:
+        """Train members of equal pack keys for one epoch and return its records.
+
+        None of the members may have diverged.
+        """
+        keys = {pack_key(t.model.config, t.recipe) for t in trainings}
+        assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
+        assert not trainings[0].recipe.carry_state, "runs that carry their state are trained alone"
+        if corpus.valid.scored is not None:
+            trainings[0].model.require_next_token()
+        retain_freed_memory()
+        start = time.perf_counter()
+        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
+            trainer = self._get(trainings)
+            means = trainer.train_epoch(corpus.train)
+            seconds = (time.perf_counter() - start) / len(trainings)
+            valid = trainer.evaluate(corpus.valid, corpus)
+            trainer.write_back()  # an epoch that ends with an error before changes no training
+        for training, mean, losses in zip(trainings, means, valid, strict=True):
+            training.epoch += 1
+            finite = losses if math.isfinite(mean) else None
+            record = epoch_record(training, mean, finite, seconds, corpus.train.num_scored)
+            training.add_record(record)
+        return [t.record for t in trainings]
+
+    def test_losses(self, trainings: Sequence[Training], corpus: Corpus) -> list[Losses]:
+        """Return the losses of members on the test split, each with the weights of its best epoch.
+
+        [] if no kept trainer serves them: then each model is evaluated alone.
+        """
+        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
+            trainer = self._find(trainings) if _may_share(trainings) else None
+            if trainer is None:
+                return []
+            trainer.replace(trainings)
+            trainer.stacked.read_best()
+            return trainer.evaluate(corpus.test, corpus)
+
+    def free(self) -> None:
+        """Free the memory of all trainers."""
+        self._shared.clear()
+        self._own.clear()
+
+    def _get(self, trainings: Sequence[Training]) -> PackedTrainer:
+        """Return a kept trainer for these members, or a new one."""
+        if _may_share(trainings):
+            if (trainer := self._find(trainings)) is not None:
+                trainer.replace(trainings)
+                return trainer
+            trainer = PackedTrainer(trainings, rows_for(len(trainings)))
+            while len(self._shared) >= MAX_TRAINERS:
+                del self._shared[next(iter(self._shared))]
+            self._shared[*_key(trainings), len(trainer.stacked.values)] = trainer
+            return trainer
+        known = self._own.get(trainings[0])
+        if known is not None and known.stacked.belongs_to(trainings):
+            known.stacked.read()
+            return known
+        trainer = PackedTrainer(trainings)
+        for training in trainings:
+            self._own.pop(training, None)  # frees the memory of the previous trainer
+        if trainer.stepper.replays:
+            self._own[trainings[0]] = trainer
+        return trainer
+
+    def _find(self, trainings: Sequence[Training]) -> PackedTrainer | None:
+        """Return the shared trainer with the fewest rows that are enough; None if there is none."""
+        key, count = _key(trainings), len(trainings)
+        fitting = [
+            rows
+            for *other, rows in self._shared
+            if other == key and count <= rows < ROWS_PER_MEMBER * count
+        ]
+        if not fitting:
+            return None
+        name = (*key, min(fitting))
+        self._shared[name] = self._shared.pop(name)
+        return self._shared[name]
+
+
+def rows_for(count: int) -> int:
+    """Return the rows of a new shared trainer for `count` members: a power of two."""
     return 1 << (count - 1).bit_length()
 
 
-def has_programs(trainings: Sequence[Training]) -> bool:
-    """Whether members like these are trained by programs that are kept."""
+def _may_share(trainings: Sequence[Training]) -> bool:
+    """Whether a trainer of members like these can serve other members later."""
     recipe = trainings[0].recipe
-    by_adam = recipe.optimiser in (Optimiser.ADAM, Optimiser.ADAMW)
-    return by_adam and recipe.accumulate is Accumulate.STEP and _recorder(trainings) is not None
-
-
-def find_program(trainings: Sequence[Training]) -> "PackedTrainer | None":
-    """Return the kept program with the fewest rows that are enough; None if there is none."""
-    recorder, key, count = _recorder(trainings), _key(trainings), len(trainings)
-    if recorder is None:
-        return None
-    fitting = [
-        rows
-        for *other, rows in recorder.programs
-        if other == key and count <= rows < ROWS_PER_MEMBER * count
-    ]
-    if not fitting:
-        return None
-    name = (*key, min(fitting))
-    recorder.programs[name] = recorder.programs.pop(name)  # the last one is the last one used
-    return recorder.programs[name]
-
-
-def keep_program(program: "PackedTrainer", trainings: Sequence[Training]) -> "PackedTrainer":
-    """Keep a program for later packs like this one, and return it."""
-    recorder = _recorder(trainings)
-    assert recorder is not None
-    while len(recorder.programs) >= MAX_PROGRAMS:
-        del recorder.programs[next(iter(recorder.programs))]
-    recorder.programs[*_key(trainings), len(program.stacked.values)] = program
-    return program
-
-
-def free_programs(trainings: Sequence[Training]) -> None:
-    """Free the memory of all programs of the device, and of the trainers of these members."""
-    for training in trainings:
-        training.packed_trainer = None
-    if (recorder := _recorder(trainings)) is not None:
-        recorder.programs.clear()
-
-
-def _recorder(trainings: Sequence[Training]) -> Recorder | None:
+    if recipe.optimiser not in (Optimiser.ADAM, Optimiser.ADAMW):
+        return False
     recorder = stepper.device_recorder(device_of(trainings[0].model))
-    return recorder if recorder is not None and recorder.few_shapes else None
+    return recipe.accumulate is Accumulate.STEP and recorder is not None and recorder.few_shapes
 
 
 def _key(trainings: Sequence[Training]) -> list[Any]:

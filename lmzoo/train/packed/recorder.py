@@ -48,7 +48,6 @@ class OperationRecorder:
 
     def __init__(self) -> None:
         self._block: MemoryBlock | None = None
-        self.programs: dict[Any, Any] = {}
 
     def run(self, work: Work) -> str:
         """Run the work normally; only `record` checks whether it can be recorded."""

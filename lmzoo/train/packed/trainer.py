@@ -13,7 +13,6 @@ Horizontal fusion: Wang et al. 2021 (arXiv:2102.02344).
 """
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -24,74 +23,15 @@ from torch.func import vmap
 from lmzoo.data.batches import iter_batches, pack_batches
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
-from lmzoo.kernels.precision import use_precision
-from lmzoo.store.records import Record
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.packed.compatibility import make_functional, pack_key, template_model
+from lmzoo.train.packed.compatibility import make_functional, template_model
 from lmzoo.train.packed.evaluation import PackedEvaluation
-from lmzoo.train.packed.kept_trainers import (
-    find_program,
-    has_programs,
-    keep_program,
-    rows_of_program,
-)
-from lmzoo.train.packed.memory_plan import retain_freed_memory
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Accumulate
 from lmzoo.train.step import compute_loss, restrict
-from lmzoo.train.trainer import Training, epoch_record
-
-
-def fit_packed(
-    trainings: Sequence[Training], corpus: Corpus, epochs: int
-) -> Iterator[list[Training]]:
-    """Train all members until each has done `epochs` epochs in total, or its loss is not finite.
-
-    Members may start at different epochs. After each epoch, the function yields the trainings that
-    took part; each has a new `record`.
-    """
-    while active := [t for t in trainings if t.epoch < epochs and not t.diverged]:
-        train_packed_epoch(active, corpus)
-        yield active
-
-
-def train_packed_epoch(trainings: Sequence[Training], corpus: Corpus) -> list[Record]:
-    """Train members of equal pack keys, none of them diverged, for one epoch; return records."""
-    keys = {pack_key(t.model.config, t.recipe) for t in trainings}
-    assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
-    assert not trainings[0].recipe.carry_state, "runs that carry their state are trained alone"
-    if corpus.valid.scored is not None:
-        trainings[0].model.require_next_token()
-    retain_freed_memory()
-    start = time.perf_counter()
-    with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
-        trainer = PackedTrainer.for_trainings(trainings)
-        means = trainer.train_epoch(corpus.train)
-        seconds = (time.perf_counter() - start) / len(trainings)
-        valid = trainer.evaluate(corpus.valid, corpus)
-        trainer.write_back()  # an epoch that ends with an error before changes no training
-    for training, mean, losses in zip(trainings, means, valid, strict=True):
-        training.epoch += 1
-        finite = losses if math.isfinite(mean) else None
-        record = epoch_record(training, mean, finite, seconds, corpus.train.num_scored)
-        training.add_record(record)
-    return [t.record for t in trainings]
-
-
-def packed_test_losses(trainings: Sequence[Training], corpus: Corpus) -> list[Losses]:
-    """Return the losses of members on the test split, each with the weights of its best epoch.
-
-    [] if no program is kept that does it: then each model is evaluated alone.
-    """
-    with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
-        trainer = find_program(trainings)
-        if trainer is None:
-            return []
-        trainer.stacked.replace(trainings)
-        trainer.stacked.read_best()
-        return trainer.evaluate(corpus.test, corpus)
+from lmzoo.train.trainer import Training
 
 
 class PackedTrainer:
@@ -116,29 +56,10 @@ class PackedTrainer:
         self.stepper = Stepper(self.stacked.optimiser, self.device, name, fallback=recorder)
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
-    @staticmethod
-    def for_trainings(trainings: Sequence[Training]) -> "PackedTrainer":
-        """Return the trainer that these members had before, or one that is kept, or a new one.
-
-        A trainer is kept only if it replays steps; its first member owns it, or the recorder.
-        """
-        if has_programs(trainings):
-            if (program := find_program(trainings)) is not None:
-                program.stacked.replace(trainings)
-                program._set_clips()
-                return program
-            rows = rows_of_program(len(trainings))
-            return keep_program(PackedTrainer(list(trainings), rows), trainings)
-        known = trainings[0].packed_trainer
-        if isinstance(known, PackedTrainer) and known.stacked.belongs_to(trainings):
-            known.stacked.read()
-            return known
-        trainer = PackedTrainer(list(trainings))
-        for training in trainings:
-            training.packed_trainer = None  # frees the memory of the previous trainer
-        if trainer.stepper.replays:
-            trainings[0].packed_trainer = trainer
-        return trainer
+    def replace(self, trainings: Sequence[Training]) -> None:
+        """Give the rows to other members; what the steps have recorded serves them, too."""
+        self.stacked.replace(trainings)
+        self._set_clips()
 
     def train_epoch(self, data: Sequences) -> list[float]:
         """Train for one epoch; return each member's mean negative objective per token."""

@@ -18,7 +18,7 @@ from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.gpu import mgu
 from lmzoo.train.packed.compatibility import make_functional
-from lmzoo.train.packed.trainer import train_packed_epoch
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training
 
@@ -209,9 +209,9 @@ def test_a_pack_trains_as_without_kernels(row):
         config = zoo.config(row, width=8)
         return [Training(zoo.build(config, task, seed), Recipe(batch=4), seed) for seed in range(3)]
 
-    records = train_packed_epoch(pack(), corpus)
+    records = KeptTrainers().train_epoch(pack(), corpus)
     with without_kernels():
-        expected = train_packed_epoch(pack(), corpus)
+        expected = KeptTrainers().train_epoch(pack(), corpus)
     for record, other in zip(records, expected, strict=True):
         assert record["valid_token"] == pytest.approx(other["valid_token"], abs=1e-5)
 

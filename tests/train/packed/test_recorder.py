@@ -167,14 +167,16 @@ def test_the_operation_recorder_is_a_recorder():
 
 IMPORTS = """
 import sys
-from lmzoo.train.packed.trainer import fit_packed
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.trainer import Training
 from lmzoo.train.recipe import Recipe
 from lmzoo.laws_of_training.packing import random_corpus
 from tests.tiny import tiny
 members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
-list(fit_packed(members, random_corpus(members[0].model), 3))
-assert members[0].packed_trainer.stepper.replays
+trainers = KeptTrainers()
+for _ in range(3):
+    trainers.train_epoch(members, random_corpus(members[0].model))
+assert trainers._own[members[0]].stepper.replays
 print(*sys.modules)
 """
 

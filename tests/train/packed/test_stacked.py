@@ -13,7 +13,6 @@ from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import RecordingError
 from lmzoo.train.packed import stacked, trainer
 from lmzoo.train.packed.recorder import OperationRecorder
-from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -58,11 +57,11 @@ def _assert_all_equal(actual, expected):
 
 
 @pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}")
-def test_replayed_members_equal_runs_alone(monkeypatch, corpus, fake_recorder, recipe):
+def test_replayed_members_equal_runs_alone(trainers, monkeypatch, corpus, fake_recorder, recipe):
     expected = _train_alone(monkeypatch, corpus, [4, 4, 4], recipe)
     packed = _members(corpus, recipe)
     _use_foreach_in_packs(monkeypatch)
-    list(fit_packed(packed, corpus, 4))
+    list(trainers.fit(packed, corpus, 4))
     _assert_all_equal(packed, expected)
     for training, single in zip(packed, expected, strict=True):
         rate = training.optimiser.param_groups[0]["lr"]
@@ -71,45 +70,47 @@ def test_replayed_members_equal_runs_alone(monkeypatch, corpus, fake_recorder, r
     assert fake_recorder.replays > 4
 
 
-def test_recordings_survive_a_member_that_trains_alone(monkeypatch, corpus, fake_recorder):
+def test_recordings_survive_a_member_that_trains_alone(
+    trainers, monkeypatch, corpus, fake_recorder
+):
     expected = _train_alone(monkeypatch, corpus, [7, 8, 7])
     packed = _members(corpus)
     for _ in range(4):
-        train_packed_epoch(packed, corpus)
+        trainers.train_epoch(packed, corpus)
     before = fake_recorder.recordings
     assert before > 0
     next(fit(packed[1], corpus, 5))
     for _ in range(3):
-        train_packed_epoch(packed, corpus)
+        trainers.train_epoch(packed, corpus)
     # The member's own steps are too few to be recorded, and those of the pack are recorded.
     assert fake_recorder.recordings <= before + 1
     _assert_all_equal(packed, expected)
 
 
-def test_a_smaller_pack_uses_the_recordings(monkeypatch, corpus, fake_recorder):
+def test_a_smaller_pack_uses_the_recordings(trainers, monkeypatch, corpus, fake_recorder):
     expected = _train_alone(monkeypatch, corpus, [6, 3, 6])
     packed = _members(corpus)
-    list(fit_packed(packed, corpus, 3))
+    list(trainers.fit(packed, corpus, 3))
     before = fake_recorder.recordings
-    list(fit_packed([packed[0], packed[2]], corpus, 6))
+    list(trainers.fit([packed[0], packed[2]], corpus, 6))
     assert fake_recorder.recordings == before
     _assert_all_equal(packed, expected)
 
 
-def test_a_packed_trainer_is_kept_until_its_members_change(corpus):
+def test_a_packed_trainer_is_kept_until_its_members_change(trainers, corpus):
     packed = _members(corpus)
-    list(fit_packed(packed, corpus, 2))
-    packed_trainer = packed[0].packed_trainer
+    list(trainers.fit(packed, corpus, 2))
+    packed_trainer = trainers._own[packed[0]]
     assert packed_trainer.stepper.replays
     assert not packed_trainer.stepper.few_shapes
-    train_packed_epoch(packed, corpus)
-    assert packed[0].packed_trainer is packed_trainer
-    train_packed_epoch([packed[1], packed[0]], corpus)
-    assert packed[1].packed_trainer.stacked.trainings == [packed[1], packed[0]]
-    assert packed[0].packed_trainer is None
+    trainers.train_epoch(packed, corpus)
+    assert trainers._own[packed[0]] is packed_trainer
+    trainers.train_epoch([packed[1], packed[0]], corpus)
+    assert trainers._own[packed[1]].stacked.trainings == [packed[1], packed[0]]
+    assert packed[0] not in trainers._own
 
 
-def test_a_step_whose_recording_fails_is_performed_once(monkeypatch, corpus, caplog):
+def test_a_step_whose_recording_fails_is_performed_once(trainers, monkeypatch, corpus, caplog):
     class FailingRecorder(OperationRecorder):
         def record(self, work):
             super().record(work)
@@ -118,37 +119,37 @@ def test_a_step_whose_recording_fails_is_performed_once(monkeypatch, corpus, cap
     expected = _train_alone(monkeypatch, corpus, [3, 3, 3])
     monkeypatch.setattr(trainer, "OperationRecorder", FailingRecorder)
     packed = _members(corpus)
-    list(fit_packed(packed, corpus, 3))
+    list(trainers.fit(packed, corpus, 3))
     _assert_all_equal(packed, expected)
     assert "the steps of 3 members of recurrent_lm are not replayed: it may not be" in caplog.text
 
 
-def test_a_member_that_is_reset_starts_with_empty_optimiser_state(monkeypatch, corpus):
+def test_a_member_that_is_reset_starts_with_empty_optimiser_state(trainers, monkeypatch, corpus):
     expected = _train_alone(monkeypatch, corpus, [2, 4, 4])
     packed = _members(corpus)
     start = copy.deepcopy(packed[0].dump())
-    list(fit_packed(packed, corpus, 2))
-    packed_trainer = packed[0].packed_trainer
+    list(trainers.fit(packed, corpus, 2))
+    packed_trainer = trainers._own[packed[0]]
     packed[0].load(start)
     for _ in range(2):
-        train_packed_epoch(packed, corpus)
-    assert packed[0].packed_trainer is packed_trainer
+        trainers.train_epoch(packed, corpus)
+    assert trainers._own[packed[0]] is packed_trainer
     _assert_all_equal(packed, expected)
 
 
-def test_a_pack_whose_other_members_are_deleted_goes_on(monkeypatch, corpus):
+def test_a_pack_whose_other_members_are_deleted_goes_on(trainers, monkeypatch, corpus):
     packed = _members(corpus)
     [expected, *_] = _train_alone(monkeypatch, corpus, [5, 1, 1])
-    list(fit_packed(packed, corpus, 2))
+    list(trainers.fit(packed, corpus, 2))
     del packed[1:]
-    list(fit_packed(packed, corpus, 5))
+    list(trainers.fit(packed, corpus, 5))
     assert_trainings_equal(packed[0], expected)
 
 
-def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(corpus):
+def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(trainers, corpus):
     packed = _members(corpus)
-    list(fit_packed(packed, corpus, 3))
-    block = weakref.ref(packed[0].packed_trainer.stepper._recorder._block)
+    list(trainers.fit(packed, corpus, 3))
+    block = weakref.ref(trainers._own[packed[0]].stepper._recorder._block)
     assert block() is not None
     gc.disable()
     try:
@@ -166,10 +167,10 @@ def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(c
         RECIPE_KINDS[-1],
     ],
 )
-def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(corpus, recipe):
+def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(trainers, corpus, recipe):
     packed = _members(corpus, recipe)
-    list(fit_packed(packed, corpus, 2))
-    assert all(training.packed_trainer is None for training in packed)
+    list(trainers.fit(packed, corpus, 2))
+    assert not trainers._own
 
 
 def _use_foreach_in_packs(monkeypatch):

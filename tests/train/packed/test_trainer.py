@@ -9,7 +9,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.packed import evaluation
-from lmzoo.train.packed.trainer import fit_packed, train_packed_epoch
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -40,15 +40,15 @@ def _train_alone(training, corpus, epochs):
 def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=0.1), recipe]
     alone, packed = ([_member(corpus, i, r) for i, r in enumerate(recipes)] for _ in range(2))
-    list(fit_packed(packed, corpus, 2))
+    list(KeptTrainers().fit(packed, corpus, 2))
     for single, member in zip(alone, packed, strict=True):
         assert_trainings_equal(member, _train_alone(single, corpus, 2))
 
 
 def test_members_may_join_at_other_epochs_and_leave(corpus):
     late, early, leaving = (_member(corpus, seed) for seed in range(3))
-    list(fit_packed([early, leaving], corpus, 1))
-    list(fit_packed([early, late], corpus, 3))
+    list(KeptTrainers().fit([early, leaving], corpus, 1))
+    list(KeptTrainers().fit([early, late], corpus, 3))
     assert [t.epoch for t in (late, early, leaving)] == [3, 3, 1]
     for seed, training in enumerate((late, early, leaving)):
         expected = _train_alone(_member(corpus, seed), corpus, training.epoch)
@@ -63,7 +63,7 @@ def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
         if state is not None:
             training.load(torch.load(tmp_path / "state.pt", weights_only=True))
         if epoch % 2:
-            train_packed_epoch([_member(corpus, 7), training], corpus)
+            KeptTrainers().train_epoch([_member(corpus, 7), training], corpus)
         else:
             _train_alone(training, corpus, epoch)
         state = training.dump()
@@ -79,7 +79,7 @@ def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
 
 def test_a_checkpoint_contains_its_own_member_only(corpus, tmp_path):
     packed = [_member(corpus, seed) for seed in range(3)]
-    train_packed_epoch(packed, corpus)
+    KeptTrainers().train_epoch(packed, corpus)
     torch.save(packed[0].dump(), tmp_path / "packed.pt")
     torch.save(_train_alone(_member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
     sizes = [(tmp_path / name).stat().st_size for name in ("packed.pt", "alone.pt")]
@@ -90,7 +90,9 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     diverging, healthy = _member(corpus, 0), _member(corpus, 1)
     with torch.no_grad():
         diverging.model.embedding.weight[5, 0] = math.nan
-    active = [[t.seed for t in pack] for pack in fit_packed([diverging, healthy], corpus, 3)]
+    active = [
+        [t.seed for t in pack] for pack in KeptTrainers().fit([diverging, healthy], corpus, 3)
+    ]
     assert active == [[0, 1], [1], [1]]
     assert diverging.diverged
     assert diverging.record["train_token"] is diverging.record["valid_token"] is None
@@ -100,7 +102,7 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
 @pytest.mark.parametrize("cuts", [[0], [1], [2], [3], [4], [5], [7], [3, 2, 4, 5], [0, 2, 4, 5]])
 def test_members_with_cuts_equal_runs_alone(corpus, cuts):
     alone, member = (_member(corpus, 1, cell={"name": "mgu", "cuts": cuts}) for _ in range(2))
-    list(fit_packed([_member(corpus), member, _member(corpus, 2)], corpus, 2))
+    list(KeptTrainers().fit([_member(corpus), member, _member(corpus, 2)], corpus, 2))
     assert_trainings_equal(member, _train_alone(alone, corpus, 2))
     assert {n: p.shape for n, p in member.model.named_parameters()} == {
         n: p.shape for n, p in alone.model.named_parameters()
@@ -112,20 +114,20 @@ def test_mgru_members_with_cuts_equal_runs_alone(corpus, mutations):
     cell = {"name": "mgru", "mutations": mutations}
     wild_type = {"name": "mgru", "mutations": [4] if 4 in mutations else []}
     alone, member = (_member(corpus, 1, cell=cell) for _ in range(2))
-    list(fit_packed([_member(corpus, 0, cell=wild_type), member], corpus, 2))
+    list(KeptTrainers().fit([_member(corpus, 0, cell=wild_type), member], corpus, 2))
     assert_trainings_equal(member, _train_alone(alone, corpus, 2))
 
 
 def test_members_of_different_structure_are_an_assertion_error(corpus):
     carry = _member(corpus, cell={"name": "mgu", "cuts": [6]})
     with pytest.raises(AssertionError, match="2 different pack keys"):
-        train_packed_epoch([_member(corpus), carry], corpus)
+        KeptTrainers().train_epoch([_member(corpus), carry], corpus)
 
 
 def test_packed_training_does_not_change_the_global_generator(corpus):
     packed = [_member(corpus, seed) for seed in range(2)]
     before = torch.random.get_rng_state()
-    list(fit_packed(packed, corpus, 1))
+    list(KeptTrainers().fit(packed, corpus, 1))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -134,7 +136,7 @@ def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypa
     monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 1)
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", size)
     members = [_member(corpus, seed) for seed in range(2)]
-    for record, seed in zip(train_packed_epoch(members, corpus), range(2), strict=True):
+    for record, seed in zip(KeptTrainers().train_epoch(members, corpus), range(2), strict=True):
         alone = _train_alone(_member(corpus, seed), corpus, 1).record
         for key in ("valid_token", "valid_sentence"):
             assert record[key] == pytest.approx(alone[key], abs=1e-5)

@@ -1,4 +1,4 @@
-"""A program serves one pack after another; idle rows change nothing and are written nowhere."""
+"""A kept trainer serves one pack after another; idle rows change and write nothing."""
 
 import copy
 import dataclasses
@@ -11,11 +11,9 @@ from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed import evaluation
-from lmzoo.train.packed import kept_trainers as programs
-from lmzoo.train.packed.kept_trainers import find_program, free_programs, rows_of_program
+from lmzoo.train.packed import evaluation, kept_trainers
+from lmzoo.train.packed.kept_trainers import rows_for
 from lmzoo.train.packed.stacked import StackedParameters
-from lmzoo.train.packed.trainer import packed_test_losses, train_packed_epoch
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
 
@@ -67,20 +65,20 @@ def assert_same_bits(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_idle_rows_do_not_change_the_digits_of_the_others(corpus, fake_recorder):
+def test_idle_rows_do_not_change_the_digits_of_the_others(trainers, corpus, fake_recorder):
     full, part = members(corpus, *range(8)), members(corpus, *range(5))
     for _ in range(3):
-        train_packed_epoch(full, corpus)
-    free_programs(full)
+        trainers.train_epoch(full, corpus)
+    trainers.free()
     for _ in range(3):
-        train_packed_epoch(part, corpus)
-    [program] = fake_recorder.programs.values()
-    assert len(program.stacked.values) == 8
+        trainers.train_epoch(part, corpus)
+    [trainer] = trainers._shared.values()
+    assert len(trainer.stacked.values) == 8
     for actual, expected in zip(part, full, strict=False):
         assert_same_bits(numbers(actual), numbers(expected))
 
 
-def test_idle_rows_may_hold_any_number(corpus, fake_recorder, monkeypatch):
+def test_idle_rows_may_hold_any_number(trainers, corpus, fake_recorder, monkeypatch):
     read = StackedParameters.read
 
     def poison(stacked):
@@ -91,23 +89,23 @@ def test_idle_rows_may_hold_any_number(corpus, fake_recorder, monkeypatch):
 
     clean, poisoned = members(corpus, *range(5)), members(corpus, *range(5))
     for _ in range(3):
-        train_packed_epoch(clean, corpus)
+        trainers.train_epoch(clean, corpus)
     monkeypatch.setattr(StackedParameters, "read", poison)
-    free_programs(clean)
+    trainers.free()
     for _ in range(3):
-        train_packed_epoch(poisoned, corpus)
+        trainers.train_epoch(poisoned, corpus)
     for actual, expected in zip(poisoned, clean, strict=True):
         assert_same_bits(numbers(actual), numbers(expected))
 
 
-def test_members_that_left_are_not_written(corpus, fake_recorder, alone):
+def test_members_that_left_are_not_written(trainers, corpus, fake_recorder, alone):
     pack = members(corpus, *range(5))
     for _ in range(3):
-        train_packed_epoch(pack, corpus)
+        trainers.train_epoch(pack, corpus)
     left = [pack.pop(i) for i in (3, 0)]
     before, recordings = [numbers(training) for training in left], fake_recorder.recordings
     for _ in range(2):
-        train_packed_epoch(pack, corpus)
+        trainers.train_epoch(pack, corpus)
     assert fake_recorder.recordings == recordings
     for training, state in zip(left, before, strict=True):
         assert_same_bits(numbers(training), state)
@@ -115,12 +113,12 @@ def test_members_that_left_are_not_written(corpus, fake_recorder, alone):
         assert_trainings_equal(training, alone(training.seed, 5))
 
 
-def test_other_members_use_the_recordings(corpus, fake_recorder, alone):
+def test_other_members_use_the_recordings(trainers, corpus, fake_recorder, alone):
     """Their learning rates, clips, weight decays and cuts are their own."""
     for seeds in ((1, 1, 1, 1), (0, 1, 2, 3), (2, 3, 0)):
         pack = members(corpus, *seeds)
         for _ in range(3):
-            train_packed_epoch(pack, corpus)
+            trainers.train_epoch(pack, corpus)
         if seeds == (1, 1, 1, 1):
             recordings = fake_recorder.recordings
             assert recordings > 0
@@ -129,27 +127,27 @@ def test_other_members_use_the_recordings(corpus, fake_recorder, alone):
         assert_trainings_equal(training, alone(training.seed, 3))
 
 
-def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(corpus, fake_recorder):
-    assert [rows_of_program(n) for n in (1, 2, 3, 5, 8, 9, 64, 65)] == [1, 2, 4, 8, 8, 16, 64, 128]
+def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(trainers, corpus, fake_recorder):
+    assert [rows_for(n) for n in (1, 2, 3, 5, 8, 9, 64, 65)] == [1, 2, 4, 8, 8, 16, 64, 128]
     for count, rows in ((5, {8}), (8, {8}), (3, {8}), (2, {2, 8}), (1, {2, 8}), (9, {2, 8, 16})):
-        train_packed_epoch(members(corpus, *range(count)), corpus)
-        assert {key[-1] for key in fake_recorder.programs} == rows
-    [smallest, *_] = [find_program(members(corpus, *range(n))) for n in (2,)]
+        trainers.train_epoch(members(corpus, *range(count)), corpus)
+        assert {key[-1] for key in trainers._shared} == rows
+    [smallest, *_] = [trainers._find(members(corpus, *range(n))) for n in (2,)]
     assert len(smallest.stacked.values) == 2
 
 
-def test_validation_and_test_are_recorded(corpus, fake_recorder, monkeypatch):
+def test_validation_and_test_are_recorded(trainers, corpus, fake_recorder, monkeypatch):
     monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 8)
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
     pack = members(corpus, *range(3))
     for _ in range(4):
-        train_packed_epoch(pack, corpus)
-    evaluations = list(next(iter(fake_recorder.programs.values()))._evaluation._stepper._recordings)
+        trainers.train_epoch(pack, corpus)
+    evaluations = list(next(iter(trainers._shared.values()))._evaluation._stepper._recordings)
     assert len(evaluations) == 1
     before = fake_recorder.recordings, fake_recorder.runs
     for training, other in zip(pack, members(corpus, 0, 1, 2), strict=True):
         training.best_weights = copy.deepcopy(other.model.state_dict())
-    losses = packed_test_losses(pack, corpus)
+    losses = trainers.test_losses(pack, corpus)
     assert (fake_recorder.recordings, fake_recorder.runs) == before
     for training, found in zip(pack, losses, strict=True):
         current = numbers(training)
@@ -158,35 +156,35 @@ def test_validation_and_test_are_recorded(corpus, fake_recorder, monkeypatch):
         assert found.token == pytest.approx(expected.token, abs=1e-6)
         torch.testing.assert_close(found.nll, expected.nll, rtol=1e-5, atol=1e-5)
         training.model.load_state_dict(current["weights"])
-    train_packed_epoch(pack, corpus)  # the weights of the best epoch are gone from the rows
+    trainers.train_epoch(pack, corpus)  # the weights of the best epoch are gone from the rows
 
 
-def test_the_test_of_a_pack_leaves_no_trace(corpus, fake_recorder):
+def test_the_test_of_a_pack_leaves_no_trace(trainers, corpus, fake_recorder):
     tested, other = members(corpus, *range(3)), members(corpus, *range(3))
     for _ in range(3):
-        train_packed_epoch(tested, corpus)
-        packed_test_losses(tested, corpus)
-    free_programs(tested)
+        trainers.train_epoch(tested, corpus)
+        trainers.test_losses(tested, corpus)
+    trainers.free()
     for _ in range(3):
-        train_packed_epoch(other, corpus)
+        trainers.train_epoch(other, corpus)
     for actual, expected in zip(tested, other, strict=True):
         assert_same_bits(numbers(actual), numbers(expected))
 
 
-def test_without_a_program_a_pack_tests_nothing(corpus):
+def test_without_a_shared_trainer_a_pack_tests_nothing(trainers, corpus):
     pack = members(corpus, 0, 1)
-    train_packed_epoch(pack, corpus)
-    assert packed_test_losses(pack, corpus) == []
+    trainers.train_epoch(pack, corpus)
+    assert trainers.test_losses(pack, corpus) == []
 
 
-def test_the_program_used_longest_ago_makes_room(corpus, fake_recorder, monkeypatch):
-    monkeypatch.setattr(programs, "MAX_PROGRAMS", 2)
+def test_the_trainer_used_longest_ago_makes_room(trainers, corpus, fake_recorder, monkeypatch):
+    monkeypatch.setattr(kept_trainers, "MAX_TRAINERS", 2)
     first, second, third = ([member(corpus, 0, width)] for width in (3, 4, 5))
-    train_packed_epoch(first, corpus)
-    train_packed_epoch(second, corpus)
-    train_packed_epoch(first, corpus)
-    train_packed_epoch(third, corpus)
-    assert find_program(second) is None
-    assert find_program(first) is not None
-    free_programs(first)
-    assert not fake_recorder.programs
+    trainers.train_epoch(first, corpus)
+    trainers.train_epoch(second, corpus)
+    trainers.train_epoch(first, corpus)
+    trainers.train_epoch(third, corpus)
+    assert trainers._find(second) is None
+    assert trainers._find(first) is not None
+    trainers.free()
+    assert not trainers._shared
