@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 import lmzoo
 
-AUDITS = ("future", "itself", "total", "pads", "mates")
+AUDITS = ("future", "itself", "total", "pads", "mates", "steps")
 SEARCH_SHIM = "https://unpkg.com/iframe-worker/shim"
 MEANINGS = {
     "exact": "normalised causal log-likelihood",

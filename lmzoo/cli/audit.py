@@ -17,7 +17,9 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
-from lmzoo.laws.causality import TASK, TOLERANCE, Audit, audit, with_published_norm
+from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
+from lmzoo.laws.probes import LENGTH
+from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.store.records import RunFolder
 from lmzoo.streams import echo
@@ -25,8 +27,8 @@ from lmzoo.train.trained import read_model_config
 
 PROGRESS_SECONDS = 10.0
 """Seconds between progress lines if there is no terminal."""
-HEADINGS = {"future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch"}  # fmt: skip
-"""Check -> column heading."""
+HEADINGS = {"future": "later token", "itself": "own token", "total": "total", "pads": "padding", "mates": "batch", "steps": "step by step"}  # fmt: skip
+"""Probe -> column heading."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Case:
     config: Any
     score: str | None
     """Kind of the score."""
+    length: int = LENGTH
 
 
 @dataclass(frozen=True)
@@ -65,17 +68,22 @@ def audit_rows(
     names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Audit every row, and every row with the leaking normalisation of S0.")] = False,
     fields: ModelSettings = None,
+    length: Annotated[int | None, typer.Option(min=2, max=LONGEST, help=f"Length of the sequences.  [default: that of a run, {LENGTH} for a row]")] = None,
     iid: Annotated[int, typer.Option("--iid", min=0, help="Also train this number of steps on i.i.d. uniform tokens.")] = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> int:  # fmt: skip
-    """Test whether scores depend on later tokens, their own token, padding or the rest of the batch.
+    """Test whether scores depend on later tokens, their own token, padding, the rest of the batch or the way they are computed.
 
     The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
     cases = list(_cases(names or [], parse_settings(fields or []), runs, every=every))
     results = [
-        Result(case, audit(case.config), _train_on_iid(case.config, iid) if iid else None)
+        Result(
+            case,
+            audit(case.config, length or case.length),
+            _train_on_iid(case.config, iid) if iid else None,
+        )
         for case in _with_progress(cases, Console(stderr=True))
     ]
     if as_json:
@@ -108,10 +116,12 @@ def _cases(
 
 def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
     """Return the model of a run, with its settings and initial weights."""
-    config = read_model_config(RunFolder(find_run(name, runs)))
+    folder = RunFolder(find_run(name, runs))
+    config, length = read_model_config(folder), (folder.config or {}).get("length", LENGTH)
     if model_fields:
         config = MODELS.parse(zoo.overlay(MODELS.dump(config), model_fields))
-    return Case(name, "", config, zoo.build(config, TASK).score.value)
+    score = zoo.build(config, TASK).score.value
+    return Case(name, "", config, score, min(length, LONGEST))
 
 
 def _with_progress(cases: list[Case], console: Console) -> Iterator[Case]:
@@ -140,10 +150,11 @@ def _as_json(result: Result) -> dict[str, Any]:
         "name": result.case.name,
         "variant": result.case.variant,
         "score": result.case.score,
-        **asdict(result.audit),
+        **result.audit.deviations,
+        "length": result.audit.length,
         "iid": asdict(result.floor) if result.floor else None,
         "faults": result.faults,
-        "tolerance": TOLERANCE,
+        "tolerance": result.audit.tolerance,
     }
 
 
@@ -155,7 +166,7 @@ def _print(results: list[Result], *, iid: bool) -> None:
     console, faults = Console(highlight=False), []
     for result in results:
         case, floor = result.case, result.floor
-        cells = [_format(getattr(result.audit, check)) for check in HEADINGS]
+        cells = [_format(result.audit.deviations[probe]) for probe in HEADINGS]
         if iid:
             cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
         verdict = "[red]fails[/]" if result.faults else "passes"
@@ -170,7 +181,7 @@ def _print(results: list[Result], *, iid: bool) -> None:
     unexpected = sum(result.unexpected for result in results)
     console.print(
         f"{len(results)} configurations, {unexpected} with unexpected faults; columns show the "
-        "largest deviation in each check, blank where the check does not apply",
+        "largest deviation in each probe, blank where the probe does not apply",
         style="dim",
     )
 

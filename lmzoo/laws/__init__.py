@@ -12,7 +12,6 @@ from lmzoo.laws import (
     batching,
     conditional,
     construction,
-    decoding,
     density,
     extremes,
     learning,
@@ -32,7 +31,8 @@ LEFT_TO_RIGHT = (
     density.law_causal,
     extremes.law_large_weights_agree,
     density.law_log_prob_equals_next_log_prob,
-    *laws_of(decoding),
+    density.law_advance_equals_next_log_prob,
+    density.law_most_probable_is_the_argmax,
 )
 COMMON = (
     *laws_of(batching),
@@ -53,7 +53,7 @@ def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
     common = (*common, extremes.law_no_log_probability_exceeds_zero)
     if model.score not in (Score.EXACT, Score.CONDITIONAL):
         return common
-    laws = (*laws_of(density), *laws_of(decoding), extremes.law_large_weights_agree, *common)
+    laws = (*laws_of(density), extremes.law_large_weights_agree, *common)
     if model.score is Score.CONDITIONAL:
         laws = (*laws, *laws_of(conditional))
     return laws if model.causal else tuple(law for law in laws if law not in LEFT_TO_RIGHT)

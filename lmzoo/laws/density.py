@@ -1,34 +1,23 @@
-"""Laws of an EXACT score: a normalised causal density."""
-
-import itertools
+"""Laws of an EXACT score: a normalised causal density, also when it is decoded token by token."""
 
 import torch
 
 from lmzoo.contract import LanguageModel
+from lmzoo.decode.start import select_rows
+from lmzoo.laws.probes import LENGTH, obey
 from lmzoo.laws.support import assert_close, is_deterministic, log_prob, next_log_prob
-from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence
+from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
 
 
 def law_sums_to_one(model: LanguageModel) -> None:
     """The probabilities of all sequences sum to one."""
-    total = log_prob(model, *every_sequence(model.task)).double().sum(1).exp().sum()
-    assert_close(total, torch.ones_like(total), CLOSE, "total probability of all sequences")
+    obey(model, "total")
 
 
 def law_causal(model: LanguageModel) -> None:
     """No score depends on a later token, and Σ_v P(v) = 1 at every position."""
-    tokens, lengths = batch(model.task)
-    lengths = torch.full_like(lengths, model.task.length)
-    for training, u in itertools.product((False, True), range(1, model.task.length)):
-        before = log_prob(model, tokens, lengths, training=training)[:, :u]
-        total = torch.zeros(len(tokens))
-        for v in range(model.task.vocab):
-            changed = tokens.clone()
-            changed[:, u] = v
-            after = log_prob(model, changed, lengths, training=training)
-            assert_close(after[:, :u], before, SAME, f"scores before token {u}, which was changed")
-            total += after[:, u].exp()
-        assert_close(total, torch.ones_like(total), CLOSE, f"probability of all tokens at {u}")
+    for length in (model.task.length, LENGTH):
+        obey(model, "future", "itself", length=length)
 
 
 def law_next_is_a_distribution(model: LanguageModel) -> None:
@@ -56,3 +45,33 @@ def law_log_prob_equals_next_log_prob(model: LanguageModel) -> None:
 def law_scores_are_deterministic(model: LanguageModel) -> None:
     """In evaluation mode the scores are not random."""
     assert is_deterministic(model), "two evaluations of one batch differ"
+
+
+def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
+    """`advance` equals `next_log_prob` of the tokens read so far, also after rows are permuted."""
+    tokens, _ = every_sequence(model.task)
+    source = sources(model.task, len(tokens)) if model.conditional else ()
+    model.eval()
+    state = model.begin(len(tokens), *source)
+    with torch.no_grad():
+        for t in range(1, model.task.length):
+            before, token = state, tokens[:, t - 1]
+            dense, state = model.advance(before, token)
+            expected = next_log_prob(model, tokens[:, :t], *source)
+            assert_close(dense, expected, CLOSE, f"advance after {t} tokens")
+            repeated, _ = model.advance(before, token)
+            assert_close(repeated, dense, SAME, "a second advance from the same state")
+            rows = torch.arange(len(tokens)).roll(t)
+            tokens, source, state = select_rows((tokens, source, state), rows)
+
+
+def law_most_probable_is_the_argmax(model: LanguageModel) -> None:
+    """`most_probable` is a token of greatest probability, at every position of every sequence."""
+    tokens, lengths = every_sequence(model.task)
+    source = sources(model.task, len(tokens)) if model.conditional else ()
+    with torch.no_grad():
+        best = model.eval().most_probable(tokens, lengths, *source)
+    for t in range(1, model.task.length):
+        dense = next_log_prob(model, tokens[:, :t], *source)
+        chosen = dense.gather(1, best[:, t - 1 : t])[:, 0]
+        assert_close(chosen, dense.amax(1), CLOSE, f"the most probable token after {t} tokens")

@@ -9,10 +9,11 @@ from torch.utils._pytree import tree_leaves
 
 from lmzoo.blocks.carried_state import CarriesState
 from lmzoo.contract import DecodingState, LanguageModel
-from lmzoo.laws.support import assert_close, new_model
-from lmzoo.laws.tiny import FINE, batch, every_sequence, sources
+from lmzoo.laws.probes import LENGTH, obey
+from lmzoo.laws.support import new_model
+from lmzoo.laws.tiny import batch, every_sequence, sources
 
-LENGTH = 6
+WINDOW = 6
 """Length of the sequences: one more than the window of a cell's convolution."""
 DRAWS = 6
 """Number of initial weights; a ReLU that is off for all sequences under one is on under another."""
@@ -45,16 +46,8 @@ def law_blocks_with_carried_state_equal_one_pass(model: LanguageModel) -> None:
     """Blocks that each start from the state after the block before score a text as one pass."""
     if not isinstance(model, CarriesState) or model.state_size is None:
         return
-    model = new_model(model, 0, replace(model.task, length=LENGTH)).double().eval()
-    assert isinstance(model, CarriesState)
-    tokens, lengths = batch(model.task, count=8)
-    lengths = torch.full_like(lengths, LENGTH)
-    whole, blocks, state, begin = model.log_prob(tokens, lengths)[:, 1:], [], None, 0
-    for size in (2, 1, 2):
-        scores, state = model.score_block(tokens[:, begin : begin + size + 1], state)
-        blocks.append(scores)
-        begin += size
-    assert_close(torch.cat(blocks, dim=1), whole, FINE, "scores in blocks and in one pass")
+    obey(model, "steps", length=LENGTH)
+    _, state = model.score_block(batch(model.task)[0])
     parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
     assert not any(part.requires_grad for part in parts), "the state after a block has a gradient"
 
@@ -63,7 +56,7 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
     """`unused_parameters` entries of the parameters have no gradient, whatever the sequence."""
     if model.closed_form:
         return
-    model = new_model(model, 0, replace(model.task, length=LENGTH))
+    model = new_model(model, 0, replace(model.task, length=WINDOW))
     tokens, lengths = every_sequence(model.task)
     inputs = tokens, lengths, *(sources(model.task, len(tokens)) if model.conditional else ())
     used: dict[str, Tensor] = {}

@@ -23,7 +23,7 @@ def log_prob(
     """
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(noise)
+        torch.default_generator.manual_seed(noise)
         return model.log_prob(tokens, lengths, *(source or default_source(model, len(tokens))))
 
 

@@ -7,6 +7,7 @@ Other shapes may be summed in another order and agree to `CLOSE`. In float64, re
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
 
 SAME, CLOSE, FINE = 1e-6, 2e-5, 1e-10
+
+TASK = Task(vocab=3, length=4, source_vocab=3, source_length=3)
+"""Small enough to list all 3³ sequences."""
 
 TINY_SIZES: Mapping[str, float] = {
     "width": 4,
@@ -56,12 +60,17 @@ def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -
     }
 
 
-def tiny(name: str, vocab: int = 3, length: int = 4, seed: int = 0, **fields: Any) -> LanguageModel:
+def tiny(
+    name: str,
+    vocab: int = TASK.vocab,
+    length: int = TASK.length,
+    seed: int = 0,
+    **fields: Any,
+) -> LanguageModel:
     """Return the row's model at tiny size, with `fields` set; closed-form models are fitted."""
     small = shrink(to_dict(zoo.config(name)))
     config = zoo.config(name, **zoo.overlay(small, fields))
-    task = Task(vocab=vocab, length=length, source_vocab=3, source_length=3)
-    model = zoo.build(config, task, seed)
+    model = zoo.build(config, replace(TASK, vocab=vocab, length=length), seed)
     if model.closed_form:
         model.fit_closed_form(*batch(model.task, seed=3))
     return model

@@ -12,7 +12,7 @@ from lmzoo.config import to_dict
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.inspect.flops import matrix_flops
-from lmzoo.laws.causality import audit_verdict
+from lmzoo.laws.audit import audit_verdict
 from lmzoo.own_parts.source import UserCode, user_code
 from lmzoo.registry import part_modules
 from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
@@ -101,7 +101,7 @@ def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
     return {
         "parameters": sum(p.numel() for p in built.parameters()),
         "score": built.score.value,
-        "leaks": built.leaks or audit_verdict(config),
+        "leaks": built.leaks or audit_verdict(config, task),
         "state_size": built.state_size,
         "flops": matrix_flops(built, task),
     }

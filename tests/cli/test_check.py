@@ -73,6 +73,31 @@ def test_a_faulty_cell_is_detected(
     assert "holds" not in out.replace("not hold", "")
 
 
+HIDDEN_LEAK = """
+class Gain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def reset_parameters(self):
+        torch.nn.init.zeros_(self.weight)
+
+
+@CELLS("own_mingru")"""
+
+
+def test_a_leak_through_a_weight_that_starts_at_zero_is_named(own_parts: Path, lmzoo) -> None:
+    source = CELL.replace('\n@CELLS("own_mingru")', HIDDEN_LEAK)
+    source = source.replace("self.w =", "self.gain = Gain()\n        self.w =")
+    next_input = "x = x + self.gain.weight * x.roll(-1, 1)\n        return torch.cat([x @"
+    (own_parts / "leaky.py").write_text(source.replace("return torch.cat([x @", next_input))
+    code, out, _ = lmzoo("check", own_parts / "leaky.py", "--failures")
+    failed = [line for line in out.splitlines() if "leak: " in line]
+    assert code == 1
+    laws = {line.split(": ")[1] for line in failed}
+    assert laws == {"outputs do not depend on later inputs", "causal"}
+
+
 @pytest.mark.parametrize(
     ("source", "line"),
     [

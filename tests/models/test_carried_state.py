@@ -56,7 +56,7 @@ def test_the_law_holds(fields: dict[str, Any]) -> None:
     ],
 )
 def test_a_lost_part_of_the_state_is_detected(fault: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError, match="in blocks and in one pass"):
+    with pytest.raises(AssertionError, match="between one pass and a computation step by step"):
         LAW(build(resets(fault), fields))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, glu, pad
 
 from lmzoo import zoo
-from lmzoo.laws import Law, decoding, density, learning
+from lmzoo.laws import Law, density, learning
 from lmzoo.models.convolution.gated_convolution import Cut
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, lag_dependence, small
@@ -107,7 +107,7 @@ def test_cuts_of_a_gate_that_is_cut_do_not_count() -> None:
     "law",
     [
         density.law_causal,
-        decoding.law_advance_equals_next_log_prob,
+        density.law_advance_equals_next_log_prob,
         learning.law_every_parameter_learns,
     ],
 )

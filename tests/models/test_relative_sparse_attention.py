@@ -8,7 +8,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.errors import UserError
-from lmzoo.laws import Law, decoding, density, learning
+from lmzoo.laws import Law, density, learning
 from tests.laws.support import assert_close, next_log_prob
 from tests.models.equivalence import (
     LENGTH,
@@ -91,7 +91,7 @@ def test_a_stride_without_a_window_is_refused() -> None:
     "law",
     [
         density.law_causal,
-        decoding.law_advance_equals_next_log_prob,
+        density.law_advance_equals_next_log_prob,
         learning.law_every_parameter_learns,
     ],
 )

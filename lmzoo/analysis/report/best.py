@@ -25,6 +25,7 @@ AUDIT_TESTS = {
     "total": "probabilities of all sequences summed: distance from one",
     "pads": "padding replaced or lengthened: largest change of a score",
     "mates": "other sequences in the batch: largest change of a score",
+    "steps": "one pass against step by step: largest difference of a score",
 }
 """Key of a deviation in the output of `lmzoo audit --json` -> its test."""
 

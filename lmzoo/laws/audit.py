@@ -1,0 +1,101 @@
+"""Audit a model: is it the normalised causal density that it is declared to be?
+
+The audit runs the probes of `lmzoo.laws.probes` on a model with noise on its weights, in double
+precision, at the length at which the model is used. A model of the zoo is built for a vocabulary of
+three tokens. A model that does not score from left to right has no causal token scores; all its
+sequences are summed at a tiny length instead. A bound, a reconstruction or an objective is probed
+for padding and batch only.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lmzoo import zoo
+from lmzoo.config import from_dict, to_dict
+from lmzoo.contract import MODELS, Score, Task
+from lmzoo.errors import UserError
+from lmzoo.functional.normalise import Norm
+from lmzoo.laws.probes import LENGTH, MESSAGES, Probes, Subject, disturbed, model_subject
+from lmzoo.laws.tiny import TASK
+
+LONGEST = 1025
+"""Longest audited sequences. The cost of attention grows with the square of the length."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The deviation that each probe finds; None where the probe does not apply."""
+
+    deviations: Mapping[str, float | None]
+    length: int
+    tolerance: float
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """A message for each deviation above the tolerance; empty for a valid model."""
+        return tuple(
+            MESSAGES[name].format(value)
+            for name, value in self.deviations.items()
+            if value is not None and not value <= self.tolerance
+        )
+
+
+def audit(config: Any, length: int = LENGTH, *, task: Task | None = None, seed: int = 0) -> Audit:
+    """Audit the model of a configuration.
+
+    Args:
+        config: Configuration of a model of the zoo.
+        length: Length of the sequences, `<start>` included.
+        task: The task of the corpus; its length, ends and source length replace the defaults.
+        seed: Seed of weights and sequences.
+    """
+    used = replace(TASK, length=length)
+    if task is not None:
+        sources = min(task.source_length, LONGEST) or TASK.source_length
+        length = min(task.length, LONGEST)
+        used = replace(TASK, length=length, ends=task.ends, source_length=sources)
+    model = zoo.build(config, used, seed)
+    found = measure(model_subject(disturbed(model)), seed)
+    if model.score in (Score.EXACT, Score.CONDITIONAL) and not model.causal:
+        tiny = model_subject(disturbed(zoo.build(config, TASK, seed)))
+        found = replace(found, deviations={**found.deviations, "total": Probes(tiny).total()})
+    return found
+
+
+def measure(subject: Subject, seed: int = 0) -> Audit:
+    """Run the probes that apply to a subject."""
+    probes = Probes(subject, seed)
+    found = {name: getattr(probes, name)() if name in subject.probes else None for name in MESSAGES}
+    return Audit(found, subject.length, subject.tolerance)
+
+
+def audit_verdict(config: Any, task: Task) -> str:
+    """Return the faults of a configuration at the length of a task, '' if there are none.
+
+    Cached per process, by the configuration and what the audit uses of the task.
+    """
+    used = replace(task, vocab=TASK.vocab, source_vocab=TASK.source_vocab)
+    return _cached_verdict(json.dumps(MODELS.dump(config), sort_keys=True), used)
+
+
+@functools.cache
+def _cached_verdict(config: str, task: Task) -> str:
+    return "; ".join(audit(MODELS.parse(json.loads(config)), task=task).faults)
+
+
+def with_published_norm(config: Any) -> Any | None:
+    """Return the configuration with the input normalisation of S0, which leaks the future.
+
+    S0 divides inputs by their standard deviation over time. Return None if the configuration has
+    no such option, or if its model does not leak with it.
+    """
+    if not hasattr(config, "norm"):
+        return None
+    try:
+        leaking = from_dict(type(config), {**to_dict(config), "norm": Norm.TIME_STD})
+    except UserError:
+        return None
+    return leaking if zoo.build(leaking, TASK).leaks else None

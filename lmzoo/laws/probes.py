@@ -1,0 +1,318 @@
+r"""Probes: measure how far scores are from those of a normalised causal density.
+
+With ℓ_t = log P(s_t | s_<t), each probe returns the largest value of its deviation:
+
+    future   | ℓ_t(s) − ℓ_t(s') |              s' differs from s at u > t and after it
+    itself   | Σ_v exp ℓ_u(s_<u, v, ..) − 1 |  every token v at u, other tokens after it
+    total    | Σ_s exp Σ_t ℓ_t − 1 |           every sequence
+    pads     | ℓ_t(s) − ℓ_t(s') |              s' differs from s in its padding
+    mates    | ℓ_t(s) − ℓ_t(s') |              the other sequences of the batch differ
+    steps    | ℓ_t(s) − ℓ'_t(s) |              ℓ' is computed from a prefix or a carried state
+
+`future` detects a score that depends on a later token. `itself` detects a score that depends on its
+own token, and scores that are not normalised. The positions u are those of `cut_positions`.
+
+The probes see a `Subject`, which returns either the scores ℓ_t of the given tokens, (B, T), or the
+log-probabilities of all tokens after each position, (B, T, V). In both cases the entries before u
+depend on the tokens before u only.
+"""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.blocks.carried_state import CarriesState, carries_state
+from lmzoo.contract import LanguageModel, Score, Task
+from lmzoo.functional.seeding import derive_seed
+from lmzoo.laws.support import log_prob, new_model, next_log_prob
+from lmzoo.laws.tiny import batch, every_sequence
+
+TOLERANCE = 1e-6
+"""In float64: far above rounding errors and far below the effect of a leak."""
+LENGTH = 65
+"""Length of the sequences where none is given; 64 inputs have chunks of 2 to 64."""
+DISTURBANCE = 0.3
+"""Standard deviation of the noise that is added to a weight; smaller for large matrices."""
+ATTENDED = 2**21
+"""Largest rows × positions² of one call; it bounds the memory of attention."""
+SUMMED = 2**22
+"""Largest number of tokens read for the sums over a vocabulary; there are fewer sums if need be."""
+SAMPLED = 4096
+"""Of a larger vocabulary, the sum over this number of tokens must not exceed 1."""
+ROWS = 6
+"""Sequences in the batches of `pads`, `mates` and `steps`."""
+
+MESSAGES = {
+    "future": "leak: a score changes by {:.2g} nats when a later token changes",
+    "itself": "leak: the sum of the probabilities of all tokens at one position differs from 1 by "
+    "{:.2g}; scores depend on their own token, or are not normalised",
+    "total": "the sum of the probabilities of all sequences differs from 1 by {:.2g}",
+    "pads": "a score changes by {:.2g} nats when the padding changes",
+    "mates": "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
+    "steps": "a score differs by {:.2g} nats between one pass and a computation step by step",
+}
+"""Name of a probe -> the fault that it detects."""
+
+
+class Outputs(Protocol):
+    """Scores (B, T), or log-probabilities of all tokens (B, T, V)."""
+
+    def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
+        """Return the outputs in a mode; `noise` is the seed of dropout and sampling."""
+        ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Scores of token sequences, as the probes see them."""
+
+    vocab: int
+    length: int
+    """Length T of the probed sequences."""
+    outputs: Outputs
+    probes: tuple[str, ...]
+    """Names of the probes that apply."""
+    trains: bool = True
+    """Whether there is a training mode."""
+    other_forms: Callable[[Tensor, Tensor, list[int]], Iterator[Tensor]] = lambda *_: iter(())
+    """(tokens (B, T), outputs, positions) -> the same outputs, computed in other ways."""
+    tolerance: float = TOLERANCE
+
+
+class Probes:
+    """The probes of a subject, in evaluation and in training mode.
+
+    Compared outputs come from batches of the same shape, so that they have the same noise.
+    """
+
+    def __init__(self, subject: Subject, seed: int = 0) -> None:
+        self.subject, self.seed = subject, seed
+        self.cuts = cut_positions(subject.length)
+        task = Task(vocab=subject.vocab, length=subject.length)
+        self.tokens, self.lengths = batch(task, max(ROWS, len(self.cuts)), seed)
+        self.tokens[1::2] %= 5  # few tokens, so that a long sequence repeats its beginning
+        self._continued: dict[tuple[int, bool], Tensor] = {}
+
+    def future(self) -> float:
+        """Replace all tokens from a position on, and compare the outputs before it."""
+        return max(
+            _deviation(after[i, :u], before[i, :u])
+            for training in self.modes
+            for before, after in [[self._with(v, training=training) for v in (0, 1)]]
+            for i, u in enumerate(self.cuts)
+        )
+
+    def itself(self) -> float:
+        """Sum the probabilities of all tokens at each position."""
+        return max(_deviation(total, torch.ones_like(total)) for total in self._totals())
+
+    def total(self) -> float:
+        """Sum the probabilities of all sequences of the length of the subject, in evaluation."""
+        task = Task(vocab=self.subject.vocab, length=self.subject.length)
+        scores = self._outputs(*every_sequence(task), training=False)
+        return _deviation(scores.double().sum(1).exp().sum(), torch.ones((), dtype=torch.float64))
+
+    def pads(self) -> float:
+        """Replace the padding; without noise, also shorten it."""
+        T, tokens, lengths = self.subject.length, self.tokens[:ROWS], self.lengths[:ROWS]
+        real = torch.arange(T) < lengths[:, None]
+        worst = 0.0
+        for training in self.modes:
+            before = self._outputs(tokens, lengths, training=training)[real]
+            for filled in (torch.zeros_like(tokens), self._random(len(tokens), seed=2)):
+                after = self._outputs(tokens.where(real, filled), lengths, training=training)
+                worst = max(worst, _deviation(after[real], before))
+        if self._is_deterministic(training=False):
+            before = self._outputs(tokens, lengths, training=False)
+            for width in {T // 3 + 2, T // 2 + 1, T - 1} - {1, T}:
+                fits, shown = lengths <= width, real[lengths <= width, :width]
+                after = self._outputs(tokens[fits, :width], lengths[fits], training=False)
+                worst = max(worst, _deviation(after[shown], before[fits, :width][shown]))
+        return worst
+
+    def mates(self) -> float:
+        """Change the other sequences of a batch; without noise, also their order and number."""
+        tokens, lengths = self.tokens[:ROWS], self.lengths[:ROWS]
+        others, worst = self._random(ROWS, seed=3), 0.0
+        others[0] = tokens[0]
+        for training in self.modes:
+            # Other lengths may need another number of random numbers.
+            other_lengths = (
+                lengths.roll(1) if self._is_deterministic(training=training) else lengths.clone()
+            )
+            other_lengths[0] = lengths[0]
+            before = self._outputs(tokens, lengths, training=training, whole=True)
+            after = self._outputs(others, other_lengths, training=training, whole=True)
+            worst = max(worst, _deviation(after[0], before[0]))
+        if self._is_deterministic(training=False):
+            order = torch.arange(ROWS).roll(2)
+            before = self._outputs(tokens, lengths, training=False, whole=True)
+            for rows in (order, order[:1]):
+                after = self._outputs(tokens[rows], lengths[rows], training=False, whole=True)
+                real = torch.arange(tokens.shape[1]) < lengths[rows, None]
+                worst = max(worst, _deviation(after[real], before[rows][real]))
+        return worst
+
+    def steps(self) -> float:
+        """Compute the outputs in the other ways that the subject offers."""
+        tokens = self.tokens[:2]
+        once = self._outputs(tokens, torch.full((2,), self.subject.length), training=False)
+        others = self.subject.other_forms(tokens, once, self.cuts)
+        return max((_deviation(other, once) for other in others), default=0.0)
+
+    @cached_property
+    def modes(self) -> tuple[bool, ...]:
+        """The modes to probe: training mode only if its outputs differ from those in evaluation."""
+        if not self.subject.trains:
+            return (False,)
+        rows = self.tokens[:2], self.lengths[:2]
+        evaluated, trained = (
+            self.subject.outputs(*rows, training=on, noise=0) for on in (False, True)
+        )
+        return (False,) if trained.equal(evaluated) else (False, True)
+
+    def _is_deterministic(self, *, training: bool) -> bool:
+        """Whether the outputs do not depend on the noise."""
+        rows = self.tokens[:2], self.lengths[:2]
+        first, second = (
+            self.subject.outputs(*rows, training=training, noise=noise) for noise in (0, 1)
+        )
+        return first.equal(second)
+
+    def _with(self, token: int, *, training: bool) -> Tensor:
+        """Return the outputs with this token at position cuts[i] of row i, and others after it."""
+        if (token, training) not in self._continued:
+            rows = torch.arange(len(self.cuts))
+            self._continued[token, training] = self._replace(rows, token, training=training)
+        return self._continued[token, training]
+
+    def _replace(self, rows: Tensor, token: int, *, training: bool) -> Tensor:
+        cuts, t = torch.tensor(self.cuts)[rows, None], torch.arange(self.subject.length)
+        later = self._random(len(self.cuts), seed=4 + token)[rows]
+        tokens = self.tokens[rows].where(t < cuts, later).masked_fill(t == cuts, token)
+        full = torch.full((len(rows),), self.subject.length)
+        return self._outputs(tokens, full, training=training)
+
+    def _totals(self) -> Iterator[Tensor]:
+        """Yield sums of probabilities, which must be 1."""
+        V, T, count = self.subject.vocab, self.subject.length, len(self.cuts)
+        rows = torch.arange(count)[:: max(1, min(count, V * T * count // SUMMED))]
+        whole = V <= SAMPLED
+        generator = torch.Generator().manual_seed(self.seed)
+        some = range(V) if whole else torch.randperm(V, generator=generator)[:SAMPLED].tolist()
+        for training in self.modes:
+            first = self._with(0, training=training)
+            if first.dim() == 3:
+                yield first.double().logsumexp(-1).exp()
+                continue
+            total = torch.zeros(len(rows), dtype=torch.float64)
+            for v in some:
+                if len(rows) == count:
+                    scores = self._with(v, training=training)
+                else:
+                    scores = self._replace(rows, v, training=training)
+                total += scores[torch.arange(len(rows)), torch.tensor(self.cuts)[rows]].exp()
+            yield total if whole else total.clamp_min(1)
+
+    def _random(self, rows: int, seed: int) -> Tensor:
+        """Return random tokens (B, T) without `<start>`."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed + seed, "probe"))
+        return torch.randint(self.subject.vocab, (rows, self.subject.length), generator=generator)
+
+    def _outputs(
+        self, tokens: Tensor, lengths: Tensor, *, training: bool = False, whole: bool = False
+    ) -> Tensor:
+        """Return the outputs, computed in parts unless the batch has to be `whole`."""
+        rows = len(tokens) if whole else max(1, ATTENDED // tokens.shape[1] ** 2)
+        parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
+        return torch.cat(
+            [self.subject.outputs(*part, training=training, noise=0) for part in parts]
+        )
+
+
+def cut_positions(length: int) -> list[int]:
+    """Return powers of two and their neighbours, eighths of the length, and the last positions.
+
+    A complete chunk of any size that is read as a whole contains one of them.
+    """
+    powers = [2**k + d for k in range(length.bit_length()) for d in (-1, 0, 1)]
+    eighths = [length * k // 8 for k in range(1, 8)]
+    return sorted({u for u in (*powers, *eighths, length - 2, length - 1) if 1 <= u < length})
+
+
+def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
+    """Return a copy in float64, or a new model for another task, with noise on every weight.
+
+    A weight that starts at zero can hide a leak.
+    """
+    if task is None or task == model.task:
+        model = copy.deepcopy(model).double()
+    else:
+        model = new_model(model, 0, task).double()
+        if model.closed_form:
+            model.fit_closed_form(*batch(task))
+    disturb(model)
+    return model
+
+
+@torch.no_grad()
+def disturb(module: nn.Module) -> None:
+    """Add noise to every weight, in place."""
+    generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
+    for weight in module.parameters():
+        std = min(DISTURBANCE, weight.shape[-1] ** -0.5) if weight.dim() > 1 else DISTURBANCE
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        weight += (std * noise).to(weight)
+
+
+def model_subject(model: LanguageModel) -> Subject:
+    """Return a model of the zoo as a subject, at the length of its task."""
+    names = ("pads", "mates")
+    if model.score in (Score.EXACT, Score.CONDITIONAL) and model.causal:
+        names = ("future", "itself", *names, "steps")
+
+    def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
+        if carries_state(model):
+            yield _in_blocks(model, tokens, cuts)
+        prefixes = once.clone()
+        for u in cuts[1 :: max(1, len(cuts) // 6)]:
+            dense = next_log_prob(model, tokens[:, :u])
+            prefixes[:, u] = dense.gather(1, tokens[:, u : u + 1])[:, 0]
+        yield prefixes
+
+    task = model.task
+    return Subject(
+        task.vocab, task.length, partial(log_prob, model), names, other_forms=other_forms
+    )
+
+
+def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
+    """Assert that probes find no fault, at the length of the model's task or another length."""
+    task = replace(model.task, length=length) if length else model.task
+    probes = Probes(model_subject(disturbed(model, task)))
+    for name in names:
+        deviation = getattr(probes, name)()
+        assert deviation <= TOLERANCE, MESSAGES[name].format(deviation)
+
+
+@torch.no_grad()
+def _in_blocks(model: LanguageModel, tokens: Tensor, cuts: list[int]) -> Tensor:
+    """Score blocks that end at these positions, each from the state after the block before."""
+    assert isinstance(model, CarriesState)
+    state, scores = None, [torch.zeros_like(tokens[:, :1], dtype=torch.float64)]
+    for begin, end in itertools.pairwise((0, *cuts)):
+        block, state = model.eval().score_block(tokens[:, begin : end + 1], state)
+        scores.append(block)
+    return torch.cat(scores, dim=1)
+
+
+def _deviation(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest absolute difference; infinity if a value is NaN."""
+    gap = (actual.double() - expected.double()).abs().masked_fill(actual == expected, 0.0)
+    return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).max().item() if gap.numel() else 0.0
