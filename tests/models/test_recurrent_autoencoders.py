@@ -33,7 +33,6 @@ def test_zero_encoder_weights_give_the_plain_recurrent_model(
     tokens, lengths = every_sequence(model.task)
     actual, expected = log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths)
     assert_close(actual, expected, CLOSE, "scores")
-    law_sums_to_one(model)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,9 +52,9 @@ def test_code_depends_on_all_tokens_and_not_on_pads(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_autoencoder_fails_the_laws_of_language_models(name: str) -> None:
-    with pytest.raises(AssertionError, match="probability of all tokens at 1"):
+    with pytest.raises(AssertionError, match="leak: "):
         law_causal(small(name))
-    with pytest.raises(AssertionError, match="total probability"):
+    with pytest.raises(AssertionError, match="all sequences"):
         law_sums_to_one(small(name))
 
 
