@@ -13,6 +13,7 @@ import pydantic
 
 from lmzoo.config import explain
 from lmzoo.errors import UserError
+from lmzoo.stops import STOPS
 from lmzoo.streams import prepare_streams, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
@@ -47,6 +48,7 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
     """
     with contextlib.ExitStack() as ending:
         ending.callback(_check_stdout)
+        ending.enter_context(STOPS.installed())
         _run_app(app)
 
 

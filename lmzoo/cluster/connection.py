@@ -3,9 +3,9 @@
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,9 +15,11 @@ from lmzoo.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
 os.environ.update(ray_environment(os.environ))
 
 import ray
+from ray._private import worker as ray_worker
 
 from lmzoo.cluster.runtime_env import runtime_env
 from lmzoo.errors import UserError
+from lmzoo.stops import STOPS
 
 _RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
 ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
@@ -41,25 +43,36 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     for name in ("ray", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    previous_handler = _handle_sigterm_as_sigint()
     # The executor stays open: Ray's processes end when the thread that started them ends.
     with ThreadPoolExecutor(1) as executor:
         connected = executor.submit(_join if ADDRESS else _start, quiet)
+        others = threading.Thread(target=meanwhile, daemon=True)
         try:
-            meanwhile()
+            others.start()
             connected.result()
-            _handle_sigterm_as_sigint()  # Ray has installed a handler of its own
+            STOPS.install()  # at once: Ray has installed a handler of its own
+            others.join()
             with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
                 yield
         finally:
             connected.exception()
-            signal.signal(signal.SIGTERM, previous_handler)
             ray.shutdown()
 
 
-def _handle_sigterm_as_sigint() -> Any:
-    """Make SIGTERM interrupt this process as Ctrl-C does; return the previous handler."""
-    return signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+def is_ray_unusable() -> bool:
+    """Return whether Ray still starts, or one of its processes on this machine has ended."""
+    node = getattr(ray_worker, "_global_node", None)
+    with contextlib.suppress(Exception):
+        return not ray.is_initialized() or (node is not None and bool(node.dead_processes()))
+    return False
+
+
+def kill_local_ray() -> None:
+    """Kill the Ray that this process started, without waiting for anything."""
+    node = getattr(ray_worker, "_global_node", None)
+    with contextlib.suppress(Exception):
+        if node is not None:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
@@ -79,7 +92,7 @@ def _start(quiet: Mapping[str, Any]) -> None:
             ray.init(address="local", include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises plain exceptions
             reason = str(error).partition(".")[0]
-            if not attempts_left:
+            if not attempts_left or STOPS.requested.is_set():
                 raise UserError(
                     f"Ray did not start in {START_ATTEMPTS} attempts ({reason}); the machine may "
                     "be too busy: run the same command again later"

@@ -6,7 +6,7 @@ import pytest
 from ray.tune.search import Searcher
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.driver.ray_backend import _StopOnError, _WorkerSearch
+from lmzoo.sweep.driver.ray_backend import _Stop, _WorkerSearch
 
 
 class Sweep:
@@ -43,7 +43,7 @@ def test_a_finished_sweep_suggests_no_worker():
 
 def test_an_error_of_the_coordinator_stops_ray_tune():
     sweep = SimpleNamespace(error=None)
-    callback = _StopOnError(sweep)
+    callback = _Stop(sweep)
     callback.on_step_end(1, [])
     sweep.error = UserError("the store is gone")
     with pytest.raises(UserError, match="the store is gone"):

@@ -4,9 +4,13 @@ The first line of output appears before torch and Ray are imported, which takes 
 """
 
 import contextlib
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,15 +20,21 @@ from rich.console import Console as RichConsole
 
 from lmzoo.cluster.resources import Resources
 from lmzoo.command_line import gc_disabled
+from lmzoo.errors import UserError
 from lmzoo.own_parts.source import save as save_code
-from lmzoo.store.records import TRACEBACK, TRACKING
+from lmzoo.stops import STOPS
+from lmzoo.store.local import Store
+from lmzoo.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.study.study import Study
 from lmzoo.sweep.tracking import check_trackers, open_tracker
 
 if TYPE_CHECKING:
     from lmzoo.data.corpus import Corpus
     from lmzoo.study.planner import Planner
+    from lmzoo.study.study_store import StudyStore
 
+LOCK_SECONDS = 3.0
+"""How long the end of an interrupted sweep waits for its workers to end."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -52,6 +62,7 @@ class Sweep:
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.quiet = quiet
+        self._last_words = ["interrupted; run the same command again to continue"]
         self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
 
     def run(
@@ -67,6 +78,24 @@ class Sweep:
 
         `settings` are the fields of all points from the command line.
         """
+        with STOPS.installed():
+            try:
+                return self._run(data_dir, storage, labels, settings, dry_run=dry_run)
+            except (KeyboardInterrupt, OSError):
+                if not STOPS.requested.is_set():
+                    raise
+            self._say_interrupted()
+            return 130
+
+    def _run(
+        self,
+        data_dir: Path | None,
+        storage: Path,
+        labels: str,
+        settings: dict[str, Any],
+        *,
+        dry_run: bool,
+    ) -> int:
         self.study.check()
         check_trackers(self.track)
         if not dry_run and not self.quiet:
@@ -99,17 +128,22 @@ class Sweep:
             save_code(planner.code, store.store)
             return self._train(planner, corpus)
 
+    def _say_interrupted(self) -> None:
+        """Print how to continue, once."""
+        with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
+            self.stderr.print(self._last_words.pop())
+
     def _train(self, planner: "Planner", corpus: "Corpus") -> int:
         """Train the pending runs and print the ranking; return the exit code."""
         with contextlib.ExitStack() as ray:
+            ray.callback(_clear_worker_locks, planner.store.store)
             if planner.done and not self.quiet:
                 self.stderr.print(f"nothing left to do in {planner.store.store}")
             if not planner.done and not self._train_pending(planner, corpus, ray):
-                self.stderr.print("interrupted; run the same command again to continue")
-                return 130
+                raise KeyboardInterrupt
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
             ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
-        code = ranking.wait() if ranking else 0
+        code = _wait(ranking) if ranking else 0
         for run in planner.failed_runs:
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}"
             folder = planner.store.run(run.id).store
@@ -121,7 +155,25 @@ class Sweep:
         self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack
     ) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
-        from lmzoo.cluster.connection import cluster
+        from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
+
+        scratch = ray.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))
+
+        def end() -> None:
+            """End this process now: an orderly end takes too long, or is impossible."""
+            try:
+                self._say_interrupted()
+                kill_local_ray()
+                shutil.rmtree(scratch, ignore_errors=True)
+                _clear_worker_locks(planner.store.store)
+                closing = threading.Thread(target=_close, args=(planner.store,), daemon=True)
+                closing.start()
+                closing.join(LOCK_SECONDS)
+            finally:
+                os._exit(130)
+
+        STOPS.install()  # the import of Ray has installed handlers
+        ray.enter_context(STOPS.deadline(end, is_ray_unusable))
         from lmzoo.sweep.fleet.packing import Packer, parse_fuse
         from lmzoo.sweep.screen.console import Console
 
@@ -158,7 +210,7 @@ class Sweep:
         complete = False
         try:
             with console:
-                complete = train(fleet, capacity)
+                complete = train(fleet, capacity, scratch)
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
@@ -170,6 +222,29 @@ def _import_ray_tune(prepared: threading.Thread) -> None:
     prepared.start()
     with gc_disabled():
         import lmzoo.sweep.driver.ray_backend  # noqa: F401
+
+
+def _clear_worker_locks(store: Store) -> None:
+    """Delete the locks of the workers after an interruption."""
+    if STOPS.requested.is_set():
+        with contextlib.suppress(UserError, OSError):  # a worker on another machine may last longer
+            store.clear_locks(WORKER_LOCK.format("*"), LOCK_SECONDS)
+
+
+def _close(store: "StudyStore") -> None:
+    """Close the store, and delete the temporary folders that libraries have made."""
+    with contextlib.suppress(Exception):  # the main thread may be closing it
+        store.close()
+    weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process, which ends with this one."""
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        raise
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:

@@ -2,18 +2,19 @@
 
 A trial of Ray Tune is a worker, not a run. As many workers are requested as runs could use and the
 cluster has or can start. A worker that dies is replaced by a new one. Ray Tune's search state and
-result files are written to a temporary folder that is deleted at the end.
+result files are written to a temporary folder, `scratch`, that is deleted at the end.
 """
 
+import contextlib
 import logging
 import os
-import tempfile
 from typing import Any
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
 os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/stops.py` has one
 os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "10000")  # all that the searcher suggests
 
 from ray import tune
@@ -21,6 +22,7 @@ from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
 from lmzoo.cluster.capacity import Capacity
+from lmzoo.stops import STOPS
 from lmzoo.sweep.driver.coordinator import Coordinator
 from lmzoo.sweep.driver.mailbox import start_mailbox
 from lmzoo.sweep.fleet.fleet import Fleet
@@ -65,8 +67,8 @@ class _WorkerSearch(Searcher):
         """Do nothing: the study store holds all state."""
 
 
-class _StopOnError(tune.Callback):
-    """Stops the sweep with the coordinator's error; Ray Tune propagates those of callbacks only."""
+class _Stop(tune.Callback):
+    """Stops the sweep after a signal or an error; Ray Tune propagates errors of callbacks only."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -74,9 +76,15 @@ class _StopOnError(tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self.coordinator.error:
             raise self.coordinator.error
+        if STOPS.requested.is_set():
+            raise _InterruptedError
 
 
-def train(fleet: Fleet, capacity: Capacity) -> bool:
+class _InterruptedError(Exception):
+    """A signal has ended the sweep."""
+
+
+def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
 
     Raises:
@@ -84,8 +92,7 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
     """
     planner, resources = fleet.planner, capacity.resources
     store, mailbox = planner.store.store, start_mailbox()
-    scratch_folder = tempfile.TemporaryDirectory(prefix="sweep-")
-    with scratch_folder as scratch, Coordinator(fleet, store, capacity, mailbox) as coordinator:
+    with Coordinator(fleet, store, capacity, mailbox) as coordinator:
         trainable = tune.with_parameters(
             Worker,
             mailbox=mailbox,
@@ -95,18 +102,19 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
             threads=max(1, int(resources.cpus)),
             gpu=bool(resources.gpus),
         )
-        tune.run(
-            trainable,
-            name="sweep",
-            num_samples=-1,
-            search_alg=_WorkerSearch(coordinator),
-            resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus or 0},
-            storage_path=scratch,
-            callbacks=[_StopOnError(coordinator)],
-            raise_on_failed_trial=False,
-            verbose=0,
-            trial_dirname_creator=lambda trial: str(trial.trial_id),
-        )
+        with contextlib.suppress(_InterruptedError), STOPS.deferred():
+            tune.run(
+                trainable,
+                name="sweep",
+                num_samples=-1,
+                search_alg=_WorkerSearch(coordinator),
+                resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus or 0},
+                storage_path=scratch,
+                callbacks=[_Stop(coordinator)],
+                raise_on_failed_trial=False,
+                verbose=0,
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
+            )
     if coordinator.error:
         raise coordinator.error
     if planner.done:

@@ -1,0 +1,110 @@
+"""Signals that end a command: Ctrl-C, SIGTERM and SIGHUP.
+
+SIGTERM comes from `kill`, `timeout`, scancel and service managers, often to all processes of a job
+at once; SIGHUP from a terminal that closes. Both end a command as Ctrl-C does: `KeyboardInterrupt`
+in the main thread, exit code 130. A shell ignores SIGINT for `COMMAND &`, and `nohup` SIGHUP: what
+is ignored stays so. Standard library only.
+"""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+TERMINATE = {number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
+GRACE_SECONDS = 10.0
+"""How long an orderly end may take after SIGTERM or SIGHUP; SLURM waits 30 s until it kills."""
+HOPELESS_SECONDS = 1.0
+"""The same when an orderly end has become impossible."""
+REPEATED_SECONDS = 1.0
+"""Signals that follow the first one so soon are the same request: `timeout` sends two."""
+
+
+class Stops:
+    """The handlers of this process; `requested` is set by the first signal."""
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._at, self._deferred = 0.0, False
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals in this block; outside the main thread, do nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.requested.clear()
+        previous = {n: signal.getsignal(n) for n in (signal.SIGINT, *TERMINATE)}
+        self.install()
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Handle the signals; called again after a library has installed handlers of its own."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, *TERMINATE):
+                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let the first signal in this block only set `requested`, which the block looks at."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    @contextlib.contextmanager
+    def deadline(self, end: Callable[[], object], hopeless: Callable[[], bool]) -> Iterator[None]:
+        """Call `end` in a thread if the block does not end soon after SIGTERM or SIGHUP.
+
+        The thread sees the signal at once, also while the main thread waits in a library and its
+        handler cannot run.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        reader, writer = socket.socketpair()
+        writer.settimeout(0)
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not TERMINATE & set(numbers := reader.recv(64)):
+                if not numbers:
+                    return  # the block has ended
+            deadline = time.monotonic() + GRACE_SECONDS
+            while time.monotonic() < deadline and not hopeless():
+                if ended.wait(0.2):
+                    return
+            if not ended.wait(HOPELESS_SECONDS):
+                end()
+
+        threading.Thread(target=watch, daemon=True).start()
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            ended.set()
+            signal.set_wakeup_fd(previous)
+            writer.close()
+
+    def _handle(self, number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if first := not self.requested.is_set():
+            self._at = now
+            self.requested.set()
+        elif now - self._at < REPEATED_SECONDS:
+            return
+        if not (first and self._deferred):
+            raise KeyboardInterrupt
+
+
+STOPS = Stops()
+"""Signals belong to the process."""

@@ -1,0 +1,90 @@
+"""SIGTERM and SIGHUP end a sweep in seconds, with one line and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmzoo.stops import GRACE_SECONDS
+
+from .processes import ROOT, epochs_on_disk, kill, wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.xdist_group("ray")]
+SECONDS = GRACE_SECONDS + 10
+"""How long the end may take on a busy machine."""
+ENDLESS = ("--epochs", "100000", "--samples", "1", "--seeds", "1", "--max-concurrent", "1")
+
+
+def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start an endless sweep as the leader of a group of processes, with `folder` for all files."""
+
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    (folder / "tmp").mkdir()
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "RAY_TMPDIR": "/tmp",
+    }
+    env.pop("RAY_ADDRESS", None)
+    words = [sys.executable, str(script), *ENDLESS, "--storage", str(folder / "runs")]
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=env,
+            start_new_session=True, preexec_fn=ignore,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "group", "ignored", "while_ray_starts"),
+    [
+        (signal.SIGTERM, False, (signal.SIGINT, signal.SIGHUP), True),
+        (signal.SIGTERM, True, (), True),
+        (signal.SIGTERM, True, (signal.SIGINT,), False),
+        (signal.SIGHUP, False, (), False),
+    ],
+    ids=["nohup-starting", "group-starting", "group-training", "hangup-training"],
+)
+def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, script, tmp_path):
+    driver = start(script, tmp_path, ignored)
+    try:
+        log = tmp_path / "log"
+        if while_ray_starts:
+            wait_until(lambda: b"starting Ray" in log.read_bytes())
+            time.sleep(1)
+        else:
+            wait_until(lambda: any(map(epochs_on_disk, (tmp_path / "runs").glob("*"))))
+        (os.killpg if group else os.kill)(driver.pid, number)
+        code = driver.wait(SECONDS)
+        assert code == 130, log.read_text()
+        assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
+        assert "Traceback" not in log.read_text()
+        assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"
+        assert not [*tmp_path.glob("runs/*/.driver"), *tmp_path.glob("runs/*/.worker-*")]
+    finally:
+        kill(driver)
+
+
+def test_an_ignored_hangup_is_ignored(tmp_path):
+    """As under nohup, where the same process still ends by SIGTERM."""
+    program = (
+        "import signal, os, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from lmzoo.command_line import run_app\n"
+        "def app(**_):\n"
+        "    for number in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), number)\n"
+        "    print('alive', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "run_app(app)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "alive\n", "stopped\n")
