@@ -42,6 +42,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lmzoo.errors import UserError
+from lmzoo.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lmzoo import zoo

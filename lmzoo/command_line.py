@@ -6,12 +6,14 @@ import errno
 import gc
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pydantic
 
 from lmzoo.config import explain
+from lmzoo.deprecation import DeprecatedName
 from lmzoo.errors import UserError
 from lmzoo.stops import STOPS
 from lmzoo.streams import prepare_streams, stdout_error
@@ -53,6 +55,7 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
 
 
 def _run_app(app: Callable[..., Any]) -> NoReturn:
+    warnings.showwarning = _show_warning
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
     try:
@@ -80,6 +83,16 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
             _exit_with_error(f"{message} (see --help)")
         code = 2  # called without arguments: typer has printed the help
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+_show_python_warning = warnings.showwarning
+
+
+def _show_warning(message: Any, category: type[Warning], *where: Any, **options: Any) -> None:
+    if issubclass(category, DeprecatedName):
+        sys.stderr.write(f"{message}\n")
+    else:
+        _show_python_warning(message, category, *where, **options)
 
 
 def run_command(function: Callable[..., Any]) -> NoReturn:

@@ -12,6 +12,7 @@ import typer
 
 from lmzoo.command_line import gc_disabled, run_app
 from lmzoo.own_parts.importing import TRUST, import_plugins
+from lmzoo.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
@@ -55,6 +56,13 @@ COMMANDS = {
 """Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 
 
+def print_version(is_asked: bool) -> None:  # noqa: FBT001
+    """Print the version and exit, if it is asked for."""
+    if is_asked:
+        typer.echo(f"lmzoo {__version__}")
+        raise typer.Exit
+
+
 def build_app(command: str) -> typer.Typer:
     """Return the command line in which `command` can run; the others are only listed."""
     app = typer.Typer(
@@ -62,6 +70,7 @@ def build_app(command: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         help="Train, inspect and compare small sequence models.",
+        callback=_global_options,
     )
     for name, (path, summary) in COMMANDS.items():
         module, _, function = path.partition(":")
@@ -72,6 +81,12 @@ def build_app(command: str) -> typer.Typer:
         else:
             app.command(name, help=summary)(lambda: None)
     return app
+
+
+def _global_options(
+    *, version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)] = False,
+) -> None:  # fmt: skip
+    """Options before the subcommand."""
 
 
 def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:

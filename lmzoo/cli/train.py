@@ -17,6 +17,7 @@ from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus, parse_spec
 from lmzoo.data.unknown import describe_unknown
+from lmzoo.deprecation import deprecated
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.kernels.device import best_device
@@ -41,14 +42,18 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, batches and noise.")] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
-    mutations: Annotated[str | None, typer.Option(help="Cuts of the cell by number, or by name for the MGU, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
+    cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
+    mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
     gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
 ) -> None:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
     settings = parse_settings(fields or [])
     model_fields = nest_settings(settings, "model")
+    if cuts is not None:
+        model_fields.setdefault("cell", {})["cuts"] = cuts
     if mutations is not None:
+        deprecated("--mutations", "--cuts", removed_in="0.4")
         model_fields.setdefault("cell", {})["mutations"] = mutations
     model = zoo.config(name, **model_fields)
     recipe_fields = {**to_dict(named_recipe(recipe)), **nest_settings(settings, "recipe")}

@@ -1,10 +1,11 @@
 """Which code trains: the version of the package and the commit of the clone."""
 
 import functools
-import importlib.metadata
 import os
 import subprocess
 from pathlib import Path
+
+from lmzoo.version import __version__
 
 ROOT = Path(__file__).parents[2]
 """The clone, or site-packages if the package is installed."""
@@ -19,11 +20,7 @@ def code_version() -> dict[str, str]:
 
     A "+" follows the hash if tracked files have changes. The commit is "" outside a clone.
     """
-    try:
-        version = importlib.metadata.version("lmzoo")
-    except importlib.metadata.PackageNotFoundError:  # imported from a folder, never installed
-        version = ""
-    return {"lmzoo": version, "commit": os.environ.get(COMMIT) or find_commit(ROOT)}
+    return {"lmzoo": __version__, "commit": os.environ.get(COMMIT) or find_commit(ROOT)}
 
 
 def find_commit(root: Path) -> str:

@@ -108,7 +108,7 @@ def test_train_records_the_size_of_the_text_and_prints_bits(lmzoo, text, tmp_pat
 
 
 def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
-    options = ["train", "DLM46", "--corpus", f"text:{text}", "--mutations", "0,2", "--epochs", "2"]
+    options = ["train", "DLM46", "--corpus", f"text:{text}", "--cuts", "0,2", "--epochs", "2"]
     options += [
         "--set",
         "model.width=4",
@@ -139,8 +139,8 @@ def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
     [
         (["describe", "DLM99"], "no row of the zoo 'DLM99'"),
         (["describe", "lstm_mixtrue"], "near: lstm_mixture"),
-        (["train", "DLM46", "--mutations", "6,7"], "h = 0 at every step"),
-        (["train", "DLM47", "--mutations", "12"], "numbers 0..11"),
+        (["train", "DLM46", "--cuts", "6,7"], "h = 0 at every step"),
+        (["train", "DLM47", "--set", "model.cell.mutations=[12]"], "numbers 0..11"),
         (["train", "DLM46", "--set", "recipe.lr=-1"], "lr"),
         (["train", "DLM46", "--corpus", "text:/no/file"], "/no/file"),
         (["sample", "/no/run"], "/no/run"),

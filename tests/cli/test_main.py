@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 
+from lmzoo import __version__
 from lmzoo.cli.main import COMMANDS, build_app
 
 MODULES_AFTER_HELP = """
@@ -45,3 +47,16 @@ def test_an_unknown_subcommand_is_one_line(lmzoo) -> None:
     code, out, err = lmzoo("rnak")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "rnak" in err
+
+
+def test_the_version_is_that_of_the_package(lmzoo) -> None:
+    assert lmzoo("--version") == (0, f"lmzoo {__version__}\n", "")
+
+
+def test_an_old_option_works_and_warns_in_one_line(lmzoo) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = lmzoo("train", "DLM46", "--mutations", "6,7")
+    first, second = err.splitlines()
+    assert (code, "use --cuts" in first, "leave h = 0" in second) == (2, True, True)
+    assert lmzoo("train", "DLM46", "--cuts", "6,7")[2] == f"{second}\n"

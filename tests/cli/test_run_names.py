@@ -29,7 +29,7 @@ def trained(tmp_path_factory) -> Path:
     small = ["--set", "model.width=4", "--set", "model.emission.components=3"]
     small += ["--set", "corpus.length=6", "--corpus", f"text:{text}", "--epochs", "1"]
     for seed in (1, 2):
-        options = ["--mutations", "4", "--seed", seed, "--out", out / "runs"]
+        options = ["--cuts", "4", "--seed", seed, "--out", out / "runs"]
         assert run_lmzoo("train", "DLM46", *small, *options) == 0
     return out / "runs"
 
