@@ -17,7 +17,7 @@ from lmzoo import zoo
 from lmzoo.cluster.resources import Resources
 from lmzoo.config import from_dict
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import Corpus, open_corpus
+from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.errors import UserError
@@ -127,7 +127,7 @@ def build(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
-    data = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, data_dir)
+    data = corpus if isinstance(corpus, Corpus) else open_corpus(corpus_config(corpus), data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
     trained = zoo.build(config, data.task, seed, settings.init)

@@ -17,7 +17,8 @@ from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import to_dict
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
-from lmzoo.data.corpus import CORPORA
+from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
+from lmzoo.data.text_facts import describe_data
 from lmzoo.describe.equations import cell_equations
 from lmzoo.registry import Row
 from lmzoo.search_space import ranges
@@ -57,16 +58,21 @@ def _cell(value: str | list[str]) -> str:
 
 
 def describe(
-    name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, or a corpus.")],
+    name: Annotated[
+        str, typer.Argument(help="A row, an id such as DLM46, a corpus, or text:FILE.")
+    ],
     fields: ModelSettings = None,
 ) -> None:
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
-    With --set model.cell.cuts=[4], the equations of the cell without what is cut come first. For a corpus: its origin, its fields, and how its tokens are made.
+    With --set model.cell.cuts=[4], the equations of the cell without what is cut come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.
     """
     settings = parse_settings(fields or [])
     if name in CORPORA:
         _describe_corpus(name)
+        return
+    if name.partition(":")[0] in CORPORA:
+        _describe_text(name, settings)
         return
     row = zoo.row(name)
     facts = row_facts(row)
@@ -131,6 +137,16 @@ def _describe_corpus(name: str) -> None:
         console.print(f"corpus.{field.name}={default}", markup=False)
     for text in texts:
         console.print(f"\n{text}", markup=False, soft_wrap=True)
+
+
+def _describe_text(spec: str, settings: dict[str, Any]) -> None:
+    """Print what reading a text of the user gives and loses."""
+    console = Console(highlight=False)
+    fields = {path.removeprefix("corpus."): value for path, value in settings.items()}
+    corpus = open_corpus(corpus_config(spec, fields))
+    console.print(f"[bold]{corpus.name}[/] {corpus.source}")
+    for line in describe_data(corpus):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def equations(config: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus, open_corpus, parse_spec
+from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError, writing
@@ -49,7 +49,7 @@ def show_embeddings(
         run = open_run(found, data_dir)
         model, data = run.model, run.corpus
     else:
-        data: Corpus = open_corpus(parse_spec(corpus), data_dir)
+        data: Corpus = open_corpus(corpus_config(corpus), data_dir)
         settings = nest_settings(parse_settings(fields or []), "model")
         model = zoo.build(zoo.config(name, **settings), data.task, seed)
     if context:

@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.data.corpus import open_corpus, parse_spec
+from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.errors import UserError, writing
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
@@ -45,7 +45,7 @@ def show_gates(
         model, data, title = run.model, run.corpus, f"{run.row_name} on {run.corpus.name}"
         events = gate_events(RunFolder(found).records())
     else:
-        data = open_corpus(parse_spec(corpus), data_dir)
+        data = open_corpus(corpus_config(corpus), data_dir)
         model_fields = nest_settings(parse_settings(fields or []), "model")
         model, title = zoo.build(zoo.config(name, **model_fields), data.task, seed), name
     if picture is not None:

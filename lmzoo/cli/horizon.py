@@ -19,7 +19,7 @@ from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus, open_corpus, parse_spec
+from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
@@ -62,7 +62,7 @@ def show_horizon(
             run = open_run(found, data_dir)
             model, data = run.model, run.corpus
         else:
-            data = open_corpus(parse_spec(corpus), data_dir)
+            data = open_corpus(corpus_config(corpus), data_dir)
             model = zoo.build(zoo.config(name, **model_fields), data.task, seed)
             untrained.append(label)
         norms[label] = _measure(model, data)
@@ -103,7 +103,7 @@ def show_budget(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what an oracle that knows each sequence's bag of tokens gains on the test split."""
-    data = open_corpus(parse_spec(corpus), data_dir)
+    data = open_corpus(corpus_config(corpus), data_dir)
     budget = leak_budget(data.test, data.task.vocab)
     if as_json:
         echo(json.dumps({"corpus": data.name, **asdict(budget), "gain": budget.gain}))
@@ -143,7 +143,7 @@ def show_logit_rank(
             run = open_run(folder, data_dir)
             model, data = run.model, run.corpus
         else:
-            data = open_corpus(parse_spec(corpus), data_dir)
+            data = open_corpus(corpus_config(corpus), data_dir)
             model = zoo.build(zoo.config(name, **settings), data.task, seed)
             untrained.append(name)
         part = data.test

@@ -15,8 +15,8 @@ from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus, parse_spec
-from lmzoo.data.unknown import describe_unknown
+from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
+from lmzoo.data.text_facts import describe_data
 from lmzoo.deprecation import deprecated
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
@@ -57,7 +57,7 @@ def train(
         model_fields.setdefault("cell", {})["mutations"] = mutations
     model = zoo.config(name, **model_fields)
     recipe_fields = {**to_dict(named_recipe(recipe)), **nest_settings(settings, "recipe")}
-    spec = CORPORA.dump(CORPORA.parse({**parse_spec(corpus), **nest_settings(settings, "corpus")}))
+    spec = corpus_config(corpus, nest_settings(settings, "corpus"))
     data = open_corpus(spec, data_dir)
     if gates:
         require_activity(zoo.build(model, data.task), zoo.row(name).name)
@@ -76,8 +76,10 @@ def train(
         f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "
         f"V={len(data.vocabulary)}  ({folder.path})"
     )
-    if note := describe_unknown(data):
-        console.print(note)
+    for line in describe_data(data):
+        console.print(line, markup=False, soft_wrap=True)
+    if run.note:
+        console.print(run.note, markup=False, soft_wrap=True)
     with contextlib.closing(run):
         _train(run, epochs, console, data, gates=gates)
         _finish(run, epochs, console, data)
@@ -147,7 +149,7 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         console.print(f"on validation sequences: {text}")
 
 
-def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int) -> str:
+def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int | None) -> str:
     """Return the perplexity per word of an exact density; "" for other scores."""
     if model.score is not Score.EXACT or model.leaks or not words:
         return ""

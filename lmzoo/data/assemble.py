@@ -16,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, token_dtype
+from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
@@ -80,21 +81,43 @@ def encode(
         end_after_cut: Append `<end>` to cut sentences too, as S0 does. With False, only complete
             sentences end with `<end>`.
     """
+    sizes = {"length": length, "end": end, "end_after_cut": end_after_cut}
+    return _encode(sentences, vocabulary, **sizes)[0]
+
+
+def _encode(
+    sentences: Sentences, vocabulary: Vocabulary, *, length: int, end: bool, end_after_cut: bool
+) -> tuple[Sequences, "Cuts"]:
+    """Return the sequences, and what was cut; see `encode`."""
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
     tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
-    unread = iter(sentences)
+    whole, lost, unread = [], [], iter(sentences)
     for first in track(range(0, len(sentences), CHUNK)):  # lists of numbers need much memory
         rows = []
         for sentence in islice(unread, CHUNK):
             kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
             ids = vocabulary.encode(kept)
             rows.append([START, *ids, END] if has_end else [START, *ids])
+            whole.append(len(sentence))
+            if len(kept) < len(sentence):
+                lost.append(len(sentence) - len(kept))
         part = slice(first, first + len(rows))
         lengths[part] = torch.tensor([len(row) for row in rows])
         # One flat assignment in row-major order is much faster than one tensor per row.
         filled = torch.arange(length) < lengths[part, None]
         tokens[part][filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=tokens.dtype)
-    return Sequences(tokens, lengths)
+    return Sequences(tokens, lengths), Cuts(sum(whole), max(whole, default=0), len(lost), sum(lost))
+
+
+class Cuts(NamedTuple):
+    """The tokens of sentences before they are cut, and what is cut."""
+
+    tokens: int
+    longest: int
+    cut: int
+    """Sentences that are cut."""
+    lost: int
+    """Tokens after a cut."""
 
 
 def cut(
@@ -106,11 +129,17 @@ def cut(
 
 
 def measure(
-    sentences: Sentences, joiner: str, *, length: int, end: bool, end_after_cut: bool
+    sentences: Sentences,
+    joiner: str,
+    *,
+    length: int,
+    end: bool,
+    end_after_cut: bool,
+    words: bool = True,
 ) -> TextSize:
     """Return the size of the text that is scored, with unknown words as they are spelled."""
     kept = (cut(s, length=length, end=end, end_after_cut=end_after_cut) for s in sentences)
-    return text_size((joiner.join(tokens), has_end) for tokens, has_end in kept)
+    return text_size(((joiner.join(tokens), has_end) for tokens, has_end in kept), words=words)
 
 
 def assemble(
@@ -124,10 +153,12 @@ def assemble(
     unit: str,
     source: str,
     train_unk: bool = False,
+    facts: TextFacts | None = None,
 ) -> Corpus:
     """Encode the splits; `length`, `end` and `end_after_cut` are passed to `encode`.
 
-    With `train_unk`, rare training words become `<unk>` if validation or test has `<unk>`.
+    With `train_unk`, rare training words become `<unk>` if validation or test has `<unk>`. `facts`
+    are those of a user's text, to which the sizes are added.
 
     Raises:
         UserError: A split has no sequence, or the vocabulary has no token.
@@ -142,19 +173,35 @@ def assemble(
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
     sizes = {"length": length, "end": end, "end_after_cut": end_after_cut}
-    encoded = partial(encode, vocabulary=vocabulary, **sizes)
-    train, valid, test = split.train, encoded(split.valid), encoded(split.test)
+    encoded = partial(_encode, vocabulary=vocabulary, **sizes)
+    train, (valid, valid_cuts), (test, test_cuts) = (
+        split.train,
+        encoded(split.valid),
+        encoded(split.test),
+    )
     if train_unk and has_unknown(valid, test):
         train = replace_rare_words(train, vocabulary)
+    encoded_train, train_cuts = encoded(train)
+    if facts is not None:
+        parts = train_cuts, valid_cuts, test_cuts
+        facts = dataclasses.replace(
+            facts,
+            splits=(len(split.train), len(split.valid), len(split.test)),
+            room=length - 1 - (end and end_after_cut),
+            longest=max(part.longest for part in parts),
+            **{n: sum(getattr(part, n) for part in parts) for n in ("tokens", "cut", "lost")},
+            left_out=vocabulary.left_out,
+        )
     return Corpus(
         name=name,
         vocabulary=vocabulary,
-        train=encoded(train),
+        train=encoded_train,
         valid=valid,
         test=test,
         unit=unit,
         source=source,
-        test_text=measure(split.test, vocabulary.joiner, **sizes),
+        test_text=measure(split.test, vocabulary.joiner, **sizes, words=unit != "residue"),
+        facts=facts,
     )
 
 
@@ -167,6 +214,8 @@ def assemble_pairs(
     unit: str,
     source: str,
     train_unk: bool,
+    limit: int = 0,
+    facts: TextFacts | None = None,
 ) -> Corpus:
     """Build a corpus from training, validation and test pairs; both sides are cut to `length`.
 
@@ -176,10 +225,10 @@ def assemble_pairs(
 
     def assemble_side(side: int) -> Corpus:
         split = Split(*([pair[side] for pair in part] for part in parts))
-        vocabulary = build_vocabulary(split.train, min_count=min_count)
+        vocabulary = build_vocabulary(split.train, limit=limit, min_count=min_count)
         return assemble(
             name, split, vocabulary, length=length, end=True, end_after_cut=True, unit=unit,
-            source=source, train_unk=train_unk,
+            source=source, train_unk=train_unk, facts=facts,
         )  # fmt: skip
 
     sources, targets = assemble_side(0), assemble_side(1)
@@ -189,7 +238,16 @@ def assemble_pairs(
         valid=with_sources(targets.valid, sources.valid),
         test=with_sources(targets.test, sources.test),
         source_vocabulary=sources.vocabulary,
+        facts=sources.facts and targets.facts and _both_sides(sources.facts, targets.facts),
     )
+
+
+def _both_sides(source: TextFacts, target: TextFacts) -> TextFacts:
+    """Return the facts of pairs from those of their sides."""
+    summed = {n: getattr(source, n) + getattr(target, n) for n in ("tokens", "cut", "lost")}
+    left_out = source.left_out + target.left_out
+    longest = max(source.longest, target.longest)
+    return dataclasses.replace(target, **summed, left_out=left_out, longest=longest)
 
 
 def with_sources(targets: Sequences, sources: Sequences) -> Sequences:

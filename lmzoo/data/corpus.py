@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.contract import END, UNKNOWN, Task
+from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.registry import Registry
@@ -137,6 +138,8 @@ class Corpus:
     """Vocabulary of the source sequences, in a corpus of pairs."""
     test_text: TextSize | None = None
     """Size of the scored text of the test split. None: that of the decoded tokens."""
+    facts: TextFacts | None = None
+    """What reading the user's text gave and lost. None for other corpora."""
     ends: bool | None = None
     """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
@@ -179,7 +182,8 @@ class Corpus:
             return None
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
             return self.test_text
-        return text_size((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
+        texts = ((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
+        return text_size(texts, words=self.unit != "residue")
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -201,6 +205,9 @@ class CorpusSource(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
+    fields_of_new: ClassVar[Mapping[str, Any]] = {}
+    """Fields of the corpus of new runs. A config without them has the defaults of `Config`, which
+    are what earlier versions did."""
 
     def __init__(self, config: Any, data_dir: Path | None) -> None:
         self.config = config
@@ -226,11 +233,25 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "path": path} if colon else {"name": name}
 
 
+def corpus_config(
+    spec: str | Mapping[str, Any], fields: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the config of a corpus for new runs, with these fields and `fields_of_new`.
+
+    Raises:
+        UserError: The corpus is unknown, or an option is invalid.
+    """
+    given = {**parse_spec(spec), **(fields or {})}
+    source = CORPORA.get(given.get("name", ""))
+    return CORPORA.dump(CORPORA.parse({**(source.fields_of_new if source else {}), **given}))
+
+
 def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:
-    """Load the corpus that `spec` names.
+    """Load the corpus that `spec` names; a field that is not given has its default.
 
     Args:
-        spec: `NAME`, `NAME:PATH`, or a mapping of `name` and config fields.
+        spec: `NAME`, `NAME:PATH`, or a mapping of `name` and config fields, such as the config of
+            a run or that of `corpus_config`.
         data_dir: Folder of the corpus files. None downloads them if the corpus needs files.
 
     Raises:

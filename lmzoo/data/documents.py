@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lmzoo.data.files import GZIP_MAGIC, read_bytes, read_text
+from lmzoo.data.files import COMPRESSED, Reading, read_bytes, read_text
 from lmzoo.errors import UserError
 
 BLANK_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
@@ -57,7 +57,9 @@ class DocumentText:
         return [whole[a:b] for a, b in zip(places, [*places[1:], len(whole)], strict=True)]
 
 
-def read_documents(path: Path, *, blank_lines: bool) -> DocumentText:
+def read_documents(
+    path: Path, *, blank_lines: bool, reading: Reading | None = None
+) -> DocumentText:
     """Read a file, or all files of a folder and its subfolders.
 
     Hidden files and files without text are left out. A newline is added to a file of a folder that
@@ -66,16 +68,17 @@ def read_documents(path: Path, *, blank_lines: bool) -> DocumentText:
     Args:
         path: The file or the folder.
         blank_lines: Whether a blank line ends a document.
+        reading: Gets what was converted or left out.
 
     Raises:
         UserError: A file cannot be read, or a folder has no text.
     """
     if not path.is_dir():
-        text = read_bytes(path)
+        text = read_bytes(path, reading)
         return DocumentText(text, document_ends(text) if blank_lines else ())
     texts, ends, size = [], list[int](), 0
     for file in text_files(path):
-        raw = read_bytes(file)
+        raw = read_bytes(file, reading)
         raw = raw if raw.endswith(b"\n") else raw + b"\n"
         ends += [size + end for end in (document_ends(raw) if blank_lines else [len(raw)])]
         texts.append(raw)
@@ -109,7 +112,7 @@ def decode(text: memoryview, path: Path) -> str:
         return str(text, "utf-8")
     except UnicodeDecodeError:
         for file in text_files(path) if path.is_dir() else [path]:
-            read_text(file)  # raises
+            read_text(file, Reading())  # raises
         raise
 
 
@@ -124,4 +127,4 @@ def _has_text(file: Path) -> bool:
     """Whether the first kilobyte of a file, or its archive, is not blank."""
     with file.open("rb") as opened:
         begin = opened.read(1024)
-    return begin.startswith(GZIP_MAGIC) or bool(begin.strip()) or bool(file.read_bytes().strip())
+    return begin.startswith(COMPRESSED) or bool(begin.strip()) or bool(file.read_bytes().strip())

@@ -5,7 +5,8 @@ cache (`id_cache.py`); texts below `CACHED_FROM` bytes are encoded in less time 
 save.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from lmzoo.config import to_dict
 from lmzoo.data.corpus import token_dtype
 from lmzoo.data.id_cache import Encoded, cached_ids
+from lmzoo.data.text_facts import TextFacts, read_facts
 from lmzoo.data.text_size import TextSize, count_words
 from lmzoo.data.tokenisers import new_tokeniser
 from lmzoo.data.tokenisers.base import Tokeniser, TokeniserConfig, cut_stretches
@@ -40,10 +42,15 @@ class EncodedSplits:
     test: Integer[Tensor, "k"]
     vocabulary: Vocabulary
     test_text: TextSize
+    facts: TextFacts | None
 
 
-def encode_splits(name: str, texts: Texts, config: Any) -> EncodedSplits:
+def encode_splits(
+    name: str, texts: Texts, config: Any, facts_of: Callable[[], TextFacts | None]
+) -> EncodedSplits:
     """Encode the splits of corpus `name`; `config` has the fields of a `TokeniserConfig`.
+
+    `facts_of` returns the facts of a user's text, which are cached with its ids.
 
     Raises:
         UserError: A text is not UTF-8, or the tokeniser does not keep it.
@@ -52,9 +59,11 @@ def encode_splits(name: str, texts: Texts, config: Any) -> EncodedSplits:
 
     def encode() -> Encoded:
         try:
-            return _encode(name, texts, tokeniser)
+            ids, facts = _encode(name, texts, tokeniser)
         except UnicodeDecodeError:
             raise _not_utf8(name, texts) from None
+        found = facts_of()
+        return ids, {**facts, "text": found and dataclasses.asdict(found)}
 
     if sum(map(len, texts)) < CACHED_FROM:
         ids, facts = encode()
@@ -64,7 +73,11 @@ def encode_splits(name: str, texts: Texts, config: Any) -> EncodedSplits:
         )
     tokeniser.restore(facts["tokeniser"])
     train, valid, test = ids.split(facts["sizes"])
-    return EncodedSplits(train, valid, test, tokeniser.vocabulary, TextSize(*facts["test"]))
+    vocabulary = tokeniser.vocabulary
+    found = read_facts(facts["text"])
+    if found is not None:
+        found = dataclasses.replace(found, tokens=len(ids), left_out=vocabulary.left_out)
+    return EncodedSplits(train, valid, test, vocabulary, TextSize(*facts["test"]), found)
 
 
 def _encode(name: str, texts: Texts, tokeniser: Tokeniser) -> Encoded:

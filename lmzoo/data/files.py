@@ -1,35 +1,98 @@
-"""Read UTF-8 text files and FASTA files, plain or gzipped, and the files of a zip archive."""
+"""Read text files and FASTA files: UTF-8 or marked UTF-16 and UTF-32, plain or compressed.
 
+    .gz .bz2 .xz    decompressed, whatever the name is; so is a zip archive of one file
+    UTF-16, UTF-32  converted if a byte order mark says so; without one, they are refused
+
+The file of a user is read with a `Reading`, which gets a line for whatever was converted or left
+out. Byte order marks inside the text are removed, and a carriage return alone ends a line.
+Unicode forms are kept: where a text is not in NFC, its words are as they are, and a line says so.
+A published file is taken as it is.
+"""
+
+import bz2
 import gzip
 import hashlib
+import io
+import lzma
+import re
+import unicodedata
 import zipfile
 import zlib
-from codecs import BOM_UTF8
+from codecs import (
+    BOM_UTF8,
+    BOM_UTF16_BE,
+    BOM_UTF16_LE,
+    BOM_UTF32_BE,
+    BOM_UTF32_LE,
+)
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from lmzoo.errors import UserError
 
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP, BZIP2, XZ, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04"
+COMPRESSED = (GZIP, BZIP2, XZ, ZIP)
+SUFFIXES = (".gz", ".bz2", ".xz", ".zip")
+REFUSED = {
+    b"\x28\xb5\x2f\xfd": "a Zstandard file; decompress it first",
+    b"\x1f\x9d": "a compress (.Z) file; decompress it first",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive; unpack it first",
+    b"Rar!\x1a\x07": "a RAR archive; unpack it first",
+    b"PK\x05\x06": "an empty zip archive",
+    b"%PDF-": "a PDF file; extract its text first",
+}
+"""The first bytes of files that are no text -> what they are, and what to do."""
+UTF_MARKS = {
+    BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is its beginning
+    BOM_UTF32_BE: "UTF-32",
+    BOM_UTF16_LE: "UTF-16",
+    BOM_UTF16_BE: "UTF-16",
+}
+NESTED = 3
+"""Files inside compressed files that are decompressed, as in `text.gz.gz`."""
+LONE_RETURN = re.compile(rb"\r(?!\n)")
+STRETCH = 2**20
+SHOWN = 8
+RESIDUES = re.compile(r"[A-Za-z*.-]*")
 
 
-def read_lines(path: Path) -> list[str]:
+@dataclass
+class Reading:
+    """What reading a user's file converted or left out."""
+
+    notes: list[str] = field(default_factory=list)
+    blank: int = 0
+    """Blank lines, which are left out."""
+    binary: bool = False
+    """Whether the bytes are the tokens, so that nothing but compression is undone."""
+
+    @property
+    def shown_notes(self) -> tuple[str, ...]:
+        """The first notes; a folder may have one for each file."""
+        more = len(self.notes) - SHOWN
+        return (*self.notes[:SHOWN], *([f"{more:,} more notes"] if more > 0 else []))
+
+
+def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
     """Return all lines without their line ends. Blank lines are kept, so index + 1 = line number.
 
     Raises:
-        UserError: The file is missing, a folder, empty, a broken gzip file or not UTF-8.
+        UserError: See `read_text`.
     """
-    text = read_text(path)
     # str.splitlines would also split at form feeds and other separators inside a line.
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    lines = read_text(path, reading).removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, reading: Reading | None = None) -> str:
     """Return the whole text, line ends included, without a byte order mark.
 
     Raises:
-        UserError: The file is missing, a folder, empty, a broken gzip file or not UTF-8.
+        UserError: The file is missing, a folder, empty, broken, or no text in UTF-8.
     """
-    raw = read_bytes(path)
+    raw = read_bytes(path, reading)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -40,16 +103,23 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     """Return the bytes of a text, without a byte order mark.
 
     Raises:
-        UserError: The file is missing, a folder, empty or a broken gzip file.
+        UserError: The file is missing, a folder, empty, broken, or no text.
     """
-    raw = _unzip(path, _read_bytes(path)).removeprefix(BOM_UTF8)
-    if not raw.strip():
+    raw = _read_bytes(path)
+    unpacked = _unpack(path, raw)
+    if unpacked is raw and path.suffix in SUFFIXES and raw:
+        _check_suffix(path, raw, reading)
+    if reading is not None and not reading.binary:
+        text = _clean(path, unpacked, reading)
+    else:
+        text = unpacked.removeprefix(BOM_UTF8)
+    if not text.strip():
         raise UserError(f"{path} is empty; it must have at least one line of text")
-    return raw
+    return text
 
 
 def read_members(path: Path, pattern: str) -> dict[str, bytes]:
@@ -60,19 +130,7 @@ def read_members(path: Path, pattern: str) -> dict[str, bytes]:
     Raises:
         UserError: The archive is broken.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(n for n in archive.namelist() if _is_member(PurePosixPath(n), pattern))
-            return {name: archive.read(name) for name in names}
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path} is a broken zip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _is_member(name: PurePosixPath, pattern: str) -> bool:
-    hidden = any(part.startswith((".", "__MACOSX")) for part in name.parts)
-    return name.match(pattern) and not hidden
+    return _members(path, path, lambda name: name.match(pattern))
 
 
 def sha256_of(path: Path | str) -> str:
@@ -84,27 +142,66 @@ def sha256_of(path: Path | str) -> str:
     return hashlib.sha256(_read_bytes(Path(path).expanduser())).hexdigest()
 
 
-def read_fasta(path: Path) -> list[str]:
-    """Return the residues of every record in file order; the header lines are dropped.
+def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
+    """Return the residues of every record in file order; headers and comments are left out.
 
-    A record is a header line that begins with `>` and one or more lines of residues. Lower-case
-    residues (soft masking) become upper-case, as in the NCBI tools.
+    A record is a header line that begins with `>` and one or more lines of residues: letters, `*`
+    (stop), `-` and `.` (gaps). Blanks are ignored, and lines that begin with `;` or `#` are
+    comments. Lower-case residues (soft masking) become upper-case, as in the NCBI tools.
 
     Raises:
-        UserError: The file cannot be read, does not begin with a header, or a record is empty.
+        UserError: The file cannot be read, does not begin with a header, a record is empty, or a
+            line of residues has another character.
     """
+    reading = reading or Reading()
     records: list[tuple[int, str, list[str]]] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    comments = 0
+    for number, line in enumerate(map(str.strip, read_lines(path, reading)), start=1):
         if line.startswith(">"):
             records.append((number, line, []))
-        elif line.strip():
-            if not records:
-                raise UserError(f"{path} line {number}: expected a '>' header, got {line[:20]!r}")
-            records[-1][2].append("".join(line.split()))
+        elif line.startswith((";", "#")):
+            comments += 1
+        elif not line:
+            reading.blank += 1
+        elif not records:
+            raise UserError(f"{path} line {number}: expected a '>' header, got {line[:20]!r}")
+        else:
+            records[-1][2].append(_residues(path, number, line))
     for number, header, residues in records:
         if not residues:
             raise UserError(f"{path} line {number}: record {header[:40]!r} has no residues")
-    return ["".join(residues).upper() for _, _, residues in records]
+    if not records:
+        raise UserError(f"{path} has comments only; a record begins with a '>' header")
+    sequences = ["".join(residues).upper() for _, _, residues in records]
+    if comments:
+        reading.notes.append(f"{comments:,} comment lines are left out")
+    reading.notes.extend(_odd_residues(sequences))
+    return sequences
+
+
+def _residues(path: Path, number: int, line: str) -> str:
+    residues = "".join(line.split())
+    fits = RESIDUES.match(residues)
+    if fits is None or fits.end() < len(residues):
+        bad = residues[fits.end() if fits else 0]
+        advice = (
+            "a header is glued to residues; begin a new line before '>'"
+            if bad == ">"
+            else "residues are letters, '*', '-' or '.'; remove it, or begin a comment with ';'"
+        )
+        raise UserError(f"{path} line {number}: {bad!r} in {line[:40]!r} is no residue: {advice}")
+    return residues
+
+
+def _odd_residues(sequences: list[str]) -> Iterator[str]:
+    """Yield lines about residues that are tokens although they may be no residues."""
+    stops = sum(sequence.endswith("*") for sequence in sequences)
+    if stops:
+        share = "every record ends" if stops == len(sequences) else f"{stops:,} records end"
+        yield f"{share} with '*', which is a token; remove it if it only marks the end"
+    gaps = sum("-" in sequence or "." in sequence for sequence in sequences)
+    if gaps:
+        yield f"{gaps:,} records have gaps ('-' or '.'), which are tokens"
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -120,10 +217,150 @@ def _read_bytes(path: Path) -> bytes:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _unzip(path: Path, raw: bytes) -> bytes:
-    if not raw or not (path.suffix == ".gz" or raw.startswith(GZIP_MAGIC)):
-        return raw
+def _unpack(path: Path, raw: bytes) -> bytes:
+    """Return the content of a compressed file; `raw` itself if it is not compressed."""
+    for _ in range(NESTED):
+        if raw.startswith(GZIP):
+            raw = _decompress(path, "gzip", lambda data: gzip.decompress(data), raw)
+        elif raw.startswith(BZIP2) and raw[4:10] == b"1AY&SY":
+            raw = _decompress(path, "bzip2", _every_stream(bz2.BZ2Decompressor), raw)
+        elif raw.startswith(XZ):
+            raw = _decompress(path, "xz", _every_stream(lzma.LZMADecompressor), raw)
+        elif raw.startswith(ZIP):
+            raw = _only_member(path, raw)
+        else:
+            break
+    return raw
+
+
+def _decompress(path: Path, kind: str, read: Callable[[bytes], bytes], raw: bytes) -> bytes:
     try:
-        return gzip.decompress(raw)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is a broken gzip file ({error}); fetch it again") from None
+        return read(raw)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} is a broken {kind} file ({error}); fetch it again") from None
+
+
+def _every_stream(new: Callable[[], Any]) -> Callable[[bytes], bytes]:
+    """Return a function that reads all streams of a file; the modules' own drop what follows."""
+
+    def read(raw: bytes) -> bytes:
+        parts = []
+        while raw:
+            stream = new()
+            parts.append(stream.decompress(raw))
+            if not stream.eof:
+                raise EOFError("it ends inside a stream")
+            raw = stream.unused_data.lstrip(b"\0")  # padding
+        return b"".join(parts)
+
+    return read
+
+
+def _only_member(path: Path, raw: bytes) -> bytes:
+    members = _members(path, io.BytesIO(raw), lambda _: True)
+    if len(members) != 1:
+        names = ", ".join([*members][:3]) + (", ..." if len(members) > 3 else "")
+        raise UserError(
+            f"{path} is a zip archive of {len(members)} files ({names}); unpack it and give one "
+            "file or the folder"
+        )
+    return next(iter(members.values()))
+
+
+def _members(path: Path, file: Any, wanted: Callable[[PurePosixPath], bool]) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = sorted(n for n in archive.namelist() if not n.endswith("/"))
+            shown = [n for n in names if _is_shown(PurePosixPath(n)) and wanted(PurePosixPath(n))]
+            return {name: archive.read(name) for name in shown}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise UserError(f"{path} is a broken zip file ({error}); fetch it again") from None
+    except (RuntimeError, lzma.LZMAError) as error:  # encrypted, or another method
+        raise UserError(f"{path} cannot be unpacked ({error}); unpack it first") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _is_shown(name: PurePosixPath) -> bool:
+    return not any(part.startswith((".", "__MACOSX")) for part in name.parts)
+
+
+def _check_suffix(path: Path, raw: bytes, reading: Reading | None) -> None:
+    """Say that a file is not compressed although its name says so."""
+    begin = raw[:512].removeprefix(BOM_UTF8).lstrip().lower()
+    if reading is None or begin.startswith((b"<!doctype", b"<html", b"<?xml")):
+        what = "a web page" if begin.startswith(b"<") else "not compressed"
+        raise UserError(f"{path} is {what}, not a {path.suffix} file; fetch it again or rename it")
+    reading.notes.append(f"{path.name} is not compressed; it is read as plain text")
+
+
+def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
+    """Return the text in UTF-8 without byte order marks, its lines ended by newlines.
+
+    Raises:
+        UserError: It has NUL bytes, so it is no text, or in UTF-16 or UTF-32 without a mark.
+    """
+    for magic, what in REFUSED.items():
+        if raw.startswith(magic):
+            raise UserError(f"{path} is {what}")
+    if raw[257:262] == b"ustar":
+        raise UserError(f"{path} is a tar archive; unpack it and give the folder")
+    for mark, name in UTF_MARKS.items():
+        if raw.startswith(mark):
+            try:
+                raw = raw.decode(name).encode()
+            except UnicodeDecodeError:
+                raise UserError(
+                    f"{path} begins with the byte order mark of {name} and is not {name}; convert "
+                    "the file to UTF-8"
+                ) from None
+            reading.notes.append(f"{path.name} is {name}; it is read as such")
+            break
+    if b"\0" in raw:
+        raise UserError(_about_nul(path, raw))
+    raw = raw.removeprefix(BOM_UTF8)
+    if marks := raw.count(BOM_UTF8):
+        raw = raw.replace(BOM_UTF8, b"")
+        reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
+    if raw.count(b"\r") > raw.count(b"\r\n"):
+        raw, count = LONE_RETURN.subn(b"\n", raw)
+        reading.notes.append(f"{count:,} lines end with a carriage return alone")
+    if not raw.isascii():
+        reading.notes.extend(_about_forms(raw))
+    return raw
+
+
+def _about_nul(path: Path, raw: bytes) -> str:
+    """Return what a file with NUL bytes is."""
+    total, even = raw.count(b"\0"), raw[0::2].count(b"\0")
+    try:
+        valid = bool(raw.decode())
+    except UnicodeDecodeError:
+        valid = False
+    if total > 0.6 * len(raw):
+        name = "UTF-32"
+    elif (not valid or total > 0.2 * len(raw)) and even in (0, total):
+        name = "UTF-16BE" if even else "UTF-16LE"
+    else:
+        line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
+        return f"{path} line {line}: a NUL byte; the file is damaged or no text"
+    return (
+        f"{path} has NUL bytes and looks like {name} without a byte order mark; convert it: "
+        f"iconv -f {name} -t UTF-8"
+    )
+
+
+def _about_forms(raw: bytes) -> Iterator[str]:
+    """Yield a line if the text is not in NFC: equal words may be spelled in two ways."""
+    parts = (raw[i : i + STRETCH].decode(errors="ignore") for i in range(0, len(raw), STRETCH))
+    if all(unicodedata.is_normalized("NFC", part) for part in parts):
+        return
+    words = {word for word in raw.decode(errors="ignore").split() if not word.isascii()}
+    composed = {word: unicodedata.normalize("NFC", word) for word in words}
+    other = [word for word, form in composed.items() if form != word]
+    if other:
+        twice = sum(composed[word] in words for word in other)
+        yield (
+            f"{len(other):,} words are not in Unicode's composed form (NFC); {twice:,} of them "
+            "occur in it, too, and count as other words: convert the file to NFC"
+        )

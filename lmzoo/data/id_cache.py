@@ -1,14 +1,16 @@
 """A cache of token ids on disk, which the workers of a host map into memory.
 
     LMZOO_CACHE/tokens/KEY/   ids.bin     ids, in the type that the facts name
-                              meta.json   facts: plain JSON types
+                              meta.json   facts: plain JSON types, and the checksum of both
 
-The key is a hash of everything that decides the ids. A folder appears by a rename, so nothing is
-half-written. A folder whose files do not fit together is written again.
+The key is a hash of everything that decides the ids. A folder appears by a rename after its files
+are on the disk, so nothing is half-written. The checksum is verified whenever a folder is opened;
+a damaged folder is written again.
 """
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from lmzoo.data.download import cache_dir
 
-VERSION = 1
+VERSION = 2
 """Part of the key; it changes whenever the ids of a text would."""
 Encoded = tuple[Integer[Tensor, "n"], Mapping[str, Any]]
 """Ids and the facts about them."""
@@ -59,9 +61,18 @@ def _read(folder: Path) -> Encoded | None:
         if file.stat().st_size != size * dtype.itemsize:
             return None
         # A private map: no worker can change the ids of another.
-        return torch.from_file(str(file), shared=False, size=size, dtype=dtype), meta["facts"]
-    except (OSError, ValueError, KeyError):
+        ids = torch.from_file(str(file), shared=False, size=size, dtype=dtype)
+        return (ids, meta["facts"]) if _checksum(ids, meta) == meta["sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
         return None
+
+
+def _checksum(ids: Integer[Tensor, "n"], meta: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the ids and of the other fields of `meta.json`."""
+    digest = hashlib.sha256(ids.numpy().data)
+    fields = {name: meta[name] for name in ("dtype", "size", "facts")}
+    digest.update(json.dumps(fields, sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _write(folder: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) -> bool:
@@ -70,9 +81,11 @@ def _write(folder: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) ->
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(mkdtemp(dir=folder.parent, prefix=".new-"))
-        ids.numpy().tofile(temporary / "ids.bin")
-        meta = {"dtype": str(ids.dtype).removeprefix("torch."), "size": len(ids), "facts": facts}
-        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        dtype = str(ids.dtype).removeprefix("torch.")
+        meta: dict[str, Any] = {"dtype": dtype, "size": len(ids), "facts": facts}
+        meta["sha256"] = _checksum(ids, meta)
+        _write_file(temporary / "ids.bin", ids.numpy().data)
+        _write_file(temporary / "meta.json", json.dumps(meta).encode())
         if _read(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)  # damaged
             temporary.chmod(0o755)
@@ -83,3 +96,11 @@ def _write(folder: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) ->
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_file(path: Path, data: bytes | memoryview) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -20,7 +20,9 @@ from lmzoo.config import config
 from lmzoo.data.blocks import cut_blocks, cut_windows, require_length
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
 from lmzoo.data.documents import Documents, read_documents
-from lmzoo.data.encoded_splits import SPLITS, encode_splits
+from lmzoo.data.encoded_splits import SPLITS, Texts, encode_splits
+from lmzoo.data.files import Reading
+from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_splits import Shares, split_characters
 from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.tokenisers.base import TokeniserConfig
@@ -66,6 +68,10 @@ class TextStream(CorpusSource):
             UserError: The data is missing or unreadable; the message says what to do.
         """
 
+    def facts_of(self, texts: Texts) -> TextFacts | None:
+        """Return what reading these splits gave; None for a published text."""
+        del texts
+
     @property
     def by_word(self) -> bool:
         """Whether the tokens are words, which a split must not divide."""
@@ -74,7 +80,8 @@ class TextStream(CorpusSource):
     def load(self) -> Corpus:
         c = self.config
         train, valid, test = map(memoryview, self.texts())
-        text = encode_splits(self.name, (train, valid, test), c)
+        texts = train, valid, test
+        text = encode_splits(self.name, texts, c, lambda: self.facts_of(texts))
         unit = TOKENISERS[c.unit].name
         for part, stream in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
             require_length(self.name, part, stream, c.block, unit)
@@ -88,6 +95,7 @@ class TextStream(CorpusSource):
             unit=unit,
             source=self.origin,
             test_text=text.test_text,
+            facts=text.facts,
             ends=False,
         )
 
@@ -110,10 +118,27 @@ class StreamFile(TextStream):
     def texts(self) -> Sequence[memoryview]:
         if not self.config.path:
             raise UserError("the corpus needs a file; write stream:PATH")
-        text = read_documents(self.path, blank_lines=self.config.documents)
+        self._reading = Reading(binary=self.config.unit == "byte")
+        text = read_documents(self.path, blank_lines=self.config.documents, reading=self._reading)
+        self._dealt = "documents" if text.ends else "place"
         if text.ends:
             return text.split(self.path, (STANDARD[0][1], STANDARD[1][1]))
         return split_characters(text.text, STANDARD, words=self.by_word)
+
+    def facts_of(self, texts: Texts) -> TextFacts:
+        """Return the lines of the splits, and which of them stand in test and training."""
+        train, valid, test = (bytes(text).removesuffix(b"\n").split(b"\n") for text in texts)
+        known = set(train)
+        lines = [line for line in test if line.strip()]
+        seen = [line for line in lines if line in known]
+        return TextFacts(
+            "line",
+            self._dealt,
+            len(seen),
+            sum(map(len, seen)) / max(1, sum(map(len, lines))),
+            notes=self._reading.shown_notes,
+            splits=(len(train), len(valid), len(test)),
+        )
 
     @property
     def path(self) -> Path:

@@ -1,30 +1,35 @@
 """A text of one sequence per line: `text:PATH`.
 
-Lines are dealt to the training, validation and test splits 8:1:1 in file order; a text of documents
-is cut at ends of documents near 80 % and 90 % instead (`documents.py`). The vocabulary is that of
-the training split. `<end>` follows every line that is not cut. By word, some rare training words
-are `<unk>` if validation or test has unknown words (`train_unk`).
+Lines are dealt to the training, validation and test splits 8:1:1 by a hash, and equal lines are in
+one split (`text_splits.deal`). A text of documents is cut at ends of documents near 80 % and 90 %
+instead (`documents.py`). The vocabulary is that of the training split. `<end>` follows every line
+that is not cut. By word, some rare training words are `<unk>` if validation or test has unknown
+words (`train_unk`).
 
 A long text is encoded once: its ids, padded to length T, are mapped into memory afterwards
 (`id_cache.py`).
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Integer
+from pydantic import model_validator
 from torch import Tensor
 
 from lmzoo.config import config, to_dict
 from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
+from lmzoo.data.files import Reading
 from lmzoo.data.id_cache import cached_ids
+from lmzoo.data.text_facts import TextFacts, read_facts
 from lmzoo.data.text_size import TextSize
-from lmzoo.data.text_splits import interleave
 from lmzoo.data.unknown import TrainUnk
-from lmzoo.data.user_files import FastaConfig, UserFile
+from lmzoo.data.user_files import FastaConfig, Limit, UserFile
 from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
 
 CACHED_FROM = 2**23
@@ -38,6 +43,8 @@ class TextConfig(FastaConfig):
     """The file, and the unit of a token."""
 
     unit: Literal["word", "char"] = "word"
+    vocab: Limit = 0
+    """Most tokens of the vocabulary, the four special tokens included; 0: no limit."""
     lower: bool = False
     """Convert the text to lower case."""
     train_unk: TrainUnk = True
@@ -46,64 +53,93 @@ class TextConfig(FastaConfig):
     documents: Documents = False
     """Blank lines end documents, and no document is in two splits; in a folder, files end, too."""
 
+    @model_validator(mode="after")
+    def _deal_lines_only(self) -> "TextConfig":
+        if self.documents or Path(self.path).expanduser().is_dir():
+            object.__setattr__(self, "split", "interleave")  # documents are not dealt
+        return self
+
 
 @CORPORA("text")
 class TextFile(UserFile):
     """Text of the user in UTF-8, plain or .gz: a file or a folder, one sequence per line.
 
     Blank lines are dropped. Of ten lines, eight are for training, one for validation and one for
-    testing; the files of a folder are not divided. Longer lines are cut, not dropped, and tokens
-    that the training split lacks become `<unk>`.
+    testing, and equal lines are in one split; the files of a folder are not divided. Longer lines
+    are cut, not dropped, and tokens that the training split lacks become `<unk>`.
     """
 
     Config = TextConfig
 
     def load(self) -> Corpus:
-        text = read_documents(self.path, blank_lines=self.config.documents)
+        reading = Reading()
+        text = read_documents(self.path, blank_lines=self.config.documents, reading=reading)
         if len(text.text) < CACHED_FROM:
-            return self._encode(text)
+            return self._encode(text, reading)
         fields = {name: value for name, value in to_dict(self.config).items() if name != "path"}
-        parts = {"corpus": "text", **fields, "ends": list(text.ends), "text": text.text}
+        parts = {
+            "corpus": "text",
+            **fields,
+            "ends": list(text.ends),
+            "notes": reading.notes,
+            "text": text.text,
+        }
 
         def encode() -> tuple[Tensor, dict[str, Any]]:
-            return pack_corpus(self._encode(text))
+            return pack_corpus(self._encode(text, reading))
 
         return self._unpack(*cached_ids(parts, encode))
 
-    def _encode(self, text: DocumentText) -> Corpus:
+    def _encode(self, text: DocumentText, reading: Reading) -> Corpus:
         by_word = self.config.unit == "word"
-        split = Split(*(Words(part) if by_word else part for part in self._lines(text)))
-        joiner = " " if by_word else ""
-        vocabulary = build_vocabulary(split.train, joiner=joiner, min_count=self.config.min_count)
+        parts, facts = self._lines(text, reading)
+        split = Split(*(Words(part) if by_word else part for part in parts))
+        vocabulary = build_vocabulary(
+            split.train, joiner=" " if by_word else "",
+            limit=self.config.vocab, min_count=self.config.min_count,
+        )  # fmt: skip
         return assemble(
-            self.name, split, vocabulary, length=self.config.length, end=True,
-            unit=self._unit, source=self.origin, train_unk=by_word and self.config.train_unk,
+            self.name, split, vocabulary, length=self.config.length, end=True, unit=self._unit,
+            source=self.origin, train_unk=by_word and self.config.train_unk, facts=facts,
         )  # fmt: skip
 
-    def _lines(self, text: DocumentText) -> Sequence[list[str]]:
-        """Return the lines of the three splits."""
+    def _lines(self, text: DocumentText, reading: Reading) -> tuple[Sequence[list[str]], TextFacts]:
+        """Return the lines of the three splits, and the facts of the text."""
         if text.ends:
-            return [self._lines_of(part) for part in text.split(self.path, SHARES)]
-        return interleave(self._lines_of(memoryview(text.text)), (8, 1, 1))
+            parts = [self._lines_of(part, reading) for part in text.split(self.path, SHARES)]
+            train, test = (self._keys(part) for part in (parts[0], parts[2]))
+            return parts, self.facts_of(train, test, "documents", reading)
+        lines = self._lines_of(memoryview(text.text), reading)
+        return self.deal(lines, self._keys(lines), reading)
 
-    def _lines_of(self, text: memoryview) -> list[str]:
+    def _keys(self, lines: list[str]) -> list[str]:
+        """Return the lines, by word with single blanks, so that equal sequences are equal."""
+        return [" ".join(line.split()) for line in lines] if self.config.unit == "word" else lines
+
+    def _lines_of(self, text: memoryview, reading: Reading) -> list[str]:
         # str.splitlines would also split at form feeds and other separators inside a line.
-        lines = (line.removesuffix("\r") for line in decode(text, self.path).split("\n"))
-        return [line.lower() if self.config.lower else line for line in lines if line.strip()]
+        lines = decode(text, self.path).removesuffix("\n").split("\n")
+        kept = [line.removesuffix("\r") for line in lines if line.strip()]
+        reading.blank += len(lines) - len(kept)
+        return [line.lower() for line in kept] if self.config.lower else kept
 
-    def _unpack(self, flat: Tensor, facts: Any) -> Corpus:
+    def _unpack(self, flat: Tensor, stored: Any) -> Corpus:
         """Return the corpus that `pack_corpus` packed."""
-        train, valid, test = unpack_sequences(flat, facts["rows"])
-        return Corpus(
+        train, valid, test = unpack_sequences(flat, stored["rows"])
+        corpus = Corpus(
             name=self.name,
-            vocabulary=Vocabulary(tuple(facts["vocabulary"]), facts["joiner"]),
+            vocabulary=Vocabulary(tuple(stored["vocabulary"]), stored["joiner"]),
             train=train,
             valid=valid,
             test=test,
             unit=self._unit,
             source=self.origin,
-            test_text=TextSize(*facts["test"]),
+            test_text=TextSize(*stored["test"]),
+            facts=read_facts(stored["facts"]),
         )
+        # The checksum of the cache has verified what the fingerprint is a hash of.
+        corpus.__dict__["fingerprint"] = stored["fingerprint"]
+        return corpus
 
     @property
     def _unit(self) -> str:
@@ -137,6 +173,8 @@ def pack_corpus(corpus: Corpus) -> tuple[Integer[Tensor, "n"], dict[str, Any]]:
         "vocabulary": list(corpus.vocabulary.tokens),
         "joiner": corpus.vocabulary.joiner,
         "test": corpus.test_text,
+        "fingerprint": corpus.fingerprint,
+        "facts": corpus.facts and dataclasses.asdict(corpus.facts),
     }
     return torch.cat([lengths, *(part.ids.flatten() for part in parts)]), facts
 

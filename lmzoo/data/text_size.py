@@ -34,14 +34,19 @@ class TextSize(NamedTuple):
 
     characters: int
     bytes: int
-    words: int
-    """Words between blanks, and newlines, as PTB and WikiText count them."""
+    words: int | None
+    """Words between blanks, and newlines, as PTB and WikiText count them. A cut line ends a word.
+    None for residues, which form no words."""
 
 
-def text_size(texts: Iterable[tuple[str, bool]]) -> TextSize:
-    """Return the size of texts, given as (text, whether a newline ends it)."""
-    joined = "".join(f"{text}\n" if ends else text for text, ends in texts)
-    return TextSize(len(joined), len(joined.encode()), count_words(joined))
+def text_size(texts: Iterable[tuple[str, bool]], *, words: bool = True) -> TextSize:
+    """Return the size of texts, given as (text, whether a newline ends it), with their words."""
+    characters = size = count = 0
+    for text, ends in texts:
+        characters += len(text) + ends
+        size += (len(text) if text.isascii() else len(text.encode())) + ends
+        count += count_words(text) + ends if words else 0
+    return TextSize(characters, size, count if words else None)
 
 
 def count_words(text: str) -> int:

@@ -7,8 +7,9 @@
 Only the place in the text decides. Nothing is copied. With `words`, a word that a cut would divide
 belongs to the later part, because its halves would be words that occur nowhere else.
 
-Split sequences into train, validation and test sets. Only their order in the file matters.
+Split sequences into train, validation and test sets, by a hash of each or by its place.
 
+deal(keys)                       8:1:1 by a hash of the items, equal items together
 interleave(items, (4, 1))        hold out every 5th item (index ≡ 4 mod 5), as S0 does
 interleave(items, (8, 1, 1))     validate on index ≡ 8 mod 10, test on index ≡ 9 mod 10
 shuffled_cut(items, 0.8, 29)     the 80/20 cut of torchtext's `Dataset.split`, as S0 uses it
@@ -19,6 +20,7 @@ from random import Random
 from typing import TypeVar
 
 import numpy as np
+from jaxtyping import Integer, UInt64
 
 from lmzoo.data.tokenisers.base import BLANKS, STRETCH, character_start
 
@@ -104,6 +106,51 @@ def _place(text: bytes, characters: int) -> int:
 
 
 T = TypeVar("T")
+
+
+HELD_OUT = 10
+"""Validation and test have one of ten sequences each."""
+
+
+def deal(keys: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
+    """Return the places of the items that train, validate and test: 8:1:1, in their order.
+
+    Equal keys are in one split. The different keys are numbered as they occur and read in the order
+    of a hash of the number, so that neither a period of the file nor the spelling matters; those
+    that fit into a tenth of the items test, the next ones validate, all others train. If a split is
+    empty then, because few keys are different, every item is dealt by itself.
+    """
+    numbers: dict[str, int] = {}
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    room = len(keys) // HELD_OUT
+    split = _fill(np.bincount(number), room)
+    if not {1, 2} <= set(split.tolist()):
+        number = np.arange(len(keys))
+        split = _fill(np.ones_like(number), room)
+    owner = split[number]
+    train, valid, test = (np.flatnonzero(owner == part).tolist() for part in range(3))
+    return train, valid, test
+
+
+def _fill(counts: Integer[np.ndarray, "n"], room: int) -> Integer[np.ndarray, "n"]:
+    """Return the split of each number: 2 (test) and 1 (validation) have at most `room` items."""
+    split, left = np.zeros_like(counts), {2: room, 1: room}
+    for i in np.argsort(_hashes(len(counts)), kind="stable").tolist():
+        part = next((part for part in left if counts[i] <= left[part]), 0)
+        if part:
+            split[i] = part
+            left[part] -= int(counts[i])
+        elif not any(left.values()):
+            break
+    return split
+
+
+def _hashes(count: int) -> UInt64[np.ndarray, "n"]:
+    """Return a hash of each number from 0: the finaliser of SplitMix64 (Steele et al. 2014)."""
+    x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))
 
 
 def interleave(items: Sequence[T], shares: tuple[int, ...]) -> tuple[list[T], ...]:

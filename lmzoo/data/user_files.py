@@ -1,24 +1,32 @@
 """The user's own files: `fasta:PATH` and `pairs:PATH`. `text:PATH` is in `text_lines.py`.
 
 A FASTA file has one sequence per record, a file of pairs has a source, a tab and its target on each
-line. Sequences are dealt to the training, validation and test splits 8:1:1 in file order.
-Vocabularies are those of the training split. `<end>` follows every sequence that is not cut; in
-pairs, it follows cut sequences too. In pairs, some rare training words are `<unk>` if validation or
-test has unknown words (`train_unk`).
+line. Sequences are dealt to the training, validation and test splits 8:1:1 by a hash, and equal
+ones are in one split (`text_splits.deal`). Vocabularies are those of the training split. `<end>`
+follows every sequence that is not cut; in pairs, it follows cut sequences too. In pairs, some rare
+training words are `<unk>` if validation or test has unknown words (`train_unk`).
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
 from lmzoo.config import config
 from lmzoo.data.assemble import Pair, Split, assemble, assemble_pairs
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.files import read_fasta, read_lines
-from lmzoo.data.text_splits import interleave
+from lmzoo.data.files import Reading, read_fasta, read_lines
+from lmzoo.data.text_facts import TextFacts
+from lmzoo.data.text_splits import deal, interleave
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.errors import UserError
+
+T = TypeVar("T")
+Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]
+"""Most tokens of a vocabulary, the four special tokens included; 0: no limit. 0 is not written into
+configs."""
 
 
 @config
@@ -30,6 +38,11 @@ class FastaConfig:
     """Padded length T, `<start>` included."""
     min_count: PositiveInt = 1
     """Tokens that are rarer in the training split become `<unk>`."""
+    split: Annotated[
+        Literal["hash", "interleave"], Field(exclude_if=lambda split: split == "interleave")
+    ] = "interleave"
+    """How sequences are dealt: by a hash, as in all new runs, or by place in the file, as earlier
+    versions did, whose configs have no such field."""
 
     @field_validator("path")
     @classmethod
@@ -45,6 +58,8 @@ class PairsConfig(FastaConfig):
 
     length: int = Field(64, ge=3)
     """Padded length T, `<start>` and `<end>` included."""
+    vocab: Limit = 0
+    """Most tokens of each vocabulary, the four special tokens included; 0: no limit."""
     train_unk: TrainUnk = True
     """Replace some rare training words by `<unk>` on a side where validation or test has unknown
     words (`unknown.py`)."""
@@ -52,6 +67,10 @@ class PairsConfig(FastaConfig):
 
 class UserFile(CorpusSource):
     """A corpus of one file, `config.path`."""
+
+    fields_of_new: ClassVar[Mapping[str, Any]] = {"split": "hash"}
+    sequence: ClassVar[str] = "line"
+    """What a sequence is in the file."""
 
     @property
     def path(self) -> Path:
@@ -63,39 +82,72 @@ class UserFile(CorpusSource):
         """Origin of the data, for `Corpus.source`."""
         return f"{self.path.name}, the user's own file"
 
+    def deal(
+        self, items: Sequence[T], keys: Sequence[str], reading: Reading
+    ) -> tuple[list[list[T]], TextFacts]:
+        """Return the items that train, validate and test, and the facts; equal keys are equal."""
+        if self.config.split == "interleave":
+            places = interleave(range(len(items)), (8, 1, 1))
+        else:
+            places = deal(keys)
+        train, test = ([keys[i] for i in part] for part in (places[0], places[2]))
+        facts = self.facts_of(train, test, self.config.split, reading)
+        return [[items[i] for i in part] for part in places], facts
+
+    def facts_of(
+        self, train: Sequence[str], test: Sequence[str], dealt: str, reading: Reading
+    ) -> TextFacts:
+        """Return the facts of sequences that are given by keys, of which equal ones are equal."""
+        known = set(train)
+        seen = sum(key in known for key in test)
+        dealt = "single" if dealt == "hash" and seen else dealt
+        return TextFacts(
+            self.sequence, dealt, seen, seen / max(1, len(test)), reading.blank, reading.shown_notes
+        )
+
 
 @CORPORA("fasta")
 class FastaFile(UserFile):
     """A FASTA file of the user, plain or .gz, one token per residue.
 
-    Of ten records, eight are for training, one for validation and one for testing. Longer ones are
-    cut, not dropped.
+    Of ten records, eight are for training, one for validation and one for testing, and equal
+    records are in one split. Longer ones are cut, not dropped.
     """
 
     Config = FastaConfig
+    sequence = "record"
 
     def load(self) -> Corpus:
-        split = Split(*interleave(read_fasta(self.path), (8, 1, 1)))
+        reading = Reading()
+        records = read_fasta(self.path, reading)
+        parts, facts = self.deal(records, records, reading)
+        split = Split(*parts)
         vocabulary = build_vocabulary(split.train, joiner="", min_count=self.config.min_count)
         return assemble(
             self.name, split, vocabulary, length=self.config.length, end=True, unit="residue",
-            source=self.origin,
+            source=self.origin, facts=facts,
         )  # fmt: skip
 
 
 @CORPORA("pairs")
 class PairsFile(UserFile):
-    """A UTF-8 text file of tab-separated pairs, plain or .gz; blank lines are dropped."""
+    """A text file of tab-separated pairs, plain or compressed; blank lines are dropped."""
 
     Config = PairsConfig
+    sequence = "pair"
 
     def load(self) -> Corpus:
-        lines = enumerate(read_lines(self.path), 1)
-        pairs = [_parse_pair(self.path, number, line) for number, line in lines if line.strip()]
+        reading = Reading()
+        lines = read_lines(self.path, reading)
+        numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        reading.blank = len(lines) - len(numbered)
+        pairs = [_parse_pair(self.path, number, line) for number, line in numbered]
+        keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
+        parts, facts = self.deal(pairs, keys, reading)
         return assemble_pairs(
-            self.name, interleave(pairs, (8, 1, 1)), length=self.config.length,
+            self.name, parts, length=self.config.length, limit=self.config.vocab,
             min_count=self.config.min_count, unit="word", source=self.origin,
-            train_unk=self.config.train_unk,
+            train_unk=self.config.train_unk, facts=facts,
         )  # fmt: skip
 
 

@@ -1,13 +1,30 @@
-"""Token strings and their ids. The first ids are always `<pad> <start> <end> <unk>`."""
+"""Token strings and their ids. The first ids are always `<pad> <start> <end> <unk>`.
+
+A word of a text that is spelled like one of the first three is an ordinary word: its token has an
+apostrophe, `<pad>'`, and so have `<pad>'`, `<pad>''` and so on, so that no two words share a token.
+`<unk>` in a text is the unknown word, as in PTB and WikiText.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 
 from lmzoo.contract import UNKNOWN
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
+RESERVED = SPECIALS[:UNKNOWN]
+"""Special tokens that no word of a text becomes."""
+
+
+def token_of(word: str) -> str:
+    """Return the token of a word: the word, marked if it is spelled like a special token."""
+    return f"{word}'" if word.rstrip("'") in RESERVED else word
+
+
+def word_of(token: str) -> str:
+    """Return the word of a token that is not special; the inverse of `token_of`."""
+    return token[:-1] if token.endswith("'") and token.rstrip("'") in RESERVED else token
 
 
 @dataclass(frozen=True)
@@ -17,19 +34,27 @@ class Vocabulary:
     tokens: tuple[str, ...]
     joiner: str = " "
     """Separates tokens in decoded text: a blank for words, empty for characters."""
+    left_out: int = field(default=0, compare=False)
+    """Words of the training text that have no token, because they are rare or beyond the limit."""
     ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Word -> id, and `<unk>`."""
 
     def __post_init__(self) -> None:
         assert self.tokens[: len(SPECIALS)] == SPECIALS
         assert len(set(self.tokens)) == len(self.tokens)
+        first = self.tokens[: len(RESERVED)]
         self.ids.update({token: i for i, token in enumerate(self.tokens)})
+        for token in first:
+            del self.ids[token]
+        for token in [token for token in self.ids if word_of(token) != token]:
+            self.ids[word_of(token)] = self.ids.pop(token)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> list[int]:
         """Return the ids of the tokens; unknown tokens become `<unk>`."""
-        return [self.ids.get(token, UNKNOWN) for token in tokens]
+        return list(map(self.ids.get, tokens, repeat(UNKNOWN)))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text up to `<end>` or the first `<pad>`, without `<start>`."""
@@ -47,29 +72,27 @@ class Vocabulary:
 
     def join(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens, which are not `<start>`, `<end>` or `<pad>`."""
-        return self.joiner.join(tokens)
+        return self.joiner.join(map(word_of, tokens))
 
 
 def build_vocabulary(
-    sentences: Iterable[Sequence[str]],
-    *,
-    joiner: str = " ",
-    limit: int = 40_000,
-    min_count: int = 1,
+    sentences: Iterable[Sequence[str]], *, joiner: str = " ", limit: int = 0, min_count: int = 1
 ) -> Vocabulary:
     """Build a vocabulary of at most `limit` tokens by falling count, ties in alphabetical order.
 
-    The special tokens come first and count towards `limit`. Tokens that occur fewer than
-    `min_count` times are left out.
+    The special tokens come first and count towards `limit`; 0 is no limit. Tokens that occur fewer
+    than `min_count` times are left out.
     """
     counts = Counter(chain.from_iterable(sentences))
     return rank_tokens(counts, joiner=joiner, limit=limit, min_count=min_count)
 
 
 def rank_tokens(
-    counts: Mapping[str, int], *, joiner: str = " ", limit: int = 40_000, min_count: int = 1
+    counts: Mapping[str, int], *, joiner: str = " ", limit: int = 0, min_count: int = 1
 ) -> Vocabulary:
-    """Build the vocabulary of counted tokens; see `build_vocabulary`."""
-    ranked = sorted((t for t in counts if counts[t] >= min_count), key=lambda t: (-counts[t], t))
-    kept = [t for t in ranked if t not in SPECIALS][: limit - len(SPECIALS)]
-    return Vocabulary((*SPECIALS, *kept), joiner)
+    """Build the vocabulary of counted words; see `build_vocabulary`."""
+    words = [word for word in counts if word != SPECIALS[UNKNOWN]]
+    ranked = sorted((w for w in words if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    kept = ranked[: max(0, limit - len(SPECIALS))] if limit else ranked
+    tokens = (*SPECIALS, *map(token_of, kept))
+    return Vocabulary(tokens, joiner, left_out=len(words) - len(kept))

@@ -168,7 +168,7 @@ class Planner:
 
     def write_study(self) -> None:
         """Write `study.json`, with the best settings found so far."""
-        self.store.write_study(study_json(self.study, self._all_points))
+        self.store.write_study(study_json(self.study, self._all_points, self._corpus))
 
     def _decide(self, point: PointPlanner) -> bool:
         """Make the decisions of a point's group that are due; return whether there was one."""

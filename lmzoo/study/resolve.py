@@ -15,7 +15,8 @@ from lmzoo import zoo
 from lmzoo.command_line import nest_settings
 from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS
-from lmzoo.data.corpus import CORPORA, Corpus, parse_spec
+from lmzoo.data import corpus as corpora
+from lmzoo.data.corpus import Corpus
 from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError, near
 from lmzoo.own_parts.source import UserCode
@@ -97,8 +98,7 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
     Raises:
         UserError: The corpus is unknown, or an option is invalid.
     """
-    config = {**parse_spec(study.corpus), **nest_settings(data_fields, "corpus")}
-    return CORPORA.dump(CORPORA.parse(config))
+    return corpora.corpus_config(study.corpus, nest_settings(data_fields, "corpus"))
 
 
 def resolve(

@@ -4,6 +4,7 @@ asked       what the script and its options set: field -> value
 options     the same as words of the command line, which run the same study again
 points      each point with its search space, which may differ from the study's
 chosen      point id -> its best setting and confirm runs
+data        what reading the user's text gave and lost, with `warnings`; absent for other corpora
 left_out    points that do not accept a field that the study sets for all points
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from lmzoo.cells.base import CELLS
 from lmzoo.command_line import setting_text
+from lmzoo.data.corpus import Corpus
 from lmzoo.search_space import Range, range_json, range_text
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import reference_id
@@ -19,7 +21,7 @@ from lmzoo.study.study import Study, options
 from lmzoo.study.until_decided import schedule
 
 
-def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]:
+def study_json(study: Study, planners: Sequence[PointPlanner], corpus: Corpus) -> dict[str, Any]:
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
     spaces = [_plain(point.search_space) for point in points]
@@ -45,6 +47,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner]) -> dict[str, Any]
             }
             for point, space in zip(points, spaces, strict=True)
         ],
+        **({"data": corpus.facts.as_json()} if corpus.facts else {}),
         "left_out": [point.label for point in study.points if point.label not in labels],
         "chosen": {
             planner.point.id: planner.best_setting_json()

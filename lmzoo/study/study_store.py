@@ -12,8 +12,10 @@ The folder of a study's store: one for each study and corpus.
 
 The last part is a hash of the path as it is written, because the path is part of the identity of
 every run. So two texts with the same file name have two folders, and a text that is edited keeps
-its folder. Stores of earlier versions are called `gru_ablation-text`; such a store is continued if
-its last sweep had the same path.
+its folder. The hash is also one of `corpus.split` where it is "hash": earlier versions dealt lines
+by place, and `--set corpus.split=interleave` continues their stores. Stores of still earlier
+versions are called `gru_ablation-text`; such a store is continued if its last sweep had the same
+path.
 """
 
 import hashlib
@@ -176,7 +178,8 @@ def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any]) -> 
     folder, earlier = storage / store_name(study, spec), storage / f"{study}-{spec['name']}"
     if folder == earlier or open_store(folder).read(STUDY) is not None:
         return folder
-    return earlier if _path_of(earlier) == spec["path"] else folder
+    known = _path_of(earlier) if spec.get("split") != "hash" else None
+    return earlier if known == spec["path"] else folder
 
 
 def store_name(study: str, corpus: str | Mapping[str, Any]) -> str:
@@ -188,7 +191,8 @@ def store_name(study: str, corpus: str | Mapping[str, Any]) -> str:
         return name
     stem = Path(path).name.removesuffix(".gz").partition(".")[0]
     slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")[:SLUG].strip("_")
-    digest = hashlib.sha256(path.encode()).hexdigest()[:6]
+    dealt = f"\n{spec['split']}" if spec.get("split") == "hash" else ""
+    digest = hashlib.sha256(f"{path}{dealt}".encode()).hexdigest()[:6]
     return "-".join(part for part in (name, slug, digest) if part)
 
 

@@ -2,6 +2,9 @@
 
     optimiser = {"param_groups": ..., "numbers": (N,), "places": "[[parameter, key, shape], ...]"}
 
+The identity of the run is in the file, `run`, so that the checkpoint of another run is refused.
+Those of earlier versions have none.
+
 torch stores every tensor as a separate member of the archive, and this costs more time than the
 numbers themselves; an optimiser has several small tensors per parameter. Weights are stored as
 usual, so that `torch.load` reads them.
@@ -17,6 +20,12 @@ import torch
 from torch import Tensor
 
 State = dict[str, Any]
+RUN = "run"
+"""Key of the identity of the run."""
+
+
+class OtherRunError(Exception):
+    """The checkpoint belongs to another run."""
 
 
 def checkpoint_bytes(state: State) -> bytes:
@@ -27,10 +36,15 @@ def checkpoint_bytes(state: State) -> bytes:
     return file.getvalue()
 
 
-def read_checkpoint(data: bytes) -> State:
+def read_checkpoint(data: bytes, run: str = "") -> State:
     """Return the state from a checkpoint file; code inside the file is never executed.
 
+    Args:
+        data: The content of the file.
+        run: The identity of the run; "" if it is not known.
+
     Raises:
+        OtherRunError: The checkpoint is that of another run.
         Exception: Of various types, if the file is damaged. torch ignores the checksums of its own
             archive and would load a flipped bit, so the checksums are verified here.
     """
@@ -39,6 +53,9 @@ def read_checkpoint(data: bytes) -> State:
     if damaged:
         raise zipfile.BadZipFile(damaged)
     state = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    owner = state.get(RUN) or run
+    if run and owner != run:
+        raise OtherRunError(f"it belongs to run {owner}, not {run}")
     return {**state, "optimiser": state["optimiser"] and _unflatten_optimiser(state["optimiser"])}
 
 

@@ -29,7 +29,7 @@ from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import use_precision
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, TEST_LOSSES, Record, RunFolder
 from lmzoo.store.writer import Writer
-from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
+from lmzoo.train.checkpoint import RUN, OtherRunError, checkpoint_bytes, read_checkpoint
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses, model_report
 from lmzoo.train.recipe import Recipe
@@ -67,6 +67,9 @@ class Run:
             UserError: Another process has had the run open for `patience` seconds.
         """
         self.folder, self.corpus, self._device = folder, corpus, device
+        self._identity = config.get("run", "")
+        self.note = ""
+        """What was wrong with the checkpoints; "" if nothing."""
         self._writer, self.key = writer, str(folder.store)
         self._collected: list[Record] = []  # events that are not yet given to the writer, in order
         self._append_seconds = folder.store.append_seconds if writer else 0.0
@@ -92,7 +95,8 @@ class Run:
         """Write the checkpoint and record of the last epoch; wait for those of the epoch before."""
         self._wait()
         self._collect(self.training.record)
-        data = checkpoint_bytes({**self.training.dump(), "records": self._collected})
+        state = {**self.training.dump(), "records": self._collected, RUN: self._identity}
+        data = checkpoint_bytes(state)
         self._submit(partial(self.folder.store.write, CHECKPOINT, data, backup=PREVIOUS))
         self._append_collected()
 
@@ -187,18 +191,19 @@ class Run:
             if (data := self.folder.store.read(name)) is None:
                 continue
             try:
-                state = read_checkpoint(data)
+                state = read_checkpoint(data, self._identity)
                 self.training.load(state)
                 records = state.get("records", [self.training.record])
                 break
             except Exception as error:
-                errors.append(type(error).__name__)
+                named = isinstance(error, OtherRunError)
+                errors.append(str(error) if named else type(error).__name__)
                 self.training = self._new_training(config)  # the state may be partly loaded
                 self.folder.store.delete(name)  # or the next save would keep it as the previous one
         if errors:
             action = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
-            reason = f"checkpoint is damaged, {action}: {', '.join(errors)}"
-            self._append({"event": "note", "epoch": self.epoch, "reason": reason})
+            self.note = f"checkpoint is damaged, {action}: {', '.join(errors)}"
+            self._append({"event": "note", "epoch": self.epoch, "reason": self.note})
         for record in records:
             self._append(record)
 

@@ -11,7 +11,10 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.own_parts.source import load
 from lmzoo.store.records import USER_CODE, RunFolder
-from lmzoo.train.checkpoint import read_checkpoint
+from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
+
+EARLIER_LIMIT = 40_000
+"""Most tokens of the vocabulary of a user's text in earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     if config is None or not folder.checkpoint.exists():
         raise UserError(_no_weights(run, has_config=config is not None))
     model_config = read_model_config(folder)
-    corpus = open_corpus(found_from(run, config["corpus"]), data_dir)
+    spec = found_from(run, config["corpus"])
+    corpus = open_corpus(spec, data_dir)
+    if corpus.fingerprint != config["fingerprint"] and len(corpus.vocabulary) > EARLIER_LIMIT:
+        corpus = open_corpus({**spec, "vocab": EARLIER_LIMIT}, data_dir)
     if corpus.fingerprint != config["fingerprint"]:
         raise UserError(
             f"corpus {corpus.name} is not the one that the run was trained on; set --data-dir, or "
@@ -50,14 +56,25 @@ def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         )
     model = zoo.build(model_config, corpus.task)
     try:
-        state = read_checkpoint(folder.checkpoint.read_bytes())
+        state = read_checkpoint(folder.checkpoint.read_bytes(), config.get("run", ""))
+        model.load_state_dict(state["best"]["weights"])
+    except OtherRunError as error:
+        raise UserError(
+            f"{folder.checkpoint} is not the checkpoint of this run: {error}; copy the right one, "
+            "or delete it and train again"
+        ) from error
+    except RuntimeError as error:
+        reason = str(error).strip().rpartition("\n")[2].strip()
+        raise UserError(
+            f"{folder.checkpoint} does not fit the model of the run ({reason}); it belongs to "
+            "another run: copy the right one, or delete it and train again"
+        ) from error
     except Exception as error:
         raise UserError(
             f"{folder.checkpoint} is damaged ({type(error).__name__}); `python -m lmzoo train` "
             "continues from the previous checkpoint, a sweep repeats the run if you delete its "
             "folder"
         ) from error
-    model.load_state_dict(state["best"]["weights"])
     return TrainedRun(model.eval(), corpus, config)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.data.corpus import CORPORA
+from lmzoo.data.text_splits import deal
 from lmzoo.store.records import RunFolder
 
 
@@ -98,7 +99,8 @@ def test_train_records_the_size_of_the_text_and_prints_bits(lmzoo, text, tmp_pat
     code, printed, _ = lmzoo(
         "train", "ngram_count", "--corpus", f"text:{text}", "--epochs", "1", "--out", out
     )
-    lines = text.read_text().splitlines(keepends=True)[9::10]
+    lines = text.read_text().splitlines(keepends=True)
+    lines = [lines[i] for i in deal(lines)[2]]
     (run,) = out.iterdir()
     test = next(r for r in RunFolder(run).records() if r["event"] == "test")
     assert test["characters"] == test["bytes"] == sum(map(len, lines))
@@ -153,3 +155,19 @@ def test_invalid_input_gives_one_line_and_exit_code_2(arguments, message, lmzoo)
     assert message in err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "said"),
+    [
+        ("text:{}", "a b c\n" * 9 + "w " * 99 + "\nx y\n", ("11 lines", "1 of 11 lines", "lost")),
+        ("fasta:{}", ">p\nMKV\n;c\n>q\nMKVL\n" * 9, ("18 records", "9 comment lines")),
+        ("pairs:{}", "a b\tc\n" * 10 + "d\te <unk>\n" * 10, ("20 pairs", "stand in training")),
+        ("stream:{}", "the cat\nthe dog\n" * 60, ("120 lines", "characters")),
+    ],
+)
+def test_a_text_of_the_user_is_described(lmzoo, tmp_path, spec, content, said):
+    (tmp_path / "own").write_text(content)
+    code, printed, _ = lmzoo("describe", spec.format(tmp_path / "own"))
+    assert code == 0
+    assert [part for part in said if part not in printed] == []

@@ -32,7 +32,16 @@ def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "own.txt"
     text.write_text("\n".join(LINES * 3))
-    small = ["--corpus", f"text:{text}", "--set", "corpus.length=6", "--out", folder / "runs"]
+    small = [
+        "--corpus",
+        f"text:{text}",
+        "--set",
+        "corpus.length=6",
+        "--set",
+        "corpus.split=interleave",
+        "--out",
+        folder / "runs",
+    ]
     gru = ["gru", "--epochs", 20, "--set", "recipe.lr=0.05", "--set", "model.width=8"]
     vae = ["gru_vae", "--epochs", 1, "--set", "model.width=8"]
     for options in (gru, ["backward_lm", "--epochs", 1], ["pcfg", "--epochs", 1], vae):

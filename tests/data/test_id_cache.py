@@ -1,5 +1,6 @@
 """The cache of encoded texts: equal ids, reuse, damage, changed files, no space."""
 
+import json
 import random
 
 import pytest
@@ -82,11 +83,27 @@ def test_another_split_of_the_same_text_is_another_entry(file, monkeypatch):
     assert len(load(file).train.stream) == 1500
 
 
-@pytest.mark.parametrize("damage", ["ids.bin", "meta.json"])
-def test_a_damaged_folder_is_encoded_again(file, damage, monkeypatch):
+def swap_sizes(data):
+    meta = json.loads(data)
+    meta["facts"]["sizes"].reverse()
+    return json.dumps(meta).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("ids.bin", lambda data: data[:-3]),
+        ("meta.json", lambda data: data[:-3]),
+        ("ids.bin", lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2)),
+        ("ids.bin", lambda data: data[:7] + bytes([data[7] ^ 1]) + data[8:]),
+        ("meta.json", swap_sizes),
+        ("meta.json", lambda _: b"[]"),
+    ],
+)
+def test_a_damaged_folder_is_encoded_again(file, name, damage, monkeypatch):
     expected = load(file).fingerprint
-    path = folders(file)[0] / damage
-    path.write_bytes(path.read_bytes()[:-3])
+    path = folders(file)[0] / name
+    path.write_bytes(damage(path.read_bytes()))
     assert load(file).fingerprint == expected
     forbid_encoding(monkeypatch)
     assert load(file).fingerprint == expected
@@ -109,6 +126,6 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(file, monkeypatch):
 
     load(file)
     with monkeypatch.context() as patch:
-        patch.setattr(id_cache.Path, "write_text", fail)
+        patch.setattr(id_cache.os, "fsync", fail)
         load(file, "byte")
     assert len(folders(file)) == 1

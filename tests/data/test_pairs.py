@@ -30,7 +30,9 @@ def decode_pairs(corpus: Corpus, part: Sequences) -> list[tuple[str, str]]:
 
 
 def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
-    corpus = open_corpus({"name": "pairs", "path": str(path), "train_unk": False})
+    corpus = open_corpus(
+        {"name": "pairs", "path": str(path), "split": "interleave", "train_unk": False}
+    )
     assert decode_pairs(corpus, corpus.train)[3] == ("eins wort3", "one word3 here")
     assert list(map(len, (corpus.train, corpus.valid, corpus.test))) == [8, 1, 1]
     assert "eins" in corpus.source_vocabulary.tokens
@@ -46,7 +48,7 @@ def test_each_side_has_its_own_vocabulary_and_sources_have_no_start(path):
 
 
 def test_both_sides_are_cut(path):
-    spec = {"name": "pairs", "path": str(path), "train_unk": False}
+    spec = {"name": "pairs", "path": str(path), "split": "interleave", "train_unk": False}
     corpus = open_corpus({**spec, "length": 4})
     assert decode_pairs(corpus, corpus.train)[7] == ("a b", "long")
     assert decode_pairs(corpus, corpus.train)[0] == ("eins wort0", "one word0")
@@ -76,7 +78,7 @@ def test_a_missing_path_and_a_short_file_are_rejected(path):
 
 
 def test_a_batch_contains_its_sources_trimmed(path):
-    corpus = open_corpus(f"pairs:{path}")
+    corpus = open_corpus({"name": "pairs", "path": str(path), "split": "interleave"})
     rows = torch.tensor([5, 2])
     batch = gather_batch(corpus.train, rows)
     source, n = batch.sources

@@ -39,6 +39,13 @@ def test_tokens_after_a_cut_are_not_counted():
     assert corpus_of(sentences, length=9, end=False).test_size == TextSize(11, 11, 4)  # no newline
 
 
+@pytest.mark.parametrize(("joiner", "right"), [(" ", 3 * 5), ("", 2 * 5)])
+def test_a_cut_ends_a_word(joiner, right):
+    sentence = ["ab", "cd", "ef", "gh"] if joiner else "ab cd ef gh"
+    corpus = corpus_of([sentence] * 5, joiner=joiner, length=4 + (not joiner) * 2)
+    assert corpus.test_size.words == right
+
+
 letters = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
 
 
@@ -86,7 +93,7 @@ def test_a_text_has_the_size_of_its_file(tmp_path):
 
 
 def test_a_size_without_newlines_is_detected(monkeypatch):
-    faulty = lambda texts: text_size((text, False) for text, _ in texts)  # noqa: E731
+    faulty = lambda texts, **words: text_size(((t, False) for t, _ in texts), **words)  # noqa: E731
     monkeypatch.setattr(assembling, "text_size", faulty)
     with pytest.raises(AssertionError):
         test_by_hand()

@@ -32,7 +32,11 @@ def test_the_vocabulary_does_not_depend_on_the_order_of_sentences(sentences, ran
 
 
 def test_special_tokens_in_a_text_are_not_added_twice():
-    assert build_vocabulary([["<unk>", "a", "<pad>"]]).tokens == (*SPECIALS, "a")
+    words = ["<unk>", "a", "<pad>", "<pad>'", "<end>"]
+    vocabulary = build_vocabulary([words, ["a"]])
+    assert vocabulary.tokens == (*SPECIALS, "a", "<end>'", "<pad>'", "<pad>''")
+    assert vocabulary.decode(vocabulary.encode(words)) == " ".join(words)
+    assert vocabulary.encode(["<start>"]) == [UNKNOWN]
 
 
 def test_unknown_tokens_become_unk():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.analysis.tables.ranking_table import study_ranking
+from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.store.open import open_store
 from lmzoo.study.study_store import store_folder, store_name
 from lmzoo.sweep import main
@@ -67,19 +68,17 @@ def test_both_texts_of_a_study_are_in_the_tables(
     other.parent.mkdir()
     lines = sentences.read_text().splitlines()
     other.write_text("\n".join(lines[::-1]).replace(WORDS[0], "zebra") + "\n")
-    from lmzoo.data.corpus import open_corpus
-
     losses = {}
     for path in (sentences, other):
         study = dataclasses.replace(small_study(path), epochs=2)
-        fields = {**corpus_fields, "path": str(path)}
+        fields = corpus_config({**corpus_fields, "path": str(path)})
         store = store_folder(tmp_path / "runs", study.name, fields)
         assert sweep(study, open_corpus(fields), fields, store)
         assert dry_run(study, tmp_path / "runs", monkeypatch, capsys) == (store.name, 0)
         losses[path] = study_ranking(store).frame
     assert len(list((tmp_path / "runs").iterdir())) == 2
     for path, frame in losses.items():
-        store = store_folder(tmp_path / "runs", "toy", f"text:{path}")
+        store = store_folder(tmp_path / "runs", "toy", corpus_config(f"text:{path}"))
         assert study_ranking(store).frame.equals(frame)
     first, second = losses.values()
     assert first["loss"].to_list() != second["loss"].to_list()
@@ -87,19 +86,26 @@ def test_both_texts_of_a_study_are_in_the_tables(
 
 @pytest.mark.parametrize("where", ["corpus", "field"])
 def test_a_store_of_an_earlier_version_is_continued_with_its_text_only(
-    sentences: Path, corpus, corpus_fields, tmp_path: Path, monkeypatch, capsys, where: str
+    sentences: Path, corpus_fields, tmp_path: Path, monkeypatch, capsys, where: str
 ) -> None:
     study, runs = dataclasses.replace(small_study(sentences), epochs=2), tmp_path / "runs"
     if where == "field":
         fields = {**study.fields, "corpus.path": str(sentences)}
         study = dataclasses.replace(study, corpus="text", fields=fields)
-    assert sweep(study, corpus, corpus_fields, runs / "toy-text")
+    earlier = {name: value for name, value in corpus_fields.items() if name != "split"}
+    assert sweep(study, open_corpus(earlier), earlier, runs / "toy-text")
+    new_deal, pending = dry_run(study, runs, monkeypatch, capsys)
+    assert (new_deal != "toy-text", pending > 0) == (True, True)
+    by_place = {**study.fields, "corpus.split": "interleave"}
+    study = dataclasses.replace(study, fields=by_place)
     assert dry_run(study, runs, monkeypatch, capsys) == ("toy-text", 0)
     copy = tmp_path / "copy.txt"
     shutil.copy(sentences, copy)
     new = store_folder(runs, "toy", f"text:{copy}")
     assert new.name != "toy-text"
     study = dataclasses.replace(small_study(copy), epochs=2)
+    by_place = {**study.fields, "corpus.split": "interleave"}
+    study = dataclasses.replace(study, fields=by_place)
     name, pending = dry_run(study, runs, monkeypatch, capsys)
     assert name == new.name
     assert pending > 0

@@ -38,7 +38,7 @@ from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_table import ranking_report
 from lmzoo.analysis.text.render import Report, TextTable, render
-from lmzoo.analysis.text.verdict_lines import verdict_groups
+from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_groups
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 
@@ -93,7 +93,10 @@ def render_report(
     answer = verdict_groups(ranked)
     network = network_section(folder, ranked)
     sections = [
-        Section("Ranking", _ranking(folder, ranked, ranking, len(answer))),
+        Section(
+            "Ranking",
+            _ranking(folder, ranked, ranking, len(answer) + len(data_warnings(folder.study))),
+        ),
         *([Section(NETWORK, network)] if network else []),
         Section("The data", data_section(folder, ranked)),
         *_curves(folder, ranked, metric),
@@ -105,13 +108,17 @@ def render_report(
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
     sections.append(Section("Spent and reproduce", recipe_section(path, folder)))
     answers = answer_lists(answer, set(cut_points(folder)))
-    lead = paragraphs(summary(folder, ranked, answer), "text") + answers
+    warnings = paragraphs(data_warnings(folder.study), "text")
+    lead = warnings + paragraphs(summary(folder, ranked, answer), "text") + answers
     words = terms(lead + "".join(section.body for section in sections))
     return html_page(ranking.heading[0], lead, [*sections, Section("Terms", words)], point=label)
 
 
-def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts: int) -> str:
-    """Return the forest plots, the tables, and the table as a file."""
+def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: int) -> str:
+    """Return the forest plots, the tables, and the table as a file.
+
+    `above` lines of the report's heading after the first are at the top of the page.
+    """
     charts = ""
     for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
         chart = forest_chart(part)
@@ -134,7 +141,7 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, verdicts
             "The number behind a cut is its number in `lmzoo describe`."
         )
         tables = paragraphs([note], "text") + tables
-    notes = paragraphs(report.heading[1 + verdicts :]) + paragraphs(report.legend)
+    notes = paragraphs(report.heading[1 + above :]) + paragraphs(report.legend)
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
     return charts + tables + csv + notes
 

@@ -26,7 +26,7 @@ from lmzoo.analysis.tables.provenance_table import provenance_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
-from lmzoo.analysis.text.verdict_lines import verdict_lines
+from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines
 from lmzoo.errors import UserError
 
 MARKS = {
@@ -106,6 +106,7 @@ def _heading(
     return (
         study["question"],
         *verdict_lines(frame),
+        *data_warnings(study),
         f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals; points with a similar spread "
         "between seeds share one estimate of it",

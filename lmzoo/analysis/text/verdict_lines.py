@@ -30,6 +30,11 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(f"{group.head}: {_listed(group.points)}" for group in verdict_groups(frame))
 
 
+def data_warnings(study: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the user's text lost or leaks, from `study.json`; () in earlier records."""
+    return tuple(f"WARNING: {text}" for text in (study.get("data") or {}).get("warnings", ()))
+
+
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
     """Return the verdicts that some point has: what is free, then what costs, the largest first."""
     reference = frame.filter("reference")["label"]

@@ -83,7 +83,7 @@ class Tokeniser(ABC):
 
     def facts(self) -> dict[str, Any]:
         """Return the vocabulary as plain JSON types, for `restore`."""
-        return {"tokens": self.vocabulary.tokens}
+        return {"tokens": self.vocabulary.tokens, "left_out": self.vocabulary.left_out}
 
     @abstractmethod
     def restore(self, facts: Mapping[str, Any]) -> None:

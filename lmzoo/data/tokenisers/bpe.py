@@ -23,7 +23,7 @@ import numpy as np
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.files import sha256_of
 from lmzoo.data.tokenisers.base import Ids, Tokeniser
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.data.vocabulary import SPECIALS, Vocabulary, token_of, word_of
 from lmzoo.errors import UserError
 
 DEFAULT = 8192
@@ -49,17 +49,14 @@ class SubwordVocabulary(Vocabulary):
         known = tokenizer.get_vocab()
         shifted = np.full(max(known.values()) + 1, UNKNOWN, dtype=np.int32)
         for token, i in known.items():
-            shifted[i] = self.ids[_own_name(token)]
+            shifted[i] = self.ids[token]
         object.__setattr__(self, "shifted", shifted)
 
     def split(self, text: str) -> list[str]:
-        return [
-            _own_name(token)
-            for token in self.tokenizer.encode(text, add_special_tokens=False).tokens
-        ]
+        return self.tokenizer.encode(text, add_special_tokens=False).tokens
 
     def join(self, tokens: Iterable[str]) -> str:
-        ids = [self.tokenizer.token_to_id(_their_name(token)) for token in tokens]
+        ids = [self.tokenizer.token_to_id(word_of(token)) for token in tokens]
         return self.tokenizer.decode([i for i in ids if i is not None], skip_special_tokens=False)
 
 
@@ -100,7 +97,7 @@ class Subwords(Tokeniser):
     def _set(self, content: str) -> None:
         tokenizer = _tokenizers().Tokenizer.from_str(content)
         ranked = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-        own = [_own_name(token) for token, _ in ranked]
+        own = [token_of(token) for token, _ in ranked]
         tokens = (*SPECIALS, *(token for token in own if token not in SPECIALS))
         vocabulary = SubwordVocabulary(tokens, joiner="", json=content)
         self.vocabulary, self._json = vocabulary, content
@@ -145,15 +142,6 @@ def _read(path: str, expected: str) -> str:
             "Tokenizer.save has written"
         ) from None
     return content
-
-
-def _own_name(token: str) -> str:
-    """Return the name of a token of a `tokenizer.json`; only `<unk>` is that of the corpus."""
-    return f"{token}'" if token in SPECIALS and token != SPECIALS[UNKNOWN] else token
-
-
-def _their_name(token: str) -> str:
-    return token[:-1] if token.endswith("'") and token[:-1] in SPECIALS else token
 
 
 def _tokenizers() -> Any:

@@ -20,10 +20,9 @@ from torch import Tensor
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.tokenisers.base import Ids, Tokeniser
 from lmzoo.data.unknown import replace_rare_ids
-from lmzoo.data.vocabulary import Vocabulary, rank_tokens
+from lmzoo.data.vocabulary import Vocabulary, rank_tokens, word_of
 
 NEWLINE = "\n"
-UNLIMITED = 2**31
 
 
 class WordVocabulary(Vocabulary):
@@ -33,7 +32,7 @@ class WordVocabulary(Vocabulary):
         return split_words(text)
 
     def join(self, tokens: Iterable[str]) -> str:
-        return re.sub(r" ?\n ?", NEWLINE, " ".join(tokens))
+        return re.sub(r" ?\n ?", NEWLINE, " ".join(map(word_of, tokens)))
 
 
 class Words(Tokeniser):
@@ -45,9 +44,8 @@ class Words(Tokeniser):
         counts: Counter[str] = Counter()
         for part in self.stretches(text):
             counts.update(split_words(part.decode()))
-        limit = self.config.vocab or UNLIMITED
-        ranked = rank_tokens(counts, limit=limit, min_count=self.config.min_count)
-        self.vocabulary = WordVocabulary(ranked.tokens)
+        ranked = rank_tokens(counts, limit=self.config.vocab, min_count=self.config.min_count)
+        self.vocabulary = WordVocabulary(ranked.tokens, left_out=ranked.left_out)
 
     def encode(self, text: bytes) -> Ids:
         known = self.vocabulary.ids.get
@@ -57,7 +55,7 @@ class Words(Tokeniser):
         return replace_rare_ids(train, valid, test)
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        self.vocabulary = WordVocabulary(tuple(facts["tokens"]))
+        self.vocabulary = WordVocabulary(tuple(facts["tokens"]), left_out=facts["left_out"])
 
 
 def split_words(text: str) -> list[str]:

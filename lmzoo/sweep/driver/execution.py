@@ -103,7 +103,7 @@ class Sweep:
             self.stderr.print("loading torch and the corpus, which takes seconds")
         with gc_disabled():
             from lmzoo.data.corpus import open_corpus
-            from lmzoo.data.unknown import describe_unknown
+            from lmzoo.data.text_facts import describe_data
             from lmzoo.study.common_settings import check_settings, select_labels
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import check_selection, corpus_config, resolve
@@ -113,8 +113,9 @@ class Sweep:
         check_settings(self.study, settings)
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
-        if not self.quiet and (note := describe_unknown(corpus)):
-            self.stderr.print(note)
+        if not self.quiet:
+            for line in describe_data(corpus):
+                self.stderr.print(line, markup=False)
         needed = select_labels(self.study, corpus, labels)
         points = resolve(self.study, corpus, fields, needed)
         check_selection(self.study, points, needed)

@@ -1,0 +1,152 @@
+"""What reading a user's text gave and lost, as one block of text and as facts of a study.
+
+Every command that reads a text of the user begins with this block. What is above a limit is a
+warning, which the ranking and the report repeat:
+
+    LOST    of the tokens stand after the place where their sequence is cut
+    SEEN    of the test sequences also stand in training; of a stream, lines with this share of the
+            characters of the test text (`SEEN_TEXT`), because short lines of a text are often equal
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lmzoo.data.corpus import Corpus
+
+LOST, SEEN, SEEN_TEXT = 0.05, 0.01, 0.1
+WARNING = "WARNING: "
+DEALT = {
+    "hash": "split by a hash of each {unit}, equal {unit}s together",
+    "single": "split by a hash, too few different {unit}s to keep equal ones together",
+    "interleave": "split by place: of ten {unit}s, eight train, one validates, one tests",
+    "documents": "split at ends of documents",
+    "place": "split by place in the text",
+}
+"""How sequences are split -> the words of the block."""
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """What reading the user's text gave and lost; plain JSON types."""
+
+    unit: str
+    """What a sequence is in the file: line, record or pair."""
+    dealt: str
+    """How sequences are split: a key of `DEALT`."""
+    seen: int
+    """Test sequences that also stand in training, before they are cut; lines of a stream."""
+    seen_share: float
+    """Share of the test sequences, or of the characters of a stream, that `seen` is."""
+    blank: int = 0
+    """Blank lines, which are left out."""
+    notes: tuple[str, ...] = ()
+    """What was converted, removed or is unusual."""
+    splits: tuple[int, int, int] = (0, 0, 0)
+    """Sequences that train, validate and test; lines of a stream."""
+    tokens: int = 0
+    """Tokens of all sequences before they are cut; in pairs, of both sides."""
+    room: int = 0
+    """Tokens of a sequence that are kept; 0: all."""
+    longest: int = 0
+    """Tokens of the longest sequence."""
+    cut: int = 0
+    """Sequences that are cut; in pairs, sides."""
+    lost: int = 0
+    """Tokens after a cut."""
+    left_out: int = 0
+    """Words of the training text without a token."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields, and the warnings as `warnings`."""
+        return {**dataclasses.asdict(self), "warnings": self.warnings}
+
+    @property
+    def lost_line(self) -> str:
+        """What is cut; "" if nothing is."""
+        if not self.cut:
+            return ""
+        total, stream = sum(self.splits), "" if self.unit != "line" else ", or use stream:PATH"
+        of = f"{self.cut:,} of {total:,} {self.unit}s" if self.unit != "pair" else (
+            f"{self.cut:,} sides of {total:,} pairs"
+        )  # fmt: skip
+        return (
+            f"{of} are longer than {self.room} tokens and are cut: "
+            f"{_percent(self.lost, self.tokens)} of the tokens ({self.lost:,}) are lost; "
+            f"set corpus.length={self.longest + 2}{stream}"
+        )
+
+    @property
+    def seen_line(self) -> str:
+        """How many test sequences also stand in training."""
+        test = self.splits[2]
+        share = f" ({_percent(self.seen, test)})" if test else ""
+        return f"{self.seen:,} of {test:,} test {self.unit}s{share} also stand in training"
+
+    @property
+    def warnings(self) -> list[str]:
+        """The lines about what is above a limit."""
+        lines = []
+        if self.lost > LOST * self.tokens:
+            lines.append(self.lost_line)
+        if self.seen_share > (SEEN if self.room else SEEN_TEXT):
+            remedy = "; remove duplicates" if self.dealt != "interleave" else (
+                "; set corpus.split=hash, which keeps equal ones together"
+            )  # fmt: skip
+            lines.append(self.seen_line + remedy)
+        return lines
+
+    def lines(self, corpus: "Corpus") -> list[str]:
+        """Return the block of a corpus, without what `<unk>` is."""
+        train, valid, test = self.splits
+        blank = f", {self.blank:,} blank lines left out" if self.blank else ""
+        lines = [
+            f"{sum(self.splits):,} {self.unit}s ({train:,} train, {valid:,} validate, {test:,} "
+            f"test){blank}; {self.tokens:,} {corpus.unit}s, V={len(corpus.vocabulary):,}",
+            DEALT[self.dealt].format(unit=self.unit) + self._neighbours,
+            *self.notes,
+        ]
+        if self.left_out:
+            lines.append(
+                f"{self.left_out:,} different {corpus.unit}s of the training text have no token "
+                "and are <unk>; corpus.vocab and corpus.min_count decide which"
+            )
+        warnings = self.warnings
+        for line in (self.lost_line, self.seen_line):
+            found = [text for text in warnings if line and text.startswith(line)]
+            lines.extend([WARNING + found[0]] if found else [line] if line else [])
+        return lines
+
+    @property
+    def _neighbours(self) -> str:
+        if self.unit != "line" or self.dealt in ("documents", "place"):
+            return ""
+        return (
+            "; neighbouring lines of a running text are in different splits: for such a text set "
+            "corpus.documents=true, or use stream:PATH"
+        )
+
+
+def read_facts(stored: Mapping[str, Any] | None) -> TextFacts | None:
+    """Return the facts from their fields as plain JSON types."""
+    if stored is None:
+        return None
+    fields: dict[str, Any] = dict(stored)
+    return TextFacts(
+        **{**fields, "notes": tuple(fields["notes"]), "splits": tuple(fields["splits"])}
+    )
+
+
+def describe_data(corpus: "Corpus") -> list[str]:
+    """Return the block about a corpus: its facts, if it is a text of the user, and `<unk>`."""
+    from lmzoo.data.unknown import describe_unknown
+
+    facts = corpus.facts.lines(corpus) if corpus.facts else []
+    unknown = describe_unknown(corpus)
+    return [*facts, *([unknown] if unknown else [])]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / max(1, whole):.1%}".replace("%", " %")

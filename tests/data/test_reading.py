@@ -1,0 +1,321 @@
+"""The user's file: what is read is counted, what is not read is said, or it is refused."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import unicodedata
+import zipfile
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lmzoo.contract import PAD, START, UNKNOWN
+from lmzoo.data.corpus import corpus_config, open_corpus
+from lmzoo.data.text_facts import describe_data
+from lmzoo.data.text_splits import deal
+from lmzoo.data.vocabulary import RESERVED
+from lmzoo.errors import UserError
+from tests.tiny import quick
+from tests.user_errors import raises_user_error
+
+ANIMALS, VERBS = ("cat", "dog", "cow", "hen"), ("runs", "naps", "eats", "sits")
+LINES = [f"the {animal} {verb}" for animal in ANIMALS for verb in VERBS]
+TEXT = "".join(f"{line}\n" for line in LINES * 3)
+PARTS = ("train", "valid", "test")
+READERS = (
+    {"name": "text", "length": 9},
+    {"name": "text", "length": 9, "unit": "char"},
+    {"name": "pairs", "length": 9},
+    {"name": "fasta", "length": 9},
+    {"name": "stream", "block": 4},
+    {"name": "stream", "block": 4, "unit": "word"},
+    {"name": "stream", "block": 4, "unit": "byte"},
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "own.txt"
+
+
+def load(path, data, **spec):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return open_corpus(corpus_config({"name": "text", "path": str(path), **spec}))
+
+
+def block(corpus):
+    return "\n".join(describe_data(corpus))
+
+
+# Words that are spelled like special tokens
+
+
+@pytest.mark.parametrize("word", [*RESERVED, "<end>'", "<pad>''"])
+@pytest.mark.parametrize("spec", [{}, {"name": "stream", "unit": "word", "block": 3}])
+def test_a_word_that_is_spelled_like_a_special_token_is_a_word(path, word, spec):
+    rows = [f"{'a ' * (i % 7 + 3)}{'b ' * (i % 3 + 2)}zz c" for i in range(60)] + ["zz zz a"] * 20
+    first, second = (
+        load(path, "\n".join(rows).replace("zz", name), **spec) for name in ("z" * len(word), word)
+    )
+    same = [getattr(first, p).ids.tolist() == getattr(second, p).ids.tolist() for p in PARTS]
+    assert all(same)
+    assert second.vocabulary.split(f"a {word}") == ["a", word]
+    assert second.vocabulary.decode(second.vocabulary.encode(["a", word])) == f"a {word}"
+
+
+def test_both_sides_of_pairs_keep_such_words(path):
+    corpus = load(path, "".join(f"<pad> {i}\tx <end> {i}\n" for i in range(20)), name="pairs")
+    assert not (corpus.train.sources[0][:, :2] == PAD).any()
+    assert corpus.train.lengths.tolist() == [5] * 16
+    assert corpus.vocabulary.decode(corpus.train.tokens[0].tolist()).startswith("x <end>")
+
+
+# Encodings and containers
+
+
+def zipped(data, *names):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+SAME = {
+    "UTF-16": TEXT.encode("utf-16"),
+    "UTF-16BE": b"\xfe\xff" + TEXT.encode("utf-16-be"),
+    "UTF-32": TEXT.encode("utf-32"),
+    "CR": TEXT.replace("\n", "\r").encode(),
+    "CR and LF": TEXT[:300].replace("\n", "\r").encode() + TEXT[300:].encode(),
+    "CRLF": TEXT.replace("\n", "\r\n").encode(),
+    "two marks": "\ufeff".join(["", TEXT[:99], TEXT[99:]]).encode(),
+    "bz2": bz2.compress(TEXT[:70].encode()) + bz2.compress(TEXT[70:].encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "gzip in gzip": gzip.compress(gzip.compress(TEXT.encode())),
+    "zip": zipped(TEXT, "a/b.txt", "__MACOSX/b.txt"),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_every_encoding_of_a_text_is_the_same_corpus(path, kind):
+    expected = load(path, TEXT)
+    found = load(path, SAME[kind])
+    assert found.fingerprint == expected.fingerprint
+    said = set(found.facts.notes)
+    assert bool(said) == (kind in ("UTF-16", "UTF-16BE", "UTF-32", "CR", "CR and LF", "two marks"))
+
+
+def test_a_plain_file_with_the_name_of_a_compressed_one_is_read(path):
+    corpus = load(path.with_suffix(".txt.gz"), TEXT)
+    assert "not compressed" in block(corpus)
+    with raises_user_error("web page", ".gz"):
+        load(path.with_suffix(".gz"), b"<!DOCTYPE html>\n" + TEXT.encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        (TEXT.encode("utf-16-le"), ("UTF-16LE", "iconv")),
+        ("文字 です\n".encode("utf-16-be") * 30, ("UTF-16BE",)),
+        (TEXT.encode("utf-32-le"), ("UTF-32",)),
+        (TEXT.encode() + b"a\0b\n", ("line 49", "NUL")),
+        (b"\xff\xfea", ("byte order mark of UTF-16",)),
+        (zipped(TEXT, "a.txt", "b.txt"), ("zip archive of 2 files", "a.txt")),
+        (b"%PDF-1.5\n" + TEXT.encode(), ("PDF",)),
+        (bz2.compress(TEXT.encode()) + b"junk", ("broken bzip2",)),
+        (lzma.compress(TEXT.encode())[:-9], ("broken xz",)),
+        (TEXT.encode() + "naïve".encode("latin-1"), ("line 49", "ef", "UTF-8")),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_name(path, data, parts):
+    with raises_user_error(str(path), *parts):
+        load(path, data)
+
+
+@pytest.mark.parametrize(("form", "said"), [("NFC", False), ("NFD", True), ("both", True)])
+def test_words_outside_of_nfc_are_said(path, form, said):
+    text = "\n".join(f"café {i} élan" for i in range(20))
+    nfd = unicodedata.normalize("NFD", text)
+    corpus = load(path, {"NFC": text, "NFD": nfd, "both": f"{text}\n{nfd}"}[form])
+    assert ("NFC" in block(corpus)) is said
+    assert ("2 of them occur" in block(corpus)) is (form == "both")
+
+
+# FASTA
+
+PROTEINS = ["".join(random.Random(i).choices("ACDEFGHIKLMNPQRSTVWY", k=30)) for i in range(20)]
+
+
+def fasta(path, form):
+    return load(path, "".join(form(f"p{i}", s) for i, s in enumerate(PROTEINS)), name="fasta")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda name, s: f">{name}\n; note\n{s}\n",
+        lambda name, s: f"# {name}\n>{name}\n{s[:9]}\n#half\n{s[9:]}\n",
+        lambda name, s: f"  >{name}\n {s.lower()}\n",
+        lambda name, s: f"\ufeff>{name}\n{s[:10]} {s[10:]}\n",
+    ],
+)
+def test_comments_blanks_and_marks_are_no_residues(path, form):
+    expected = fasta(path, lambda name, s: f">{name}\n{s}\n")
+    assert fasta(path, form).fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("form", "parts"),
+    [
+        (lambda name, s: f">{name}\n1 {s}\n", ("line 2", "'1'")),
+        (lambda name, s: f">{name}\n{s}>x\n{s}\n", ("line 2", "'>'", "glued")),
+        (lambda name, s: f">{name}\n{s}\n{s[:4]} ;note\n", ("line 3", "';'")),
+        (lambda name, s: f">{name}\n{s}é\n", ("line 2", "é")),
+    ],
+)
+def test_a_line_with_other_characters_is_refused(path, form, parts):
+    with raises_user_error(str(path), *parts):
+        fasta(path, form)
+
+
+def test_stops_and_gaps_are_said(path):
+    assert "every record ends with '*'" in block(fasta(path, lambda n, s: f">{n}\n{s}*\n"))
+    assert "20 records have gaps" in block(fasta(path, lambda n, s: f">{n}\n{s[:5]}--{s[5:]}\n"))
+
+
+# What is lost
+
+
+@pytest.mark.parametrize(("long", "warns"), [(5, False), (400, True)])
+def test_cut_lines_are_said_with_their_share(path, long, warns):
+    text = TEXT + "w " * (10 + long) + "\n"
+    corpus = load(path, text, length=12)
+    facts, total = corpus.facts, len(text.split())
+    assert (facts.tokens, facts.cut, facts.lost, facts.longest) == (total, 1, long - 1, 10 + long)
+    assert f"set corpus.length={12 + long}" in block(corpus)
+    assert (("WARNING: 1 of" in block(corpus)), bool(facts.warnings)) == (warns, warns)
+    whole = load(path, text, length=facts.longest + 2)
+    assert (whole.facts.lost, whole.test.lengths.max() <= whole.task.length) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["text", "pairs"])
+def test_a_vocabulary_has_no_limit_but_a_given_one(path, name):
+    words = [f"w{i}" for i in range(41_000)]
+    line = "{}\n" if name == "text" else "{}\tx\n"
+    text = "".join(line.format(" ".join(words[i : i + 50])) for i in range(0, len(words), 50))
+    first = load(path, text, name=name, train_unk=False)
+    vocabulary = first.source_vocabulary or first.vocabulary
+    train = first.train.sources[0] if first.train.sources else first.train.ids
+    assert len(vocabulary) == 4 + 50 * first.facts.splits[0]
+    assert not (train == UNKNOWN).any()
+    few = load(path, text, name=name, vocab=104, train_unk=False)
+    assert len(few.source_vocabulary or few.vocabulary) == 104
+    assert f"{50 * first.facts.splits[0] - 100:,} different words" in block(few)
+
+
+# Splits
+
+
+@quick
+@given(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=10, max_size=200))
+@example(["a", "b"] * 20)
+def test_lines_are_dealt_8_1_1_and_equal_ones_together(keys):
+    parts = deal(keys)
+    assert sorted(i for part in parts for i in part) == list(range(len(keys)))
+    room = len(keys) // 10
+    assert 0 < len(parts[1]) <= room
+    assert 0 < len(parts[2]) <= room
+    shared = {keys[i] for i in parts[0]} & {keys[i] for i in (*parts[1], *parts[2])}
+    if shared:  # too few different keys: dealt one by one
+        assert len(parts[1]) == len(parts[2]) == room
+
+
+@pytest.mark.parametrize("period", [2, 5, 10, 20])
+def test_a_text_with_a_period_is_dealt_like_any_other(path, period):
+    lines = [f"{'odd' if i % period else 'even'} line {i}" for i in range(1000)]
+    corpus = load(path, "\n".join(lines))
+    even = corpus.vocabulary.ids["even"]
+    found = int((corpus.test.ids == even).sum())
+    assert abs(found - 100 / period) < 5 * (100 / period) ** 0.5
+    assert corpus.facts.seen == 0
+
+
+def test_test_lines_of_the_training_split_are_a_warning(path):
+    for spec in ({"split": "interleave"}, {"name": "stream", "block": 4}, {"documents": True}):
+        corpus = load(path, (TEXT + "\n") * 8, **spec)
+        assert "also stand in training" in "".join(corpus.facts.warnings)
+    assert load(path, TEXT * 8).facts.warnings == []
+
+
+def test_the_stored_split_decides(path):
+    path.write_text(TEXT)
+    new = corpus_config(f"text:{path}")
+    stored = {name: value for name, value in new.items() if name != "split"}
+    assert new["split"] == "hash"
+    by_place = open_corpus(stored)
+    rows = [by_place.vocabulary.decode(row) for row in by_place.test.tokens.tolist()]
+    assert rows == [(LINES * 3)[i] for i in range(9, 48, 10)]
+    for whole in ({"documents": True}, {"path": str(path.parent)}):  # dealt as they always were
+        assert "split" not in corpus_config({"name": "text", "path": str(path), **whole})
+
+
+# Any bytes
+
+MARK = b"\xef\xbb\xbf"
+PIECES = b"a/b c/\n/\n\n/\r/\r\n/\t/ />p\n/;/ACD/<pad>/e\xcc\x81/\xc3\xa9/\xff/\0/\x0c".split(b"/")
+ROWS = (b"a b\n", b"x\ty z\n", b">p\nAC\n", b">q\nD-*\n;c\n", b"a\rb\n", b"c" * 30 + b"\n")
+files = st.one_of(
+    st.binary(max_size=200),
+    st.lists(st.sampled_from([*PIECES, MARK]), max_size=60).map(b"".join),
+    st.lists(st.sampled_from(ROWS), min_size=10, max_size=60).map(b"".join),
+)
+
+
+@quick
+@given(files, st.sampled_from(READERS))
+def test_every_byte_is_read_or_said_or_the_file_is_refused(tmp_path_factory, data, spec):
+    path, refusal = tmp_path_factory.getbasetemp() / "any", ""
+    path.write_bytes(data)
+    try:
+        corpus = open_corpus(corpus_config({**spec, "path": str(path)}))
+    except UserError as error:
+        refusal = str(error)
+    if refusal:
+        assert "\n" not in refusal
+        return
+    facts, parts = corpus.facts, (corpus.train, corpus.valid, corpus.test)
+    assert all(" " in line for line in describe_data(corpus))
+    if spec.get("unit") == "byte":
+        assert facts.tokens == len(data.removeprefix(MARK))
+        return
+    text = data.decode().replace("\ufeff", "")  # what is no UTF-8 is refused
+    assert (text != data.decode().removeprefix("\ufeff")) <= any("U+FEFF" in n for n in facts.notes)
+    returns = text.count("\r") > text.count("\r\n")
+    assert returns == any("carriage" in note for note in facts.notes)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    full = [line for line in lines if line.strip()]
+    if spec["name"] == "stream":
+        kept = text.replace("\r\n", "\0").replace("\r", "\n").replace("\0", "\r\n")
+        words = len(kept.split()) + kept.count("\n")
+        assert facts.tokens == (words if spec.get("unit") == "word" else len(kept))
+        return
+    assert facts.blank == len(lines) - len(full)
+    assert facts.splits == tuple(map(len, parts))
+    if spec["name"] == "fasta":
+        headers = sum(line.strip().startswith(">") for line in full)
+        comments = sum(line.strip()[0] in ";#" for line in full)
+        residues = sum(len("".join(line.split())) for line in full if line.strip()[0] not in ">;#")
+        assert (sum(facts.splits), facts.tokens) == (headers, residues)
+        assert bool(comments) == any("comment" in note for note in facts.notes)
+    else:
+        tokens = sum(
+            len(line) if spec.get("unit") == "char" else len(line.split()) for line in full
+        )
+        assert (sum(facts.splits), facts.tokens) == (len(full), tokens)
+    held = sum(int((part.ids > START).sum()) - int((part.ids == 2).sum()) for part in parts)
+    if corpus.source_vocabulary:
+        held += sum(int((p.sources[0] > START).sum()) - len(p) for p in parts)
+    assert held == facts.tokens - facts.lost
