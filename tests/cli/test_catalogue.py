@@ -163,7 +163,7 @@ def test_invalid_input_gives_one_line_and_exit_code_2(arguments, message, lmzoo)
         ("text:{}", "a b c\n" * 9 + "w " * 99 + "\nx y\n", ("11 lines", "1 of 11 lines", "lost")),
         ("fasta:{}", ">p\nMKV\n;c\n>q\nMKVL\n" * 9, ("18 records", "9 comment lines")),
         ("pairs:{}", "a b\tc\n" * 10 + "d\te <unk>\n" * 10, ("20 pairs", "stand in training")),
-        ("stream:{}", "the cat\nthe dog\n" * 60, ("120 lines", "characters")),
+        ("stream:{}", "the cat\nthe dog\n" * 120, ("240 lines", "characters")),
     ],
 )
 def test_a_text_of_the_user_is_described(lmzoo, tmp_path, spec, content, said):
