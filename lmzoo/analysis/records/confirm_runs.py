@@ -1,14 +1,15 @@
-"""Select the confirm runs of a study, those of the chosen settings, and their losses."""
+"""The confirm runs of a study, those of the chosen settings, and their losses."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from lmzoo.analysis.records.load import status_at
 from lmzoo.errors import UserError
 
 
-def chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
+def _chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
     """Return one row (point, run) for each confirm run.
 
     Raises:
@@ -27,26 +28,35 @@ def chosen_runs(study: Mapping[str, Any]) -> pl.LazyFrame:
     return pl.LazyFrame(pairs, {"point": pl.String, "run": pl.String})
 
 
-def confirm_losses(
-    runs: pl.LazyFrame, events: pl.LazyFrame, study: Mapping[str, Any], metric: str, at: int | None
-) -> tuple[pl.LazyFrame, int]:
-    """Return the losses (run, loss) of the confirm runs that have one, and their epoch.
+def confirm_runs(
+    runs: pl.LazyFrame,
+    events: pl.LazyFrame,
+    study: Mapping[str, Any],
+    metric: str,
+    at: int | None = None,
+) -> tuple[pl.DataFrame, int]:
+    """Return the confirm runs with their losses, and the epoch of the losses.
 
     The loss is the test loss at the study's budget. While no run has been tested at the budget, it
     is the test loss at the largest smaller epoch that has a test.
 
     Args:
-        runs: the confirm runs, with a column `run`.
+        runs: all runs.
         events: the events of all runs.
         study: the content of `study.json`.
         metric: `token` or `sentence`.
         at: return the validation loss at this epoch instead.
 
+    Returns:
+        One row (point, facts of the run, loss) for each point and confirm run. The loss is infinite
+        for a diverged run and null for a missing one.
+
     Raises:
-        UserError: No run has such a loss.
+        UserError: No point has a chosen setting yet, or no run has such a loss.
     """
+    chosen = _chosen_runs(study)
     event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
-    of_runs = events.filter(pl.col("event") == event).join(runs, on="run", how="semi")
+    of_runs = events.filter(pl.col("event") == event).join(chosen, on="run", how="semi")
     losses = of_runs.select("run", "epoch", loss=column).drop_nulls().collect()
     epoch = _test_epoch(study, losses) if at is None else at
     if epoch not in losses["epoch"]:
@@ -54,7 +64,20 @@ def confirm_losses(
         raise UserError(
             f"no confirm run has a validation loss at epoch {at}; available epochs: {known}"
         )
-    return losses.filter(pl.col("epoch") == epoch).unique("run").drop("epoch").lazy(), epoch
+    of_epoch = losses.lazy().filter(pl.col("epoch") == epoch).unique("run").drop("epoch")
+    status = status_at(epoch) if at is None else pl.col("status")
+    loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
+    known = runs.drop("point").with_columns(status=status).join(of_epoch, on="run", how="left")
+    confirm = chosen.join(known, on="run", how="left", maintain_order="left")
+    return confirm.with_columns(loss=loss).collect(), epoch
+
+
+def losses_by_seed(confirm: pl.DataFrame) -> dict[str, dict[int, float]]:
+    """Return point -> seed -> loss of the confirm runs that have one."""
+    losses: dict[str, dict[int, float]] = {}
+    for point, seed, loss in confirm.select("point", "seed", "loss").drop_nulls().iter_rows():
+        losses.setdefault(point, {})[seed] = loss
+    return losses
 
 
 def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:

@@ -16,7 +16,6 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.search_ranges import is_number, search_ranges
-from lmzoo.analysis.tables.ranking import with_status
 from lmzoo.statistics.intervals import mean_interval
 
 COSTS = {
@@ -154,7 +153,7 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     """
     labels = [(point["id"], point["label"]) for point in folder.study["points"]]
     named = pl.DataFrame(labels, LABELS, orient="row").lazy()
-    runs = with_status(folder.runs, folder.events).filter(pl.col("stage") == stage)
+    runs = folder.runs.filter(pl.col("stage") == stage)
     if stage == "confirm":
         points = folder.study.get("chosen", {}).values()
         runs = runs.filter(pl.col("run").is_in([run for point in points for run in point["runs"]]))

@@ -1,6 +1,6 @@
 """Read a study's folder into one frame of runs and one frame of events.
 
-    runs     one row per run: identity, point, stage, seed, kind of score
+    runs     one row per run: identity, point, stage, seed, kind of score, last status
     events   one row per (run, event, epoch): the lines of all records.ndjson; the last line wins
 
 All record files are joined and parsed in one pass, and the number of lines of each file tells which
@@ -50,7 +50,8 @@ RUN_SCHEMA = pl.Schema(
     }
 )
 """Columns of the runs; model, corpus and setting are JSON. `state_size` is null if the state grows,
-`flops` if it is not known (`lmzoo/inspect/flops.py`)."""
+`flops` if it is not known (`lmzoo/inspect/flops.py`). `status` and `ended`, the epoch of the last
+end, are joined; they are null while a run has not ended."""
 EVENT_SCHEMA = pl.Schema(
     {
         **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
@@ -111,11 +112,19 @@ def load_study(path: Path) -> StudyFolder:
         _check_numerics(config, study, folder)
         texts.append((config["run"], _bytes(folder, RECORDS)))
     events, damaged = read_events(texts)
-    runs = pl.LazyFrame(configs, RUN_SCHEMA)
+    ends = events.filter(pl.col("event") == "end").group_by("run")
+    ends = ends.agg(pl.col("status").last(), ended=pl.col("epoch").last())
+    runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
     study = named_points(study, parsed, [path / USER_CODE])
-    return StudyFolder(study, runs, events.lazy(), ignored, damaged, path)
+    return StudyFolder(study, runs.lazy(), events.lazy(), ignored, damaged, path)
+
+
+def status_at(epoch: int) -> pl.Expr:
+    """Return the status of a run at an epoch: one that was stopped later counts as finished."""
+    later = (pl.col("ended") > epoch) & pl.col("status").is_in(["pruned", "diverged"])
+    return pl.when(later).then(pl.lit("finished")).otherwise("status")
 
 
 def read_study(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.records.load import StudyFolder, status_at
 from lmzoo.analysis.tables.ranking import METRICS
 from lmzoo.errors import UserError
 from lmzoo.statistics.factorial import Patterns
@@ -161,8 +161,7 @@ def _cells_of_points(folder: StudyFolder) -> dict[str, str | None]:
 def _test_losses(folder: StudyFolder, metric: str) -> dict[str, float]:
     """Return run -> test loss at the study's budget, for runs that did not diverge by then."""
     budget = folder.study["budget"]["epochs"]
-    ends = folder.events.filter((pl.col("event") == "end") & (pl.col("epoch") <= budget))
-    diverged = ends.filter(pl.col("status") == "diverged")
+    diverged = folder.runs.filter(status_at(budget) == "diverged")
     tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == budget))
     losses = tests.join(diverged, on="run", how="anti").select("run", metric).drop_nulls()
     return dict(losses.collect().iter_rows())

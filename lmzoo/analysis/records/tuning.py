@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.tables.ranking import with_status
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 
@@ -46,8 +45,7 @@ def read_tune_runs(
     only = None if point is None else find_point(folder.study["points"], point)["id"]
     names = pl.LazyFrame({"point": list(labels), "label": list(labels.values())})
     runs = (
-        with_status(folder.runs, folder.events)
-        .filter(pl.col("stage") == "tune")
+        folder.runs.filter(pl.col("stage") == "tune")
         .join(names, on="point")
         .filter(pl.lit(only is None) | (pl.col("point") == (only or "")))
         .sort("label", "run")

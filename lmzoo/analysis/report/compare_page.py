@@ -20,7 +20,7 @@ import polars as pl
 
 from lmzoo.analysis.charts.colours import label_axis, with_rows
 from lmzoo.analysis.charts.forest import forest_chart
-from lmzoo.analysis.records.confirm_runs import chosen_runs, confirm_losses
+from lmzoo.analysis.records.confirm_runs import confirm_runs, losses_by_seed
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.report.html import (
     Section,
@@ -31,7 +31,7 @@ from lmzoo.analysis.report.html import (
     paragraphs,
 )
 from lmzoo.analysis.report.reproduce import reproduce_commands
-from lmzoo.analysis.tables.ranking import rank_points, with_status
+from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.analysis.text.formatting import MISSING, format_mean
 from lmzoo.analysis.text.render import TextTable
 from lmzoo.errors import UserError
@@ -99,14 +99,8 @@ def matched_rows(
 
 def seed_losses(folder: StudyFolder, metric: str) -> SeedLosses:
     """Return point -> seed -> test loss of the confirm runs; a diverged run has none."""
-    chosen = chosen_runs(folder.study)
-    losses, epoch = confirm_losses(chosen, folder.events, folder.study, metric, None)
-    runs = with_status(folder.runs, folder.events, epoch).select("run", "seed", "status")
-    every = chosen.join(losses, on="run").join(runs, on="run").collect()
-    found: dict[str, dict[int, float]] = {}
-    for row in every.filter(pl.col("status").ne_missing("diverged")).to_dicts():
-        found.setdefault(row["point"], {})[row["seed"]] = row["loss"]
-    return found
+    confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, metric)
+    return losses_by_seed(confirm.filter(pl.col("loss").is_finite()))
 
 
 def _paired(

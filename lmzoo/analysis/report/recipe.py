@@ -14,7 +14,6 @@ from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.search_ranges import search_ranges
 from lmzoo.analysis.report.html import code_block, html_table, paragraphs
 from lmzoo.analysis.report.reproduce import reproduce_commands
-from lmzoo.analysis.tables.ranking import with_status
 from lmzoo.analysis.text.formatting import format_duration, format_value
 from lmzoo.analysis.text.render import TextTable
 from lmzoo.store.open import S3_SCHEME
@@ -27,13 +26,12 @@ def spent_table(folder: StudyFolder) -> TextTable:
     Runs of an older version have no device. Times are those of the runs' own clocks: runs of a
     pack share an epoch's time.
     """
-    runs = with_status(folder.runs, folder.events)
     epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
     trained = epochs.agg(
         epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last()
     )
     stages = (
-        runs.join(trained, on="run", how="left")
+        folder.runs.join(trained, on="run", how="left")
         .group_by("stage")
         .agg(
             runs=pl.len(),

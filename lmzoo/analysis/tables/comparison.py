@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from lmzoo.analysis.records.confirm_runs import confirm_runs, losses_by_seed
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.sequence_losses import (
     SequenceLosses,
@@ -27,7 +28,7 @@ from lmzoo.analysis.records.sequence_losses import (
 from lmzoo.analysis.records.units import TextSizes
 from lmzoo.analysis.tables.agreement import win_rate
 from lmzoo.analysis.tables.columns import add_values
-from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_statistics import asked_contrasts
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
@@ -74,7 +75,7 @@ def compare_points(
             f"{str(folder.path)!r} has no per-sequence test losses of its reference point; "
             "run its confirm stage with this version, or give another --reference"
         )
-    by_seed = _losses_by_seed(folder, epoch, metric)
+    by_seed = losses_by_seed(confirm_runs(folder.runs, folder.events, folder.study, metric)[0])
     home = ranked.filter(pl.col("point") == reference_id).select(TABLE_KEYS)
     part = ranked.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
     chosen = folder.study["chosen"]
@@ -142,23 +143,6 @@ def _wins(point: Mapping[int, float], reference: Mapping[int, float]) -> dict[st
     seeds = sorted(point.keys() & reference.keys())
     result = win_rate([point[seed] for seed in seeds], [reference[seed] for seed in seeds])
     return dict(zip(("win_rate", "win_low", "win_high", "paired"), result, strict=True))
-
-
-def _losses_by_seed(folder: StudyFolder, epoch: int, metric: str) -> dict[str, dict[int, float]]:
-    """Return point -> seed -> test loss of its confirm runs; infinite for a diverged run."""
-    tests = folder.events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
-    runs = (
-        with_status(folder.runs, folder.events, epoch)
-        .drop("point")
-        .join(tests.select("run", loss=metric), on="run", how="left")
-    )
-    loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
-    rows = {row["run"]: row for row in runs.with_columns(loss=loss).collect().to_dicts()}
-    losses: dict[str, dict[int, float]] = {}
-    for point, chosen in folder.study["chosen"].items():
-        own = [rows[run] for run in chosen["runs"] if run in rows]
-        losses[point] = {row["seed"]: row["loss"] for row in own if row["loss"] is not None}
-    return losses
 
 
 def _ranks(

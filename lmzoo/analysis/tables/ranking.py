@@ -26,7 +26,8 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.analysis.records.confirm_runs import chosen_runs, confirm_losses
+from lmzoo.analysis.records.confirm_runs import confirm_runs
+from lmzoo.analysis.records.load import status_at
 from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
 from lmzoo.analysis.tables.accuracy import point_accuracies
 from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
@@ -70,15 +71,10 @@ def rank_points(
     """
     if metric not in METRICS:
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
-    chosen = chosen_runs(study)
-    losses, epoch = confirm_losses(chosen, events, study, metric, at)
-    runs = with_status(runs, events, epoch if at is None else None)
-    confirm = chosen.join(runs.drop("point"), on="run", how="left")
-    finite = pl.when(pl.col("status").ne_missing("diverged")).then("loss")
-    confirm = confirm.join(losses, on="run", how="left").with_columns(loss=finite).collect()
+    confirm, epoch = confirm_runs(runs, events, study, metric, at)
+    if at is None:
+        runs = runs.with_columns(status=status_at(epoch))
     table = _point_facts(study, runs, confirm)
-    lost = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
-    confirm = confirm.with_columns(loss=lost)
     # Sorted, because joins keep no order and looks take the seeds in their order.
     wide = (
         confirm.drop_nulls("seed")
@@ -96,20 +92,6 @@ def rank_points(
     sizes = text_sizes(runs, events, measured)
     compared = add_sizes(compared, sizes if in_bits else sizes.clear())
     return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
-
-
-def with_status(
-    runs: pl.LazyFrame, events: pl.LazyFrame, budget: int | None = None
-) -> pl.LazyFrame:
-    """Add the last status of each run; null while it has not ended.
-
-    With a budget, a run that was pruned or diverged after the budget counts as finished.
-    """
-    ends = events.filter(pl.col("event") == "end")
-    if budget is not None:
-        later = (pl.col("epoch") > budget) & pl.col("status").is_in(["pruned", "diverged"])
-        ends = ends.with_columns(status=pl.when(later).then(pl.lit("finished")).otherwise("status"))
-    return runs.join(ends.group_by("run").agg(pl.col("status").last()), on="run", how="left")
 
 
 def _point_facts(
@@ -131,7 +113,7 @@ def _point_facts(
     )
     confirm_counts = confirm.group_by("point").agg(
         confirm=pl.len(),
-        runs=pl.col("loss").count(),
+        runs=pl.col("loss").is_finite().sum(),
         confirm_diverged=(status == "diverged").sum(),
     )
     return (

@@ -23,7 +23,7 @@ from lmzoo.analysis.tables.columns import (
     text_table,
 )
 from lmzoo.analysis.tables.provenance_table import provenance_table
-from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points, with_status
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines
@@ -118,7 +118,7 @@ def _heading(
 
 
 def _run_counts(folder: StudyFolder) -> str:
-    statuses = with_status(folder.runs, folder.events).select("status").collect()["status"]
+    statuses = folder.runs.select("status").collect()["status"]
     return (
         f"runs: {len(statuses)}, of which {status_counts(statuses)}, "
         f"{statuses.null_count()} not ended"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from lmzoo.analysis.records.confirm_runs import chosen_runs, confirm_losses
+from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.errors import UserError
 from lmzoo.statistics.power_law import PowerLaw, fit_power_laws, log_ratio
@@ -157,13 +157,12 @@ def _at_shared_sizes(
 def _curves(folder: StudyFolder, column: str, metric: str) -> dict[str, pl.DataFrame]:
     """Return the points of each curve: size, losses of the seeds, spread of the tuning."""
     study = folder.study
-    chosen = chosen_runs(study)
-    losses, _ = confirm_losses(chosen, folder.events, study, metric, None)
-    own = chosen.join(losses, on="run", how="left").collect()
+    confirm, _ = confirm_runs(folder.runs, folder.events, study, metric)
+    own = confirm.filter(pl.col("loss").is_finite()).sort("seed")
     sizes = dict(folder.runs.select("point", column).unique("point").collect().iter_rows())
     points: dict[str, list[dict[str, Any]]] = {}
     for point in study["points"]:
-        values = own.filter(pl.col("point") == point["id"])["loss"].drop_nulls().to_list()
+        values = own.filter(pl.col("point") == point["id"])["loss"].to_list()
         size = sizes.get(point["id"])
         if not values or not size:
             continue

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from lmzoo.analysis.records.load import load_study, read_events
-from lmzoo.analysis.tables.ranking import with_status
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder, write_json
 from tests.analysis.toy_study import ToyStudy
@@ -116,7 +115,7 @@ def test_a_complete_last_line_without_newline_counts(toy):
 def test_the_last_status_counts(toy):
     RunFolder(toy.path / "full-confirm-1").append({"event": "end", "epoch": 1, "status": "failed"})
     folder = load_study(toy.path)
-    result = with_status(folder.runs, folder.events).select("run", "status").collect()
+    result = folder.runs.select("run", "status").collect()
     assert dict(result.iter_rows()) == {"full-confirm-1": "failed", "full-confirm-2": "finished"}
 
 
