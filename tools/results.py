@@ -28,11 +28,11 @@ import scaling_picture
 from published_ablations import ablation_report
 
 from lmzoo.analysis.published.published_table import published_comparison
-from lmzoo.analysis.tables.comparison_table import study_comparison
-from lmzoo.analysis.tables.effect_table import study_effects
-from lmzoo.analysis.tables.importance_table import study_importance
+from lmzoo.analysis.tables.comparison import study_comparison
+from lmzoo.analysis.tables.effects import study_effects
+from lmzoo.analysis.tables.importance import study_importance
 from lmzoo.analysis.tables.ranking_table import study_ranking
-from lmzoo.analysis.tables.scaling_table import study_scaling
+from lmzoo.analysis.tables.scaling import study_scaling
 from lmzoo.analysis.text.render import Report, TextTable, render
 
 PAGES = Path(__file__).parents[1] / "docs/results"

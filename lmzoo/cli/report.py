@@ -37,12 +37,19 @@ def report(
     ] = None,
     metric: Metric = "token",
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the corpus's files.")] = None,
-    ask: Annotated[bool, typer.Option(help="Sample from the best models and audit them.")] = True,
+    models: Annotated[
+        bool,
+        typer.Option(
+            "--models/--no-models",
+            "--ask/--no-ask",  # the names before
+            help="Sample from the best models and audit them.",
+        ),
+    ] = True,
 ) -> None:
     """Write a study, or the comparison of two, on one HTML page that needs no other file.
 
     Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
-    models take about 15 seconds each; --no-ask leaves them out.
+    models take about 15 seconds each; --no-models leaves them out.
     """
     from lmzoo.analysis.report import render_report
     from lmzoo.analysis.report.compare_page import render_two
@@ -56,7 +63,9 @@ def report(
     if other is not None:
         text = render_two([study, find_study(other)], metric=metric)
     else:
-        text = render_report(study, metric=metric, use_models=ask, data_dir=data_dir, point=point)
+        text = render_report(
+            study, metric=metric, use_models=models, data_dir=data_dir, point=point
+        )
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)

@@ -87,7 +87,7 @@ def compare(
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
-    from lmzoo.analysis.tables.comparison_table import study_comparison
+    from lmzoo.analysis.tables.comparison import study_comparison
 
     _show(
         format,
@@ -135,7 +135,7 @@ def epistasis(
     data_dir: DataDir = None,
 ) -> None:
     """Estimate the effect of each switch of a cell, and the interaction of each pair."""
-    from lmzoo.analysis.tables.effect_table import study_effects
+    from lmzoo.analysis.tables.effects import study_effects
 
     _show(
         format,
@@ -155,7 +155,7 @@ def scaling(
 
     A curve has the points whose labels are equal up to the last word: `LSTM E=8`, `LSTM E=16`.
     """
-    from lmzoo.analysis.tables.scaling_table import study_scaling
+    from lmzoo.analysis.tables.scaling import study_scaling
 
     _show(format, lambda: study_scaling(study, by=by, metric=metric))
 
@@ -178,7 +178,7 @@ def importance(
 
     `optuna-dashboard sqlite:///FILE.db` opens an exported study.
     """
-    from lmzoo.analysis.tables.importance_table import study_importance
+    from lmzoo.analysis.tables.importance import study_importance
 
     _show(format, lambda: study_importance(study, point=point, at=at, export=export))
 

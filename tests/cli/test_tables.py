@@ -102,7 +102,7 @@ def test_a_missing_folder_is_one_line_and_exit_code_2(command, lmzoo, tmp_path):
     [
         (("rank", "--at", 99), "at epoch 99"),
         (("curves", "--format", "gif"), "no format 'gif'"),
-        (("report", "--metric", "words", "--no-ask"), "no metric 'words'"),
+        (("report", "--metric", "words", "--no-models"), "no metric 'words'"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(toy, lmzoo, arguments, message):
@@ -171,7 +171,7 @@ def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
 ):
     monkeypatch.setattr("lmzoo.analysis.report.page.load_study", lambda path: load_study(toy.path))
     page = tmp_path / "new" / "page.html"
-    assert lmzoo("report", "s3://bucket/runs/toy", "--no-ask", "--out", page)[0] == 0
+    assert lmzoo("report", "s3://bucket/runs/toy", "--no-models", "--out", page)[0] == 0
     assert "--storage s3://bucket/runs " in page.read_text()
     assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
 

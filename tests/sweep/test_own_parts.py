@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.report.subprocess_cli import audit_model
+from lmzoo.analysis.report.best import audit_model
 from lmzoo.store.records import USER_CODE, read_json
 from lmzoo.study.study_store import store_name
 from tests.own_part_files import own_parts as own_parts
@@ -44,7 +44,7 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     assert len(own) == 4
     [copy] = (store / USER_CODE).iterdir()
     assert {path.name for path in copy.iterdir()} == {"own_mingru.py", "own_gate.py"}
-    report = ("report", str(store), "--out", str(tmp_path / "report.html"), "--no-ask")
+    report = ("report", str(store), "--out", str(tmp_path / "report.html"), "--no-models")
     reported = run(own_parts, "-m", "lmzoo", *report)
     assert reported.returncode == 0, reported.stderr
     assert "minGRU" in (tmp_path / "report.html").read_text()

@@ -26,11 +26,11 @@ from lmzoo.analysis.records.curve_data import (
     learning_curves,
     numeric_fields,
     point_costs,
+    response_curves,
     survival,
     tuned_settings,
 )
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.response_curves import response_curves
 from lmzoo.analysis.records.units import UNITS
 
 WIDTH, HEIGHT = 520, 300

@@ -1,5 +1,6 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -16,6 +17,7 @@ from lmzoo.analysis.charts.colours import (
 
 MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
+NATS = "nats per token"
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
 
@@ -47,51 +49,60 @@ def forest_chart(part: pl.DataFrame) -> Any:
     rows, beyond = _inside(rows)
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     margin = part["margin"].item(0)
-    colour = alt.Color("group:N", title=None).scale(
-        domain=groups, range=[PAGE_COLOURS[group] for group in groups]
+    colour, shape = (
+        kind("group:N", title=None)
+        .scale(domain=groups, range=[values[group] for group in groups])
+        .legend(alt.Legend(orient="top", title=None))
+        for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
     )
-    shape = alt.Shape("group:N", title=None).scale(
-        domain=groups, range=[SHAPES[group] for group in groups]
+    band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
+    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=NATS), x2="to:Q")
+    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
+    heading = alt.TitleParams(
+        "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )
-    title = "nats per token"
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
-            label_axis(row["label"] for row in rows)
-        ),
-        tooltip=[
-            alt.Tooltip("label:N"),
-            alt.Tooltip("group:N", title="verdict"),
-            *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")),
-        ],
-    )
-    x = alt.X("difference:Q", title=title)
-    band = (
-        alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-        .mark_rect(color="var(--band)")
-        .encode(x=alt.X("from:Q", title=title), x2="to:Q")
+    verdict = alt.Tooltip("group:N", title="verdict")
+    return difference_chart(rows, heading, NATS, verdict, colour, shape, below=(band,))
+
+
+def difference_chart(
+    rows: Sequence[Mapping[str, Any]],
+    heading: alt.TitleParams,
+    title: str,
+    fact: Any,
+    colour: Any,
+    shape: Any = alt.Undefined,
+    below: Sequence[Any] = (),
+) -> Any:
+    """Return a chart with the difference of each point and its interval, beside a line at 0.
+
+    Args:
+        rows: label, difference, low, high and the fact of each point, in order.
+        heading: the title of the chart.
+        title: the title of the axis.
+        fact: the tooltip of the fact.
+        colour: colour of the marks.
+        shape: shape of the marks.
+        below: layers below the marks.
+    """
+    labels = [row["label"] for row in rows]
+    numbers = [alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("difference", "low", "high")]
+    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
+        y=alt.Y("label:N", sort=labels, title=None).axis(label_axis(labels)),
+        tooltip=[alt.Tooltip("label:N"), fact, *numbers],
+        color=colour,
     )
     zero = (
         alt.Chart(alt.InlineData(values=[{"zero": 0}]))
         .mark_rule(strokeDash=[4, 3], color="var(--muted)")
         .encode(x=alt.X("zero:Q", title=title))
     )
-    legend = alt.Legend(orient="top", title=None)
-    rules = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=title), x2="high:Q", color=colour.legend(legend)
-    )
-    points = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=x, color=colour.legend(legend), shape=shape.legend(legend)
-    )
-    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
-    heading = alt.TitleParams(
-        "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
-    )
-    chart = with_rows(alt.layer(band, zero, rules, points), [row["label"] for row in rows])
-    return chart.properties(
-        width="container",
-        title=heading,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-    )
+    rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    points = base.mark_point(filled=True, size=90, opacity=1)
+    points = points.encode(x=alt.X("difference:Q", title=title), shape=shape)
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    chart = with_rows(alt.layer(*below, zero, rules, points), labels)
+    return chart.properties(width="container", title=heading, autosize=fit)
 
 
 def _inside(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:

@@ -4,6 +4,8 @@
     tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
     point_costs       one row per point of a ranking: its loss, and what it costs
     survival          number of a point's tuned settings that trained each epoch
+    response_curves   the fitted responses by which the settings were chosen, fitted again as the
+                      sweep did (`lmzoo/statistics/responses.py`)
 
 A pruned setting counts with its last loss. A diverged setting has no loss, but `tuned_settings`
 keeps its row and `survival` counts its epochs.
@@ -15,8 +17,9 @@ import numpy as np
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.search_ranges import is_number, search_ranges
+from lmzoo.analysis.records.tuning import is_number, search_ranges
 from lmzoo.statistics.intervals import mean_interval
+from lmzoo.statistics.responses import fit_responses
 
 COSTS = {
     "parameters": "parameters",
@@ -160,3 +163,43 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     own = runs.select("run", "point", "setting", "status").join(named, on="point")
     events = folder.events.filter(pl.col("event") == "epoch").drop("status")
     return events.join(own, on="run").collect().sort("label", "run", "epoch")
+
+
+SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64, "best": pl.Boolean}
+
+
+def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
+    """Return label, value, fitted, best: the fitted loss of each point at each tuned setting.
+
+    The frame is empty unless `name` is the only field that was searched, and unless at least two
+    points tried the same settings.
+    """
+    ranges = search_ranges(folder.study)
+    if set(ranges) != {name} or "low" not in ranges[name]:
+        return pl.DataFrame(schema=SCHEMA)
+    lowest = epochs_of(folder, "tune").group_by("label", "setting", "status", maintain_order=True)
+    lowest = lowest.agg(pl.col("valid_token").min())
+    losses: dict[str, dict[float, float]] = {}
+    for label, setting, status, loss in lowest.iter_rows():
+        value = json.loads(setting).get(name)
+        known = {"pruned": np.nan, "finished": loss}.get(status, np.inf)
+        losses.setdefault(label, {})[value] = np.inf if known is None else known
+    every = sorted({value for own in losses.values() for value in own})
+    shared = {
+        label: [own[value] for value in every]
+        for label, own in losses.items()
+        if set(own) == set(every) and np.isfinite(list(own.values())).any()
+    }
+    if len(shared) < 2 or len(every) < 3:
+        return pl.DataFrame(schema=SCHEMA)
+    low, high = (float(ranges[name][end]) for end in ("low", "high"))
+    scale = np.log if ranges[name].get("log") else np.asarray
+    low, high, places = scale(low), scale(high), scale(np.array(every))
+    x = 2 * (places - low) / (high - low) - 1
+    fit = fit_responses(list(shared.values()), x[:, None])
+    rows = [
+        (label, value, float(fitted), j == best)
+        for label, means, best in zip(shared, fit.mean, fit.best, strict=True)
+        for j, (value, fitted) in enumerate(zip(every, means, strict=True))
+    ]
+    return pl.DataFrame(rows, SCHEMA, orient="row").sort("label", "value")

@@ -18,8 +18,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.analysis.charts.colours import label_axis, with_rows
-from lmzoo.analysis.charts.forest import forest_chart
+from lmzoo.analysis.charts.forest import difference_chart, forest_chart
 from lmzoo.analysis.records.confirm_runs import confirm_runs, losses_by_seed
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.report.html import (
@@ -30,7 +29,7 @@ from lmzoo.analysis.report.html import (
     html_table,
     paragraphs,
 )
-from lmzoo.analysis.report.reproduce import reproduce_commands
+from lmzoo.analysis.report.recipe import reproduce_commands
 from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.analysis.text.formatting import MISSING, format_mean
 from lmzoo.analysis.text.render import TextTable
@@ -148,34 +147,11 @@ def _differences(rows: list[dict[str, Any]], folders: Sequence[StudyFolder]) -> 
 
 def _chart(rows: list[dict[str, Any]]) -> Any:
     values = [{key: row[key] for key in ("label", *NUMBERS, "paired")} for row in rows]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None).axis(
-            label_axis(row["label"] for row in rows)
-        ),
-        tooltip=[
-            "label:N",
-            *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in NUMBERS),
-            "paired:N",
-        ],
-    )
-    title = "loss in B less loss in A"
-    zero = (
-        alt.Chart(alt.InlineData(values=[{"zero": 0}]))
-        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
-        .encode(x=alt.X("zero:Q", title=title))
-    )
-    rule = base.mark_rule(strokeWidth=2, color="var(--fg)").encode(
-        x=alt.X("low:Q", title=title), x2="high:Q"
-    )
-    mark = base.mark_point(filled=True, size=90, opacity=1, color="var(--fg)").encode(
-        x=alt.X("difference:Q", title=title)
-    )
     heading = alt.TitleParams(
         "Difference of each point between the studies, B less A, 95 % intervals", anchor="start"
     )
-    chart = with_rows(alt.layer(zero, rule, mark), [row["label"] for row in rows])
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    return chart.properties(width="container", title=heading, autosize=fit)
+    colour = alt.value("var(--fg)")
+    return difference_chart(values, heading, "loss in B less loss in A", "paired:N", colour)
 
 
 def _options(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

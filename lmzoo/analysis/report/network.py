@@ -1,6 +1,8 @@
 """The equations of the networks of a study, from the docstrings of their parts.
 
 The data of a study: what the corpus is, how it was read, and the sizes of its test split.
+
+The kinds of a study's points: cuts of the reference's cell, count models, baselines.
 """
 
 import json
@@ -12,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.report.answers import point_models
 from lmzoo.analysis.report.html import code_block, paragraphs
+from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.describe.docstrings import class_docstring, first_block, module_docstring
 from lmzoo.describe.equations import cell_equations
@@ -132,3 +134,39 @@ def _test_size(folder: StudyFolder, fingerprint: str) -> str:
         return ""
     tokens, sequences = sizes.row(0)
     return f" The test loss is a mean over {tokens:,} tokens of {sequences:,} sequences."
+
+
+BASELINE_ORDERS = (1, FIVE_GRAM["order"])
+"""Orders of the count models to which absolute losses are compared."""
+
+
+def point_models(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """Return point -> config of its model, from its first run."""
+    models = folder.runs.select("point", "model").unique("point", keep="first").collect()
+    return {point: json.loads(text) for point, text in models.iter_rows()}
+
+
+def cut_points(folder: StudyFolder) -> list[str]:
+    """Return the points whose cell is the reference's with cuts."""
+    models = point_models(folder)
+    reference = folder.study.get("reference", "")
+    cell = models.get(reference, {}).get("cell") or {}
+    return [
+        point
+        for point, model in models.items()
+        if point != reference
+        and (own := model.get("cell") or {}).get("cuts")
+        and own.get("name") == cell.get("name")
+    ]
+
+
+def count_points(folder: StudyFolder) -> list[str]:
+    """Return the points whose model is a table of counts."""
+    models = point_models(folder)
+    return [point for point, model in models.items() if model.get("name") == FIVE_GRAM["name"]]
+
+
+def baseline_points(folder: StudyFolder) -> list[str]:
+    """Return the unigram and 5-gram count models."""
+    models = point_models(folder)
+    return [p for p in count_points(folder) if models[p].get("order") in BASELINE_ORDERS]

@@ -1,7 +1,10 @@
 """The sections of a study's page: answer, ranking, curves, search, costs, audit, samples."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from html import unescape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +21,20 @@ from lmzoo.analysis.records.curve_data import (
 )
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.mutants import read_mutants
-from lmzoo.analysis.report.answers import answer_lists, cut_points
 from lmzoo.analysis.report.best import audit_section, samples_section
-from lmzoo.analysis.report.glossary import terms
 from lmzoo.analysis.report.html import (
     Section,
     chart_figure,
     download_link,
     html_page,
     html_table,
+    macro,
     paragraphs,
 )
-from lmzoo.analysis.report.network import data_section, network_section
+from lmzoo.analysis.report.network import cut_points, data_section, network_section
 from lmzoo.analysis.report.recipe import recipe_section
-from lmzoo.analysis.report.summary import summary
-from lmzoo.analysis.tables.comparison import compare_points
-from lmzoo.analysis.tables.comparison_table import comparison_report
+from lmzoo.analysis.report.summary import answer_lists, summary
+from lmzoo.analysis.tables.comparison import compare_points, comparison_report
 from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_table import ranking_report
@@ -241,3 +242,16 @@ def _pair_counts(frames: Sequence[pl.DataFrame]) -> str:
 def _effects(frames: Sequence[pl.DataFrame]) -> str:
     count = sum(frame["effect"].count() for frame in frames)
     return f"{count} effects of switches, and interactions"
+
+
+def terms(page: str) -> str:
+    """Return the terms in bold type of `lmzoo/describe/glossary.md` that a page uses, as HTML."""
+    text = unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", page, flags=re.DOTALL))
+    glossary = files("lmzoo.describe").joinpath("glossary.md").read_text("utf-8")
+    known = re.findall(r"^\| \*\*(.*?)\*\* \| (.*) \|$", glossary, re.MULTILINE)
+    used = [
+        (term, meaning)
+        for term, meaning in known
+        if any(re.search(rf"\b{re.escape(word)}", text) for word in term.split(", "))
+    ]
+    return macro("terms", used)

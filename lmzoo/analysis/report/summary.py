@@ -1,23 +1,45 @@
-"""The answer of a study in a few paragraphs: which cuts are free, how good the models are."""
+"""The answer of a study: paragraphs on free cuts, losses, choices; and its verdicts as lists."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import exp
 
 import polars as pl
 
-from lmzoo.analysis.records.curve_data import learning_curves
+from lmzoo.analysis.records.curve_data import (
+    epochs_of,
+    learning_curves,
+    numeric_fields,
+    response_curves,
+    stopped_beside,
+    tuned_settings,
+)
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.search_ranges import search_ranges
+from lmzoo.analysis.records.tuning import search_ranges
 from lmzoo.analysis.records.units import UNITS, effect_words
-from lmzoo.analysis.report.answers import baseline_points, cut_points
-from lmzoo.analysis.tables.setting_choice import FIELD_WORDS, choice_sentences
+from lmzoo.analysis.report.html import macro
+from lmzoo.analysis.report.network import baseline_points, cut_points
 from lmzoo.analysis.text.formatting import format_number
 from lmzoo.analysis.text.verdict_lines import VerdictGroup, effect_range
 from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
 MOST = 8
 """Free cuts that the first sentence names; the list below it has all."""
+
+
+LISTED = 20
+"""Points of a verdict that a list has; the ranking has all."""
+MEANINGS = {
+    BETTER: "The loss is lower: p < 0.05 after the correction for the number of points.",
+    EQUIVALENT: "The difference is shown to be smaller than the margin (two one-sided tests at "
+    "5 %). It need not be zero.",
+    WORSE: "The loss is higher: p < 0.05 after the correction for the number of points. The "
+    "difference is not shown to be smaller than the margin.",
+    UNDECIDED: "Neither a difference nor equivalence is shown. What is needed would decide the "
+    "point in four of five repetitions, if the measured difference is the true one.",
+}
+FIELD_WORDS = {"recipe.lr": "learning rate (recipe.lr)"}
+"""Searched field -> its name in a sentence; other fields have the names of their configs."""
 
 
 def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
@@ -173,3 +195,66 @@ def _points(count: int) -> str:
 
 def _are(count: int) -> str:
     return "none is" if not count else "1 is" if count == 1 else f"{count} are"
+
+
+def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:
+    """Return the verdicts as HTML; where one has cuts and other models, cuts come first."""
+    html = ""
+    for group in groups:
+        lists: dict[str, list[str]] = {"cuts": [], "other models": []}
+        for text, point in zip(group.points, group.ids, strict=True):
+            lists["cuts" if point in cuts else "other models"].append(text)
+        html += macro("answer", group.verdict, group.head, MEANINGS[group.verdict], lists, LISTED)
+    return html
+
+
+def choice_sentences(folder: StudyFolder) -> list[str]:
+    """Return the rule of the choice, and at how many points its result is surprising.
+
+    It is surprising where the chosen setting is not the one with the lowest measured loss, or where
+    early stopping ended all settings on one side of it.
+    """
+    fields = search_ranges(folder.study)
+    samples = folder.study["budget"]["samples"]
+    if samples < 2 or not fields:
+        return []
+    names = " and ".join(FIELD_WORDS.get(name, name) for name in fields)
+    one = next(iter(fields)) if len(fields) == 1 else ""
+    fitted = bool(one) and not response_curves(folder, one).is_empty()
+    rule = (
+        "the one with the lowest value of a curve that is fitted over the runs of all points, "
+        "because a single run is noisy"
+        if fitted
+        else "the one with the lowest validation loss"
+    )
+    lines = [
+        f"The {names} of each point is chosen from {samples} tuning runs with one seed each: "
+        f"{rule}."
+    ]
+    other, points = _not_the_lowest(folder)
+    if other:
+        lines.append(
+            f"At {other} of {points} points the chosen value is not the one with the lowest "
+            "measured loss."
+        )
+    elif points:
+        lines.append("At every point it also has the lowest measured loss.")
+    for name in numeric_fields(folder):
+        lines += stopped_beside(tuned_settings(folder, name), name)
+    return lines
+
+
+def _not_the_lowest(folder: StudyFolder) -> tuple[int, int]:
+    """Return at how many points another finished tuning run has a lower loss, and of how many."""
+    runs = epochs_of(folder, "tune").filter(pl.col("status") == "finished")
+    losses = runs.group_by("point", "setting").agg(pl.col("valid_token").min()).drop_nulls()
+    chosen = folder.study.get("chosen", {})
+    other = points = 0
+    for (point,), tried in losses.group_by("point"):
+        setting = chosen.get(point, {}).get("setting")
+        own = [
+            loss for text, loss in tried.drop("point").iter_rows() if json.loads(text) == setting
+        ]
+        points += bool(own)
+        other += bool(own) and min(own) > tried["valid_token"].min()
+    return other, points

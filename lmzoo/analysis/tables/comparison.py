@@ -9,31 +9,44 @@
     from_seeds   the share of the variance that is due to the seeds
     from_tuning  the share that is due to the choice of the setting; sequences have the rest
 
-`lmzoo/statistics/two_way.py` and `agreement.py` have the equations.
+`lmzoo/statistics/two_way.py` and `agreement.py` have the equations. The losses are those of the
+confirm runs, over the seeds that both points have:
+
+    test-EPOCH.npy   float32 (2, N): NLL of each test sequence in nats, tokens scored in it
+
+A run that diverged, or that an older version trained, has no such file and counts as missing.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from lmzoo.analysis.records.confirm_runs import confirm_runs, losses_by_seed
-from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.sequence_losses import (
-    SequenceLosses,
-    paired_losses,
-    read_sequence_losses,
-)
-from lmzoo.analysis.records.units import TextSizes
+from lmzoo.analysis.records.load import StudyFolder, load_study
+from lmzoo.analysis.records.units import UNITS, TextSizes, metric_of
 from lmzoo.analysis.tables.agreement import win_rate
-from lmzoo.analysis.tables.columns import add_values
-from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
+from lmzoo.analysis.tables.columns import (
+    add_values,
+    in_unit,
+    json_columns,
+    legends,
+    shown_columns,
+    text_table,
+)
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.analysis.tables.ranking_statistics import asked_contrasts
+from lmzoo.analysis.text.formatting import table_title
+from lmzoo.analysis.text.render import Report
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 from lmzoo.statistics.families import holm
-from lmzoo.statistics.two_way import two_way_difference, two_way_rank_intervals
+from lmzoo.statistics.intervals import Array
+from lmzoo.statistics.two_way import loss_contributions, two_way_difference, two_way_rank_intervals
+from lmzoo.store.records import RunFolder
 
 SCHEMA = pl.Schema(
     {
@@ -46,6 +59,14 @@ SCHEMA = pl.Schema(
         "paired": pl.Int64,
     }
 )
+
+
+class SequenceLosses(NamedTuple):
+    """Contribution of each test sequence to the loss, for all seeds of one point."""
+
+    seeds: tuple[int, ...]
+    contributions: Array
+    """(S, N) nats per token, rows in the order of `seeds`."""
 
 
 def compare_points(
@@ -157,3 +178,92 @@ def _ranks(
     intervals = [ends.get(p, (None, None)) for p in points]
     schema = {"rank_low": pl.Int64, "rank_high": pl.Int64}
     return pl.DataFrame([(a and int(a), b and int(b)) for a, b in intervals], schema, orient="row")
+
+
+def study_comparison(
+    path: Path,
+    *,
+    unit: str = "token",
+    reference: str | None = None,
+    measured: TextSizes | None = None,
+) -> Report:
+    """Return the comparison of the study in folder `path` with a reference.
+
+    Args and errors are those of `compare_points`; `unit` is one of `UNITS` but `ppl`.
+    """
+    metric = metric_of(unit, linear=True)
+    folder = load_study(path)
+    frame = compare_points(folder, metric=metric, reference=reference, measured=measured)
+    return comparison_report(folder, in_unit(frame, "comparison", unit))
+
+
+def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
+    """Return the report of a comparison."""
+    rows = frame.to_dicts()
+    reference = next(row["label"] for row in rows if row["reference"])
+    columns = shown_columns("comparison", "compared")
+    first = rows[0]
+    table = text_table(table_title(first), rows, columns, digits=4)
+    return Report(
+        heading=(
+            folder.study["question"],
+            f"{folder.study['name']}: {UNITS[first['metric']]}, test at epoch "
+            f"{first['epoch']}; difference: to {reference!r}, paired over seeds and test "
+            "sequences, 95 % intervals; p: with Holm's correction",
+        ),
+        tables=(table,),
+        legend=(
+            *legends([table], columns),
+            *accuracy_lines(frame),
+        ),
+        frame=frame,
+        json_columns=json_columns("comparison"),
+    )
+
+
+def read_sequence_losses(
+    path: Path, study: Mapping[str, Any], runs: pl.DataFrame, epoch: int, metric: str
+) -> dict[str, SequenceLosses]:
+    """Return the losses of the confirm runs, point -> losses, for points that have any file.
+
+    Args:
+        path: the study's folder.
+        study: the content of `study.json`.
+        runs: the frame of runs, which has their seeds.
+        epoch: the epoch of the test.
+        metric: `token` or `sentence`.
+    """
+    seeds = dict(runs.select("run", "seed").iter_rows())
+    losses: dict[str, SequenceLosses] = {}
+    for point, chosen in study.get("chosen", {}).items():
+        rows: dict[int, Array] = {}
+        for run in chosen["runs"]:
+            stored = _read(RunFolder(path / run).losses_path(epoch))
+            if stored is not None and run in seeds:
+                rows[seeds[run]] = loss_contributions(stored[:1], stored[1], metric)[0]
+        if len({len(row) for row in rows.values()}) == 1:
+            order = sorted(rows)
+            stacked = np.stack([rows[seed] for seed in order])
+            losses[point] = SequenceLosses(tuple(order), stacked)
+    return losses
+
+
+def paired_losses(point: SequenceLosses, reference: SequenceLosses) -> tuple[Array, Array]:
+    """Return both points' contributions for their common seeds; empty if the splits differ."""
+    seeds = [seed for seed in point.seeds if seed in reference.seeds]
+    if not seeds or point.contributions.shape[1] != reference.contributions.shape[1]:
+        empty = np.empty((0, 0))
+        return empty, empty
+    rows = [point.seeds.index(seed) for seed in seeds]
+    reference_rows = [reference.seeds.index(seed) for seed in seeds]
+    return point.contributions[rows], reference.contributions[reference_rows]
+
+
+def _read(path: Path) -> NDArray[np.float32] | None:
+    """Return the two rows of a file; None if it does not exist or is damaged."""
+    try:
+        stored = np.load(path, allow_pickle=False)
+    except (OSError, ValueError):
+        return None
+    valid = stored.ndim == 2 and stored.shape[0] == 2 and np.isfinite(stored).all()
+    return stored if valid else None

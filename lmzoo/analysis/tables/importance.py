@@ -8,12 +8,22 @@ searched on a log scale is log-transformed. The shares need not sum to one; the 
 interactions. Intervals are percentiles over points resampled with replacement, each with its runs;
 they are null for fewer than five points.
 
+The tune runs can be exported for optuna-dashboard and Optuna's plots:
+
+    FILE.db, FILE.sqlite3       SQLite
+    FILE.journal, FILE.log      Optuna's journal
+
+One Optuna study holds the runs of all points, with the additional parameter `point`. A trial has
+the run's validation losses as intermediate values, its state (a pruned run is pruned, a diverged
+run has failed) and the name of its folder.
+
 Hutter, Hoos & Leyton-Brown 2014 (fANOVA); the forest is Optuna's.
 """
 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import optuna
@@ -25,11 +35,24 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
-from optuna.trial import TrialState, create_trial
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lmzoo.analysis.records.search_ranges import Range
-from lmzoo.analysis.records.tuning import TuneRuns, run_settings
-from lmzoo.errors import UserError
+from lmzoo.analysis.records.load import StudyFolder, load_study
+from lmzoo.analysis.records.tuning import (
+    Range,
+    TuneRuns,
+    read_tune_runs,
+    run_settings,
+    search_ranges,
+    validation_curves,
+    variance_between_points,
+)
+from lmzoo.analysis.tables.columns import shown_columns, text_table
+from lmzoo.analysis.text.formatting import format_number, status_counts
+from lmzoo.analysis.text.render import Report
+from lmzoo.errors import UserError, writing
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -123,3 +146,106 @@ def _shares(
             study, evaluator=forest, params=list(fields), normalize=False
         )
     return [shares[name] for name in fields]
+
+
+def study_importance(
+    path: Path, *, point: str | None = None, at: int | None = None, export: Path | None = None
+) -> Report:
+    """Return the importance of the searched fields of the study in folder `path`.
+
+    Args:
+        path: the study's folder.
+        point: label of the only point to include; None for all points.
+        at: compare losses up to this epoch; None is the last that every run has reached.
+        export: also write the tune runs to this file of Optuna.
+
+    Raises:
+        UserError: There are too few tune runs, or a name is unknown.
+    """
+    folder = load_study(path)
+    tuning = read_tune_runs(folder, at, point)
+    exported = None
+    if export is not None:
+        with writing(export):
+            exported = export_to_optuna(folder, tuning, export)
+    labels = set(tuning.runs["label"])
+    frame = importance_shares(tuning, search_ranges(folder.study, run_settings(tuning), labels))
+    columns = shown_columns("importance", "searched")
+    legend = [
+        "share: of the variance of losses within points, explained by this field alone (fANOVA); "
+        "interactions of fields explain the rest; diverged runs have no loss",
+    ]
+    if len(frame) == 1:
+        legend.append("only one field was searched, so no other field can have a share")
+    if exported is not None:
+        legend.append(f"{exported} runs written to {export} as Optuna study {folder.study['name']}")
+    statuses = tuning.runs["status"]
+    between = format_number(variance_between_points(tuning), ".0%")
+    return Report(
+        heading=(
+            folder.study["question"],
+            f"{folder.study['name']}: lowest validation loss up to epoch {tuning.epoch} of "
+            f"{len(statuses)} tune runs, of which {status_counts(statuses)}",
+            f"variance between points: {between} of the variance of these losses",
+        ),
+        tables=(text_table("searched fields", frame.to_dicts(), columns, whole=True),),
+        legend=tuple(legend),
+        frame=frame,
+    )
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+STATES = {
+    "finished": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "diverged": TrialState.FAIL,
+    "failed": TrialState.FAIL,
+}
+
+
+def export_to_optuna(folder: StudyFolder, tuning: TuneRuns, path: Path) -> int:
+    """Write the tune runs that have ended; return their number.
+
+    Raises:
+        UserError: The file exists, or its suffix is unknown.
+    """
+    if path.exists():
+        raise UserError(f"{path} exists; remove it, or give another file")
+    storage = _storage(path)
+    study = optuna.create_study(study_name=folder.study["name"], storage=storage)
+    study.set_user_attr("question", folder.study["question"])
+    trials = _trials(folder, tuning)
+    study.add_trials(trials)
+    return len(trials)
+
+
+def _trials(folder: StudyFolder, tuning: TuneRuns) -> list[FrozenTrial]:
+    labels = CategoricalDistribution([p["label"] for p in folder.study["points"]])
+    settings = run_settings(tuning)
+    search = search_ranges(folder.study, settings, set(tuning.runs["label"]))
+    curves = validation_curves(folder)
+    trials = []
+    for row, setting in zip(tuning.runs.to_dicts(), settings, strict=True):
+        if row["status"] is None:
+            continue
+        state, curve = STATES[row["status"]], curves.get(row["run"], {})
+        trials.append(
+            create_trial(
+                state=state,
+                value=min(curve.values()) if state is TrialState.COMPLETE else None,
+                params={"point": row["label"], **setting},
+                distributions={"point": labels, **{n: distribution(search[n]) for n in setting}},
+                intermediate_values=curve,
+                user_attrs={name: row[name] for name in ("run", "seed", "status")},
+            )
+        )
+    return trials
+
+
+def _storage(path: Path) -> BaseStorage:
+    if path.suffix in (".db", ".sqlite3"):
+        return RDBStorage(f"sqlite:///{path.resolve()}")
+    if path.suffix in (".journal", ".log"):
+        return JournalStorage(JournalFileBackend(str(path)))
+    raise UserError(f"no Optuna file {path.name!r}; known: .db, .sqlite3, .journal, .log")

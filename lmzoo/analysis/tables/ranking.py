@@ -18,6 +18,14 @@ A diverged confirm run leaves its point's mean to the other seeds. So it is coun
 its point ranks below all points without a diverged run, whatever their means. A point without any
 loss is last and has no rank. Tune runs are counted, never averaged. `lmzoo/statistics/` defines the
 intervals, the ranks and the verdicts.
+
+On a task, whose loss counts some tokens only, points have accuracies, too:
+
+    accuracy            mean over seeds of the share of scored tokens that are the most probable
+    accuracy_low, high  of the worst and the best seed: seeds either solve a task or do not, so an
+                        interval of the mean would tell little
+    sequence_accuracy   mean over seeds of the share of sequences without a wrong scored token
+    ceiling             the greatest accuracy that any model can reach
 """
 
 import json
@@ -29,7 +37,6 @@ import polars as pl
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import status_at
 from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
-from lmzoo.analysis.tables.accuracy import point_accuracies
 from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
 from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
@@ -180,3 +187,46 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
         maintain_order=True,
     )
     return add_values(table, "ranking")
+
+
+def point_accuracies(
+    confirm: pl.DataFrame, events: pl.LazyFrame, at: int | None, epoch: int
+) -> pl.DataFrame:
+    """Return one row (point, accuracies) for each point with an accuracy.
+
+    Args:
+        confirm: the confirm runs (point, run, ceiling).
+        events: the events of the runs.
+        at: the accuracies are those of validation, if this is given.
+        epoch: the epoch of the accuracies.
+    """
+    event, prefix = ("test", "") if at is None else ("epoch", "valid_")
+    shares = {name: f"{prefix}{name}" for name in ("accuracy", "sequence_accuracy")}
+    measured = events.filter((pl.col("event") == event) & (pl.col("epoch") == epoch))
+    runs = confirm.lazy().select("point", "run", "ceiling")
+    known = runs.join(measured.select("run", **shares), on="run").drop_nulls("accuracy")
+    return (
+        known.group_by("point")
+        .agg(
+            # Rounded, because sums of parts have no order.
+            pl.col("accuracy").mean().round(9),
+            accuracy_low=pl.col("accuracy").min(),
+            accuracy_high=pl.col("accuracy").max(),
+            sequence_accuracy=pl.col("sequence_accuracy").mean().round(9),
+            ceiling=pl.col("ceiling").max(),
+        )
+        .collect()
+    )
+
+
+def accuracy_lines(table: pl.DataFrame) -> list[str]:
+    """Return what the accuracies of a ranking are, in one line; [] without any."""
+    ceilings = table.drop_nulls("accuracy")["ceiling"].drop_nulls().unique().sort()
+    if not table["accuracy"].count():
+        return []
+    best = " and ".join(f"{ceiling:.1%}" for ceiling in ceilings)
+    known = f"; no model can exceed {best}" if best else ""
+    return [
+        "accuracy: share of scored tokens that the model holds most probable, mean over seeds "
+        f"(worst to best seed){known}"
+    ]

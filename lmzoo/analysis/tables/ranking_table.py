@@ -1,19 +1,20 @@
 """The ranking of a study as text: heading, tables and legend.
 
-Each group of comparable points has two tables: the results, and how each setting was found. A
+Each group of comparable points has two tables: the results, and how each setting was found, where
+a column with the same cell in every row is a part of the title. A
 missing number is "—", never 0. A column without any content is left out.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
-from lmzoo.analysis.records.search_ranges import distinct_ranges
+from lmzoo.analysis.records.tuning import distinct_ranges
 from lmzoo.analysis.records.units import SIZE_OF, UNITS, TextSizes, metric_of, size_line
-from lmzoo.analysis.tables.accuracy import accuracy_lines
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
     in_unit,
@@ -22,8 +23,7 @@ from lmzoo.analysis.tables.columns import (
     shown_columns,
     text_table,
 )
-from lmzoo.analysis.tables.provenance_table import provenance_table
-from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
+from lmzoo.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines
@@ -158,3 +158,22 @@ def _range(search_range: Mapping[str, Any]) -> str:
         return " or ".join(map(format_value, search_range["values"]))
     scale = " log" if search_range.get("log") else ""
     return f"{format_value(search_range['low'])} to {format_value(search_range['high'])}{scale}"
+
+
+TITLE = "how each setting was found"
+FEWEST = 3
+"""Rows of a table whose equal columns become a part of the title."""
+KEPT = ("rank", "point", "parameters")
+
+
+def provenance_table(part: pl.DataFrame) -> TextTable:
+    """Return the parameters, the runs and the chosen setting of each point of one table."""
+    table = text_table(TITLE, part.to_dicts(), shown_columns("ranking", "provenance"))
+    equal = {}
+    for name, *own in zip(table.header, *table.rows, strict=True):
+        if name not in KEPT and set(own) <= {"0"}:
+            table = table.without(name)
+        elif name not in KEPT and len(own) >= FEWEST and len(set(own)) == 1:
+            table, equal[name] = table.without(name), own[0]
+    shared = ", ".join(f"{name} {cell}" for name, cell in equal.items())
+    return replace(table, title=f"{TITLE}; at every point: {shared}") if equal else table

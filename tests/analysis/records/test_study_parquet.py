@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.records.study_parquet import read_rows, restore_study, save_study
-from lmzoo.analysis.tables.comparison_table import study_comparison
+from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import FORMATS, render
 from lmzoo.errors import UserError

@@ -3,18 +3,15 @@
 import json
 import math
 
-import numpy as np
 import polars as pl
 import pytest
 
 from lmzoo.analysis.records.units import UNITS
-from lmzoo.analysis.tables.comparison_table import study_comparison
-from lmzoo.analysis.tables.effect_table import study_effects
+from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import render
 from lmzoo.errors import UserError
 from lmzoo.store.records import RECORDS
-from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy, row
 
 SIZES = {"characters": 198, "bytes": 396, "words": 33}
@@ -63,30 +60,6 @@ def test_verdicts_ranks_and_p_do_not_depend_on_the_unit(study, unit):
     text = render(study_ranking(study.path, unit=unit), "md")
     assert UNITS[unit] in text
     assert "equivalent to" in text
-
-
-@pytest.mark.parametrize(("unit", "per_token"), [("bpc", 2), ("bpb", 4)])
-def test_bits_are_nats_times_a_constant(study, unit, per_token):
-    add_sizes(study)
-    factor = 1 / (math.log(2) * per_token)
-    losses = ["loss", "low", "high", "difference", "difference_low", "difference_high", "margin"]
-    nats, bits = (study_ranking(study.path, unit=u).frame for u in ("token", unit))
-    assert np.allclose(bits[losses], factor * nats[losses], equal_nan=True)
-    for path in study.path.iterdir():
-        if path.is_dir():
-            study.write_test_losses(path.name, [3.0, 4.0 + (hash(path.name) % 7) / 10], [1, 2])
-    nats, bits = (study_comparison(study.path, unit=u).frame for u in ("token", unit))
-    losses = ["difference", "difference_low", "difference_high"]
-    assert np.allclose(bits[losses], factor * nats[losses], equal_nan=True)
-
-
-def test_perplexities_differ_by_their_difference(study):
-    add_sizes(study)
-    frame = study_ranking(study.path, unit="ppl").frame
-    full, gate = row(frame, "full"), row(frame, "gate")
-    assert gate["difference"] == pytest.approx(gate["loss"] - full["loss"])
-    assert gate["difference_low"] < gate["difference"] < gate["difference_high"]
-    assert gate["loss"] == pytest.approx(math.exp((2.5 + 2.7 + 2.75) / 3))
 
 
 def test_perplexity_per_word_is_that_of_the_nats_per_word(study):
@@ -145,12 +118,3 @@ def test_the_legend_says_what_a_nat_is(study):
         study_ranking(study.path).frame.select(pl.col("bits_per_byte").is_null().any()).item()
         is False
     )
-
-
-def test_effects_are_in_bits(toy):
-    add_mutants(toy, full(2), lambda cuts, seed: 3 + 0.5 * len(cuts) + 0.1 * seed)
-    add_sizes(toy)
-    nats, bits = (study_effects(toy.path, unit=unit) for unit in ("token", "bpb"))
-    columns = ["effect", "alone"]
-    assert np.allclose(bits.frame[columns], nats.frame[columns] / math.log(2) / 4, equal_nan=True)
-    assert "loss in bits per byte" in render(bits, "md")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.analysis.report import best, page
-from lmzoo.analysis.report.subprocess_cli import CommandResult
+from lmzoo.analysis.report.best import CommandResult
 
 COUNT = {"name": "ngram_count", "order": 5}
 

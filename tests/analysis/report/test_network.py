@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.report.answers import answer_lists, baseline_points, cut_points
-from lmzoo.analysis.report.glossary import terms
-from lmzoo.analysis.report.network import data_section, network_section
+from lmzoo.analysis.report.network import baseline_points, cut_points, data_section, network_section
+from lmzoo.analysis.report.page import terms
 from lmzoo.analysis.report.recipe import recipe_section
-from lmzoo.analysis.report.summary import summary
+from lmzoo.analysis.report.summary import answer_lists, choice_sentences, summary
 from lmzoo.analysis.tables.ranking import rank_points
-from lmzoo.analysis.tables.setting_choice import choice_sentences
 from lmzoo.analysis.text.verdict_lines import verdict_groups
 
 WORDS = Path(__file__).parents[3] / "docs/results/records/reference-words.parquet"
@@ -39,7 +37,7 @@ def test_the_network_has_every_part_and_the_base_equations_of_every_cell(words):
         "through the gate f_t",
     ):
         assert line in text, line
-    assert "The cell of &#x27;MGRU&#x27;, in the same network" in text
+    assert "The cell of &#39;MGRU&#39;, in the same network" in text
 
 
 def test_the_first_sentence_names_the_free_cuts_with_their_ranges(words):

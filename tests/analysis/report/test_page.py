@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from lmzoo.analysis.report import best, render_report
+from lmzoo.analysis.report.best import CommandResult, run_lmzoo
 from lmzoo.analysis.report.html import Section, html_page
-from lmzoo.analysis.report.subprocess_cli import CommandResult, run_lmzoo
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import render
 from tests.analysis.browser import browse, open_page
@@ -53,7 +53,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
     assert len(text) < 3_000_000
     assert len(specs(text)) == 3
     page = markup(text)
-    assert "Is a &lt; b &amp; &#x27;c&#x27; &lt;script&gt;" in page
+    assert "Is a &lt; b &amp; &#39;c&#39; &lt;script&gt;" in page
     assert "cut part: sees &lt;itself&gt;" in page
     assert "1 of 2 points passed" in page
     links = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', page)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.report.reproduce import reproduce_commands
+from lmzoo.analysis.report.recipe import reproduce_commands
 from lmzoo.data.corpus import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.store.records import STUDY, read_json

@@ -4,8 +4,8 @@ import pytest
 
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.report.summary import summary
-from lmzoo.analysis.tables.provenance_table import provenance_table
 from lmzoo.analysis.tables.ranking import rank_points
+from lmzoo.analysis.tables.ranking_table import provenance_table
 from lmzoo.analysis.text.verdict_lines import verdict_groups
 
 NEAR = [3.0, 3.001, 3.002, 3.001]

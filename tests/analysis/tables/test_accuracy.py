@@ -5,8 +5,7 @@ import json
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.comparison import compare_points
-from lmzoo.analysis.tables.comparison_table import comparison_report
+from lmzoo.analysis.tables.comparison import compare_points, comparison_report
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import render
 from tests.analysis.toy_study import ToyStudy, rank, row

@@ -1,18 +1,18 @@
 """The columns of all tables: described once; every unit converts all numbers in nats."""
 
 import json
-from html import escape
+from html import unescape
 
 import numpy as np
 import polars as pl
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.records.units import PERPLEXITIES, UNITS
+from lmzoo.analysis.records.units import PERPLEXITIES
 from lmzoo.analysis.report.page import render_report
 from lmzoo.analysis.tables.columns import FRAMES, LINEAR, NEAR_LOSS, Column, in_unit, scaled
 from lmzoo.analysis.tables.comparison import compare_points
-from lmzoo.analysis.tables.effect_table import study_effects
+from lmzoo.analysis.tables.effects import study_effects
 from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import FORMATS, render
@@ -95,21 +95,29 @@ def test_a_column_in_nats_that_does_not_say_so_is_seen(tmp_path, monkeypatch):
     assert misdeclared(tmp_path) == {"half"}
 
 
-@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit not in ("token", "sentence")])
+PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4, "ppl": 1.0, "wppl": 3.0}
+
+
+@pytest.mark.parametrize("unit", PER_NAT)
 def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_column):
+    """A distance in perplexity is that of the perplexities of its two ends."""
+    factor, exp = PER_NAT[unit], np.exp if unit in PERPLEXITIES else np.asarray
     for frame, table in frames(add_points(toy)).items():
         if frame != "ranking" and unit in PERPLEXITIES:
             continue  # `metric_of` refuses them
-        in_bits = scaled(table, frame, 0.25, unit)
+        in_bits = scaled(table, frame, factor, unit)
         converted = in_bits if frame == "effects" else in_unit(table, frame, unit)
-        kept = {c.name for c in FRAMES[frame] if c.unit is LINEAR and unit in PERPLEXITIES}
-        for name in set(table.columns) - {"metric"}:
-            known = table[name].is_not_null()
-            if table[name].dtype.is_float():
-                known &= table[name].fill_null(0) != 0
-            changed = (table[name] != converted[name]).filter(known)
-            expected = name in in_nats(frame) - kept
-            assert changed.all() if expected and changed.len() else not changed.any(), (frame, name)
+        for column in FRAMES[frame]:
+            kept = column.unit is None or (column.unit is LINEAR and unit in PERPLEXITIES)
+            origin = column.unit.origin if column.unit and unit in PERPLEXITIES else None
+            zero = 0.0 if origin is None else table.select(origin).to_series().to_numpy()
+            for name in {column.name, *column.ends} - {"metric"}:
+                if kept:
+                    assert converted[name].equals(table[name]), name
+                    continue
+                expected = exp(factor * (zero + table[name].to_numpy()))
+                expected = expected - (0 if origin is None else exp(factor * zero))
+                assert np.allclose(converted[name].to_numpy(), expected, equal_nan=True), name
 
 
 def test_every_column_of_a_table_is_described(toy):
@@ -127,8 +135,8 @@ def test_a_column_is_added_in_one_place(toy, half_column):
         text = render(report, format, width=200)
         assert (str(value) if format in ("csv", "json") else shown) in text
         assert format == "csv" or "half of it: half of the loss's interval" in text
-    page = render_report(toy.path, use_models=False)
-    assert escape("half of the loss's interval") in page
+    page = unescape(render_report(toy.path, use_models=False))
+    assert "half of the loss's interval" in page
     assert f">{shown}</td>" in page
     bits = study_ranking(toy.path, unit="bpc")
     assert bits.frame["half"].drop_nulls().to_list()[0] == pytest.approx(value / np.log(2) / 2)

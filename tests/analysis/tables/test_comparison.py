@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.comparison import compare_points
-from lmzoo.analysis.tables.comparison_table import study_comparison
+from lmzoo.analysis.tables.comparison import compare_points, study_comparison
 from lmzoo.analysis.text.render import render
 from lmzoo.errors import UserError
 from lmzoo.statistics.two_way import two_way_difference

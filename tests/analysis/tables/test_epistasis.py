@@ -8,8 +8,7 @@ import pytest
 from lmzoo.analysis.charts.heat_map import heat_map_squares
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.records.mutants import read_mutants, switched_on
-from lmzoo.analysis.tables.effect_table import study_effects
-from lmzoo.analysis.tables.effects import estimate_effects
+from lmzoo.analysis.tables.effects import estimate_effects, study_effects
 from lmzoo.analysis.text.render import render
 from lmzoo.errors import UserError
 from tests.analysis.factorial import add_mutants, full, mgu

@@ -7,10 +7,8 @@ import optuna
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.records.search_ranges import search_ranges
-from lmzoo.analysis.records.tuning import read_tune_runs, variance_between_points
-from lmzoo.analysis.tables.importance import importance_shares
-from lmzoo.analysis.tables.importance_table import study_importance
+from lmzoo.analysis.records.tuning import read_tune_runs, search_ranges, variance_between_points
+from lmzoo.analysis.tables.importance import importance_shares, study_importance
 from lmzoo.analysis.text.render import render
 from lmzoo.errors import UserError
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.scaling import scaling_curves
-from lmzoo.analysis.tables.scaling_table import study_scaling
+from lmzoo.analysis.tables.scaling import scaling_curves, study_scaling
 from lmzoo.errors import UserError
 
 WIDTHS = (8, 16, 32, 64)
