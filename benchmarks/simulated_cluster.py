@@ -20,6 +20,7 @@ from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Ended, Exchange
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""
@@ -158,20 +159,21 @@ class Simulation:
         start = time.process_time()
         state = self.fleet.workers.get(worker)
         opened = [*state.training, *state.leaving] if state else []
-        facts: Any = {"live": len(self.live), "now": self.now, "memory": self.device.memory}
-        reply = self.fleet.exchange(worker, opened, reports, **facts)
+        memory, facts = self.device.memory, {"live": len(self.live), "now": self.now}
+        message = Exchange(worker, 0, opened, reports, memory=memory)
+        reply = self.fleet.exchange(message, **facts)
         budget = self.fleet.planner.study.epochs
         for run_id, record in reports:
             if record["epoch"] >= budget:
-                self.fleet.ended(worker, run_id, "finished")
+                self.fleet.ended(worker, Ended(run_id, "finished"))
         if reply is not None:
             for run_id in reply.prune:
-                self.fleet.ended(worker, run_id, "pruned")
+                self.fleet.ended(worker, Ended(run_id, "pruned"))
             for run_id in reply.release:
                 self.fleet.released(worker, run_id)
         if reply is None or not reply.members:
             # What has just ended may have made other runs ready.
-            reply = self.fleet.exchange(worker, [], [], **facts)
+            reply = self.fleet.exchange(Exchange(worker, 0, memory=memory), **facts)
         self.cpu += time.process_time() - start
         if reply is not None:
             self.members[worker] = reply.members

@@ -22,10 +22,10 @@ from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.errors import UserError
 from lmzoo.study.study import Study
+from lmzoo.train import trained as trained_runs
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe
-from lmzoo.train.trained import open_run
 from lmzoo.train.trainer import Training, fit
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     Raises:
         UserError: The folder has no trained run, or its corpus has changed.
     """
-    trained = open_run(Path(run), data_dir)
+    trained = trained_runs.load_run(Path(run), data_dir)
     carry_state = trained.config["recipe"].get("carry_state", False)
     return TextModel(trained.model, trained.corpus, carry_state=carry_state)
 

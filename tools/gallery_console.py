@@ -24,6 +24,7 @@ from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
 
 WIDTH, HEIGHT = 80, 24
@@ -108,7 +109,7 @@ def _train(fleet: Fleet) -> None:
     records = [fleet.planner.store.run(run).records() for run in fleet.planner.store.known_runs]
     seconds = [r["seconds"] for own in records for r in own if r["event"] == "epoch"]
     for name in ("1", "2"):
-        fleet.exchange(name, [], [], live=2, now=0.0)
+        fleet.exchange(Exchange(name, 0), live=2, now=0.0)
         worker = fleet.workers[name]
         members = len(worker.training)
         fleet.pace.add(worker.key, members, members * sum(seconds) / len(seconds))

@@ -26,7 +26,7 @@ from lmzoo.errors import UserError, writing
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
 from lmzoo.models.embedding.elmo import Elmo
 from lmzoo.streams import echo
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 
 
 def show_embeddings(
@@ -46,7 +46,7 @@ def show_embeddings(
     """Show the norms of the token embeddings by frequency, and nearest words and analogies."""
     found = None if fields else find_trained(name, runs)
     if found is not None:
-        run = open_run(found, data_dir)
+        run = load_run(found, data_dir)
         model, data = run.model, run.corpus
     else:
         data: Corpus = open_corpus(corpus_config(corpus), data_dir)

@@ -18,7 +18,7 @@ from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_act
 from lmzoo.inspect.summary import as_json as summary_as_json
 from lmzoo.store.records import Record, RunFolder
 from lmzoo.streams import echo
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; plots have all."""
@@ -41,7 +41,7 @@ def show_gates(
     events: list[Record] = []
     found = None if fields else find_trained(name, runs)
     if found is not None:
-        run = open_run(found, data_dir)
+        run = load_run(found, data_dir)
         model, data, title = run.model, run.corpus, f"{run.row_name} on {run.corpus.name}"
         events = gate_events(RunFolder(found).records())
     else:

@@ -25,7 +25,7 @@ from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.streams import echo
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""
@@ -59,7 +59,7 @@ def show_horizon(
     for label, (name, model_fields) in rows.items():
         found = find_trained(name, runs) if names and not fields else None
         if found is not None:
-            run = open_run(found, data_dir)
+            run = load_run(found, data_dir)
             model, data = run.model, run.corpus
         else:
             data = open_corpus(corpus_config(corpus), data_dir)
@@ -140,7 +140,7 @@ def show_logit_rank(
     for name in names:
         folder = None if fields else find_trained(name, runs)
         if folder is not None:
-            run = open_run(folder, data_dir)
+            run = load_run(folder, data_dir)
             model, data = run.model, run.corpus
         else:
             data = open_corpus(corpus_config(corpus), data_dir)

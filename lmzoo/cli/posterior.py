@@ -22,7 +22,7 @@ from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
 from lmzoo.store.records import write_json
 from lmzoo.streams import echo
-from lmzoo.train.trained import TrainedRun, open_run
+from lmzoo.train.trained import TrainedRun, load_run
 
 PLOTTED_VALUES = 20
 """Values of the latent in a plot; the JSON file has all of them."""
@@ -53,7 +53,7 @@ def write_posterior(
 ) -> None:  # fmt: skip
     """Write the posterior and prior of the latent, the attention maps, and the segment boundaries."""
     run = find_run(name, runs)
-    trained = open_run(run, data_dir)
+    trained = load_run(run, data_dir)
     model = trained.model
     require_plots(model)
     chosen = list(_sentences(trained, sentences, text, source))

@@ -17,7 +17,7 @@ from lmzoo.errors import UserError
 from lmzoo.models.grammar.pcfg import PCFG
 from lmzoo.models.grammar.trees import draw_tree
 from lmzoo.streams import echo
-from lmzoo.train.trained import TrainedRun, open_run
+from lmzoo.train.trained import TrainedRun, load_run
 
 COUNT = 10
 """Default number of sentences."""
@@ -51,7 +51,7 @@ def sample(
         raise UserError(f"--alpha {alpha:g} needs --beam; give the number of beams too")
     if beam is not None and count is not None and count > beam:
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
-    trained = open_run(find_run(run, runs), data_dir)
+    trained = load_run(find_run(run, runs), data_dir)
     generator = torch.Generator().manual_seed(seed)
     if trees:
         _show_trees(trained, count or COUNT, generator)

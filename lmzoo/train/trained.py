@@ -31,7 +31,7 @@ class TrainedRun:
         return self.config.get("row", self.model.name)
 
 
-def open_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
+def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     """Load a run with the weights of its best validation epoch, in evaluation mode.
 
     Parts from outside the package are imported as they were when the run was trained.

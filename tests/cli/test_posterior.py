@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmzoo.errors import UserError
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
 LINES = [f"{who} {does} {what}" for who in ("a", "the") for does in ("man", "dog", "cat")
@@ -103,7 +103,7 @@ def test_a_run_is_opened_with_its_best_weights(runs: dict[str, Path], tmp_path: 
     state = torch.load(copy / "checkpoint.pt", weights_only=True)
     state["best"]["weights"]["gate.bias"] += 1
     torch.save(state, copy / "checkpoint.pt")
-    trained = open_run(copy)
+    trained = load_run(copy)
     assert trained.row_name == "slot_ngram"
     assert trained.model.gate.bias.equal(state["best"]["weights"]["gate.bias"])
     assert not trained.model.training
@@ -114,11 +114,11 @@ def test_a_run_is_not_opened_with_another_corpus(runs: dict[str, Path], tmp_path
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
     with pytest.raises(UserError, match="not the one that the run was trained on"):
-        open_run(copy)
+        load_run(copy)
 
 
 def test_a_damaged_checkpoint_is_rejected(runs: dict[str, Path], tmp_path: Path) -> None:
     copy = shutil.copytree(runs["slot_ngram"], tmp_path / "run") / "checkpoint.pt"
     copy.write_bytes(copy.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"checkpoint\.pt is damaged \(BadZipFile\)"):
-        open_run(copy.parent)
+        load_run(copy.parent)

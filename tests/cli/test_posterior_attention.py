@@ -9,7 +9,7 @@ import torch
 
 from lmzoo.inspect.attention import attention_maps
 from lmzoo.inspect.boundaries import boundaries
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 
 LINES = [f"{who} {does}" for who in ("a man", "the dog", "one cat") for does in ("runs", "sits")]
 PAIRS = [f"{line}\t{' '.join(reversed(line.split()))}" for line in LINES]
@@ -56,7 +56,7 @@ def test_a_decoder_has_attention_maps_and_a_mixture_has_a_posterior_too(lmzoo, t
     assert names(out) == {"attention.json", "posterior.json", *plots}
     facts = read_facts(out, "attention", 2)
     assert facts["row"] == "gpt_mixture"
-    run = open_run(folder)
+    run = load_run(folder)
     vocabulary, part = run.corpus.vocabulary, run.corpus.test
     for number, sentence in enumerate(facts["sentences"]):
         ids = part.tokens[number, : int(part.lengths[number])].tolist()
@@ -108,7 +108,7 @@ def test_a_hierarchical_lstm_has_segment_boundaries(lmzoo, train) -> None:
     assert sentence["axes"] == ["layer", "token"]
     assert sentence["tokens"] == ["0 <start>", "1 the", "2 dog", "3 runs"]
     assert sentence["layers"] == ["layer 1", "layer 2"]
-    run = open_run(folder)
+    run = load_run(folder)
     tokens = ["<start>", "the", "dog", "runs", "<end>"]
     expected = boundaries(run.model, run.corpus.vocabulary.encode(tokens), tokens).ended
     assert sentence["ended"] == expected.int().tolist()

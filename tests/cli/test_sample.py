@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
 WHO = {"man": 3, "dog": 2, "cat": 1}
@@ -81,7 +81,7 @@ def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> 
     beams = [parse_beam(line) for line in out]
     assert {text for _, text in beams} == set(LINES)
     assert [number for number, _ in beams] == sorted((n for n, _ in beams), reverse=True)
-    trained = open_run(
+    trained = load_run(
         next(
             path for path in runs.iterdir() if '"row": "gru"' in (path / "config.json").read_text()
         )

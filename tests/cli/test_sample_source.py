@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.cli.sample import encode_source
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
 
@@ -41,7 +41,7 @@ def test_the_source_is_translated(lmzoo, run) -> None:
 
 
 def test_a_source_is_encoded_as_in_the_corpus(run) -> None:
-    trained = open_run(Path(run["seq2seq"]))
+    trained = load_run(Path(run["seq2seq"]))
     tokens, lengths = trained.corpus.valid.sources
     for row, length in zip(tokens[:8], lengths[:8].tolist(), strict=True):
         text = trained.corpus.source_vocabulary.decode(row.tolist())

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from lmzoo.train.trained import open_run
+from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
 
@@ -42,7 +42,7 @@ def test_the_sum_is_the_loss_of_the_model(score, runs):
     code, out, err = score("words", "a man runs", "two men", "--json")
     assert (code, err) == (0, "")
     first, second = json.loads(out)
-    trained = open_run(next((runs / "words").iterdir()))
+    trained = load_run(next((runs / "words").iterdir()))
     tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(["a", "man", "runs"]), 2]])
     expected = -trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
     assert first["total"] == pytest.approx(expected, rel=1e-5)

@@ -30,7 +30,7 @@ def tuned(study):
 @pytest.fixture
 def fake_sweep(corpus, corpus_fields, tmp_path):
     return functools.partial(
-        sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run, path=tmp_path
+        sweep, corpus=corpus, fields=corpus_fields, load_run=open_fake_run, path=tmp_path
     )
 
 

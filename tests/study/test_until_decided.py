@@ -30,7 +30,7 @@ class RunWithEffect(FakeRun):
         return super().test()
 
 
-def open_run(store, planned, corpus):
+def load_run(store, planned, corpus):
     planned.config |= model_facts(planned.config, corpus.task)
     return RunWithEffect(store.run(planned.id), planned)
 
@@ -46,7 +46,7 @@ def undecided(study):
 
 @pytest.fixture
 def run(corpus, corpus_fields):
-    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_run)
+    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, load_run=load_run)
 
 
 def seeds(path) -> dict[str, int]:

@@ -12,6 +12,7 @@ from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Exchange, Released
 from lmzoo.sweep.worker.pack import Pack
 
 
@@ -26,24 +27,24 @@ class LocalWorker:
         self.pack = Pack(store, corpus, torch.device("cpu"), self.confirm)
         self.reports: list = []
 
-    def confirm(self, kind, run_id, facts) -> None:
-        self.confirmed.append((kind, run_id, facts))
+    def confirm(self, run) -> None:
+        self.confirmed.append(run)
 
     def exchange(self, now: float):
         """Return the next assignment, after all that the worker has to report."""
         opened = self.pack.opened
         confirmed, self.confirmed = self.confirmed, []
-        for kind, run_id, facts in confirmed:
-            if kind == "released":
-                self.fleet.released(self.name, run_id)
+        for run in confirmed:
+            if isinstance(run, Released):
+                self.fleet.released(self.name, run.run)
             else:
-                self.fleet.ended(self.name, run_id, **facts)
-        facts = {"live": self.live, "now": now, "memory": self.memory}
-        return self.fleet.exchange(self.name, opened, self.reports, **facts)
+                self.fleet.ended(self.name, run)
+        message = Exchange(self.name, 0, opened, self.reports, memory=self.memory)
+        return self.fleet.exchange(message, live=self.live, now=now)
 
     def train(self, assignment) -> None:
         """Train one epoch of an assignment."""
-        self.reports = self.pack.apply(vars(assignment))
+        self.reports = self.pack.apply(assignment)
         self.reports += self.pack.train_epoch(assignment.members, packed=assignment.packed)
         self.pack.writer.wait()
 

@@ -12,6 +12,7 @@ from lmzoo.sweep.driver import coordinator as module
 from lmzoo.sweep.driver.coordinator import RECOVERY, Coordinator
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Exchange, Hello
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 
 
@@ -67,11 +68,11 @@ class Sweep:
 
     def start(self, worker) -> None:
         """Let a worker start on the node `node`."""
-        self.turn(("hello", worker, pickle.dumps(worker), "node"))
+        self.turn(Hello(worker, pickle.dumps(worker), "node"))
 
 
 def exchange(worker, opened=(), reports=(), confirmed=()):
-    return "exchange", worker, 1, opened, reports, confirmed, 0
+    return Exchange(worker, 1, opened, reports, confirmed)
 
 
 def epoch(number):

@@ -14,6 +14,7 @@ from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Exchange
 from lmzoo.train import closed_form, trainer
 from lmzoo.train import run as run_module
 from lmzoo.train.closed_form import CAPACITY, evaluate_test, load_estimate
@@ -94,7 +95,7 @@ def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, 
         planner = Planner(small, resolve(small, corpus, corpus_fields), corpus, store)
         fleet = Fleet(planner, Packer(corpus, size))
         for i in range(20):
-            fleet.exchange(f"w{i}", [], [], live=20, now=0.0)
+            fleet.exchange(Exchange(f"w{i}", 0), live=20, now=0.0)
     packs = [[*worker.training.values()] for worker in fleet.workers.values() if worker.training]
     counts = [pack for pack in packs if pack[0].config["model"]["name"] == "ngram_count"]
     assert [len(pack) for pack in counts] == [small.seeds] * BASELINES

@@ -20,6 +20,7 @@ from lmzoo.sweep.fleet.time_left import (
     elapsed,
     time_left,
 )
+from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
@@ -122,7 +123,7 @@ def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(pl
     added = []
     fleet = Fleet(planner, Packer(planner._corpus, None))
     fleet.pace.add = lambda *facts, first: added.append((*facts, first))
-    fleet.exchange("w", [], [], live=1, now=0.0)
+    fleet.exchange(Exchange("w", 0), live=1, now=0.0)
     worker = fleet.workers["w"]
     runs, worker.epoch_seconds = [*worker.training.values()], 10.0
     for epochs in ([1] * len(runs), [1] * len(runs), [1, *[2] * (len(runs) - 1)]):

@@ -14,23 +14,24 @@ from lmzoo.sweep.driver.coordinator import (
     NOTHING,
     REPLY_SECONDS,
 )
+from lmzoo.sweep.messages import Hello
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
 
 
 def test_an_exchange_is_answered(sweep):
     reply = sweep.exchange("a")
-    assert reply["members"] == [job["config"]["run"] for job in reply["join"]]
-    assert len(reply["members"]) == 12
-    assert sweep.exchange("a")["join"] == []
+    assert reply.members == [job.config["run"] for job in reply.join]
+    assert len(reply.members) == 12
+    assert sweep.exchange("a").join == []
 
 
 def test_an_idle_worker_is_answered_when_there_is_work(sweep):
-    runs = sweep.exchange("a")["members"]
+    runs = sweep.exchange("a").members
     assert sweep.exchange("b") == "none"
     sweep.coordinator.worker_ended("a", died=True)
     recovered(sweep)
-    assert sweep.turn()["b"]["members"] == runs
+    assert sweep.turn()["b"].members == runs
 
 
 def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
@@ -40,7 +41,7 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
     replies = 0
     while (reply := sweep.turn(after=1.1).get("b", "none")) is not None:
         assert sweep.now <= IDLE_SECONDS
-        replies += reply == vars(NOTHING)
+        replies += reply == NOTHING
         if reply != "none":
             sweep.exchange("b")
     assert IDLE_SECONDS < sweep.now < IDLE_SECONDS + 2
@@ -60,17 +61,17 @@ def test_a_worker_that_is_gone_is_told_to_leave(sweep):
 def test_an_idle_worker_keeps_the_runs_whose_ends_are_being_written(sweep):
     sweep.live = 2
     sweep.exchange("a")
-    rest = sweep.exchange("b")["members"]
+    rest = sweep.exchange("b").members
     while sweep.fleet.workers["a"].training:
         sweep.train_all("a")
     ending = sweep.opened("a")
     assert len(ending) >= 3
-    assert not sweep.turn(after=2 * IDLE_SECONDS).get("a", vars(NOTHING))["members"]
+    assert not sweep.turn(after=2 * IDLE_SECONDS).get("a", NOTHING).members
     assert sweep.opened("a") == ending, "they are forgotten"
     sweep.live = 1
     sweep.coordinator.worker_ended("b", died=True)
     recovered(sweep)
-    assert sorted(sweep.turn()["a"]["members"]) == sorted(rest)
+    assert sorted(sweep.turn()["a"].members) == sorted(rest)
 
 
 def test_a_worker_without_heartbeats_is_killed_and_others_are_not(sweep):
@@ -92,7 +93,7 @@ def test_time_in_which_the_sweep_is_stopped_does_not_count(sweep):
 
 
 def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
-    runs = sweep.exchange("a")["members"]
+    runs = sweep.exchange("a").members
     path = sweep.coordinator.store.path
     lock = Store(path).lock(WORKER_LOCK.format("a"))
     tried, store = threading.Event(), sweep.coordinator.store
@@ -103,7 +104,7 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
     assert not sweep.fleet.ready
     lock.close()
     recovered(sweep)
-    assert sorted(sweep.exchange("b")["members"]) == sorted(runs)
+    assert sorted(sweep.exchange("b").members) == sorted(runs)
     assert not list(path.glob(WORKER_LOCK.format("*")))
 
 
@@ -111,7 +112,7 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
 def test_an_interruption_counts_no_death(sweep, node):
     for number in range(6):
         worker = str(number)
-        sweep.turn(("hello", worker, pickle.dumps(worker), node), exchange(worker))
+        sweep.turn(Hello(worker, pickle.dumps(worker), node), exchange(worker))
         sweep.coordinator.worker_ended(worker, died=True)
         recovered(sweep)
     assert bool(sweep.fleet.planner.failed_runs) == (node == "node")

@@ -11,6 +11,7 @@ from lmzoo.errors import UserError
 from lmzoo.sweep.driver.coordinator import (
     MAX_FAILED_STARTS,
 )
+from lmzoo.sweep.messages import Failed, Hello
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
 
@@ -20,8 +21,8 @@ def test_workers_that_fail_at_their_start_end_the_sweep(sweep, node):
     for number in range(MAX_FAILED_STARTS):
         assert sweep.coordinator.wanted()
         worker = str(number)
-        hello = ("hello", worker, pickle.dumps(worker), node)
-        sweep.turn(hello, ("failed", worker, "ImportError: no torch", False))
+        hello = Hello(worker, pickle.dumps(worker), node)
+        sweep.turn(hello, Failed(worker, "ImportError: no torch"))
         sweep.coordinator.worker_ended(worker, died=True)
     error = sweep.coordinator.error
     if node == "lost":
@@ -72,9 +73,9 @@ def test_a_cluster_that_can_no_longer_run_a_worker_ends_the_sweep(sweep):
 
 
 def test_a_fatal_error_of_a_worker_ends_the_sweep_in_one_line(sweep):
-    sweep.turn(("failed", "a", "this GPU is too old", False))
+    sweep.turn(Failed("a", "this GPU is too old"))
     assert sweep.coordinator.error is None
-    sweep.turn(("failed", "b", "this GPU is too old", True))
+    sweep.turn(Failed("b", "this GPU is too old", fatal=True))
     assert isinstance(sweep.coordinator.error, UserError)
     assert str(sweep.coordinator.error) == "this GPU is too old"
 

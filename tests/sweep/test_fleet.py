@@ -7,6 +7,7 @@ import pytest
 
 from lmzoo.sweep.fleet.fleet import DEATHS_TO_SUSPECT, MAX_DEATHS, Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Ended, Exchange
 
 from .local_fleet import fleet_sweep
 from .local_sweep import assert_close, outcome, sweep
@@ -27,7 +28,7 @@ def ask(fleet, name, reports=(), live=1, opened=None):
     state = fleet.workers.get(name)
     if opened is None:
         opened = [*state.training, *state.leaving] if state else []
-    return fleet.exchange(name, opened, reports, live=live, now=0.0)
+    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=0.0)
 
 
 def epoch(number, loss=3.0):
@@ -88,8 +89,8 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
         fleet.released("first", run)
     taken = ask(fleet, "second", live=2)
     assert set(taken.members) == set(reply.release)
-    assert [job["epoch"] for job in taken.join] == [0] * moving
-    assert not any(job["is_new"] for job in taken.join)
+    assert [job.epoch for job in taken.join] == [0] * moving
+    assert not any(job.is_new for job in taken.join)
 
 
 @pytest.mark.parametrize(("reason", "suspect_after"), [("", DEATHS_TO_SUSPECT), (": a bug", 1)])
@@ -121,7 +122,7 @@ def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
 def test_reports_and_ends_of_a_worker_that_is_gone_are_ignored(fleet):
     run = ask(fleet, "dead").members[0]
     fleet.give_back(fleet.gone("dead"), interrupted=True)
-    fleet.ended("dead", run, "finished")
+    fleet.ended("dead", Ended(run, "finished"))
     fleet.released("dead", run)
     assert run in ask(fleet, "new").members
 
@@ -130,7 +131,7 @@ def test_a_worker_that_lost_contact_gets_its_runs_again(fleet):
     members = ask(fleet, "worker").members
     reply = ask(fleet, "worker", opened=[])
     assert reply.members == members
-    assert [job["config"]["run"] for job in reply.join] == members
+    assert [job.config["run"] for job in reply.join] == members
 
 
 def test_a_repeated_report_changes_nothing(fleet):

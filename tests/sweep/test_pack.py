@@ -1,5 +1,6 @@
 """A pack of a worker: out of memory, runs that ended or were not reported, writes that fail."""
 
+import dataclasses
 import time
 import weakref
 
@@ -8,6 +9,7 @@ import torch
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder
+from lmzoo.sweep.messages import Assignment, Job
 from lmzoo.sweep.worker import pack as module
 from lmzoo.sweep.worker.pack import Pack
 from lmzoo.train.packed import trainer
@@ -24,19 +26,19 @@ class Worker:
     def __init__(self, planner, corpus) -> None:
         store = planner.store.store
         self.confirmed: list = []
-        self.pack = Pack(store, corpus, CPU, lambda *facts: self.confirmed.append(facts))
+        self.pack = Pack(store, corpus, CPU, self.confirmed.append)
 
     def apply(self, *join):
-        return self.pack.apply({"join": join, "prune": [], "release": []})
+        return self.pack.apply(Assignment(join=join))
 
     def train(self, *jobs):
-        return self.pack.train_epoch([job["config"]["run"] for job in jobs], packed=False)
+        return self.pack.train_epoch([job.config["run"] for job in jobs], packed=False)
 
 
 @pytest.fixture
 def job(planner):
     run = planner.ready()[0]
-    return {"config": run.config, "budget": 3, "epoch": 0, "is_new": True}
+    return Job(run.config, 3, 0, is_new=True)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def epochs(reports) -> list[int]:
 
 
 def again(job, epoch=0):
-    return {**job, "epoch": epoch, "is_new": False}
+    return dataclasses.replace(job, epoch=epoch, is_new=False)
 
 
 class Tensors:
@@ -102,16 +104,16 @@ def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job)
     dead.apply(job)
     trained = [epoch for _ in range(3) for epoch in epochs(dead.train(job))]
     dead.pack.writer.wait()
-    ((*ended, facts),) = dead.confirmed
-    assert (trained, ended) == ([1, 2, 3], ["ended", job["config"]["run"]])
-    assert (facts["status"], epochs(facts["reports"])) == ("finished", [3])
+    (ended,) = dead.confirmed
+    assert (trained, ended.run) == ([1, 2, 3], job.config["run"])
+    assert (ended.status, epochs(ended.reports)) == ("finished", [3])
 
     assert epochs(worker.apply(again(job, epoch=1))) == [2, 3]
     assert worker.train(job) == []
     worker.pack.writer.wait()
-    ((*ended, facts),) = worker.confirmed
-    assert ended == ["ended", job["config"]["run"]]
-    assert (facts["status"], epochs(facts["reports"])) == ("finished", [2, 3])
+    (ended,) = worker.confirmed
+    assert ended.run == job.config["run"]
+    assert (ended.status, epochs(ended.reports)) == ("finished", [2, 3])
     assert worker.pack.opened == []
 
 
@@ -156,24 +158,24 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     when, make_worker, job, planner, monkeypatch
 ):
     worker, other = make_worker(), planner.ready()[1]
-    target = (module, "OpenRun") if when == "open" else (module, "fit")
+    target = (module, "TrainingRun") if when == "open" else (module, "fit")
     inner = getattr(*target)
 
     def fault(first, second, *arguments):
-        seed = second["config"]["seed"] if when == "open" else first.seed
-        if seed == job["config"]["seed"]:
+        seed = second.config["seed"] if when == "open" else first.seed
+        if seed == job.config["seed"]:
             raise IndexError("planted\nfault")
         return inner(first, second, *arguments)
 
     monkeypatch.setattr(*target, fault)
-    jobs = [job, {**job, "config": {**other.config, "seed": 77}}]
+    jobs = [job, dataclasses.replace(job, config={**other.config, "seed": 77})]
     worker.apply(*jobs)
     worker.train(*jobs)
     worker.pack.writer.wait()
-    [(kind, run_id, facts)] = worker.confirmed
-    assert (kind, run_id, facts["status"]) == ("ended", job["config"]["run"], "failed")
-    assert facts["reason"].startswith("IndexError: planted (test_pack.py, line ")
-    text = (planner.store.path / run_id / "traceback.txt").read_text()
+    [ended] = worker.confirmed
+    assert (ended.run, ended.status) == (job.config["run"], "failed")
+    assert ended.reason.startswith("IndexError: planted (test_pack.py, line ")
+    text = (planner.store.path / ended.run / "traceback.txt").read_text()
     assert "planted\nfault" in text
     assert worker.pack.opened == [other.id]
     worker.pack.suspend()

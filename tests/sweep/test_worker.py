@@ -15,6 +15,7 @@ from lmzoo.store.records import WORKER_LOCK, RunFolder
 from lmzoo.sweep.driver.coordinator import NOTHING
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Confirmed, Failed, Hello, Released
 from lmzoo.sweep.worker import worker as module
 from lmzoo.sweep.worker.worker import RELEASE_SECONDS, Worker
 
@@ -46,28 +47,28 @@ class LocalMailbox:
         for method in (self.exchange, self.post, self.beat):
             setattr(self, method.__name__, SimpleNamespace(remote=method))
 
-    def exchange(self, worker, number, opened, reports, confirmed, memory):
-        self.opened.append(opened)
-        assert number == len(self.opened)
+    def exchange(self, message):
+        self.opened.append(message.opened)
+        assert message.number == len(self.opened)
         assert len(self.opened) < MAX_EXCHANGES, "the sweep does not end"
-        self.confirm(confirmed)
-        reply = self.fleet.exchange(worker, opened, reports, live=1, now=0.0, memory=memory)
-        return None if self.fleet.done else vars(reply or NOTHING)
+        self.confirm(message.confirmed)
+        reply = self.fleet.exchange(message, live=1, now=0.0)
+        return None if self.fleet.done else reply or NOTHING
 
-    def post(self, kind, worker, *content):
-        self.posts.append((kind, *content))
-        if kind == "confirm" and not self.loses_posts:
-            self.confirm(*content)
+    def post(self, message):
+        self.posts.append(message)
+        if isinstance(message, Confirmed) and not self.loses_posts:
+            self.confirm(message.runs)
 
     def beat(self, worker):
         return 1
 
     def confirm(self, confirmed):
-        for kind, run_id, facts in confirmed:
-            if kind == "released":
-                self.fleet.released("w", run_id)
+        for run in confirmed:
+            if isinstance(run, Released):
+                self.fleet.released("w", run.run)
             else:
-                self.fleet.ended("w", run_id, **facts)
+                self.fleet.ended("w", run)
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
     set_up()
     assert done.wait(60)
     assert asleep == [1, 1, 1, 2, 2]
-    assert mailbox.posts == [("hello", pickle.dumps("handle"), "node")] * 2
+    assert mailbox.posts == [Hello("w", pickle.dumps("handle"), "node")] * 2
 
 
 def test_a_worker_without_replies_releases_its_runs_and_continues_them(
@@ -184,9 +185,10 @@ def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
 def test_a_gpu_that_torch_cannot_use_is_a_fatal_error(set_up, mailbox):
     with pytest.raises(UserError, match="granted a GPU that torch cannot use"):
         set_up(gpu=True)
-    kind, reason, fatal = mailbox.posts[-1]
-    assert (kind, fatal) == ("failed", True)
-    assert "install a CUDA build of torch" in reason
+    failed = mailbox.posts[-1]
+    assert isinstance(failed, Failed)
+    assert failed.fatal
+    assert "install a CUDA build of torch" in failed.reason
 
 
 def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypatch):
@@ -198,9 +200,10 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
     monkeypatch.setattr("lmzoo.sweep.worker.pack.fit", fail)
     with pytest.raises(OSError, match="no disk"):
         worker.step()
-    kind, reason, fatal = mailbox.posts[-1]
-    assert (kind, fatal) == ("failed", False)
-    assert reason.startswith("OSError: no disk (test_worker.py, line ")
+    failed = mailbox.posts[-1]
+    assert isinstance(failed, Failed)
+    assert not failed.fatal
+    assert failed.reason.startswith("OSError: no disk (test_worker.py, line ")
     [run_id] = worker._pack.opened
     assert "no disk\nin detail" in (worker._store / run_id).read("traceback.txt").decode()
     worker.cleanup()
@@ -244,4 +247,4 @@ def test_an_error_of_a_write_in_the_background_ends_the_worker(set_up, mailbox, 
     with pytest.raises(UserError, match="the disk is gone"):
         worker.step()
     assert written.is_set()
-    assert mailbox.posts[-1] == ("failed", "the disk is gone", False)
+    assert mailbox.posts[-1] == Failed("w", "the disk is gone")

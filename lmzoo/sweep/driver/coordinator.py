@@ -13,7 +13,7 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -24,7 +24,7 @@ from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
-from lmzoo.sweep.fleet.sharing import Assignment
+from lmzoo.sweep.messages import Assignment, Confirmed, Exchange, Failed, Hello, Message, Released
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 
 LOG = logging.getLogger("lmzoo.sweep")
@@ -40,7 +40,7 @@ RECOVERY_SECONDS = 300.0
 """How long the lock of a dead worker may stay taken; a file server may need minutes to free it."""
 RECOVERY = "recovery"
 """Name of the threads that wait for the lock of a dead worker."""
-NOTHING = Assignment([], packed=False, join=[], prune=[], release=[])
+NOTHING = Assignment()
 
 
 class Coordinator:
@@ -51,7 +51,7 @@ class Coordinator:
         self.error: Exception | None = None
         self._mailbox = mailbox
         self._mutex = threading.RLock()
-        self._replies: dict[str, tuple[int, Any]] = {}
+        self._replies: dict[str, tuple[int, Assignment | None]] = {}
         self._numbers: dict[str, int] = {}
         """Worker -> number of its last exchange."""
         self._idle_since: dict[str, float] = {}
@@ -127,8 +127,8 @@ class Coordinator:
                 replies, self._replies = self._replies, {}
                 messages, beats = ray.get(self._mailbox.fetch.remote(replies, 0.5))
                 with self._mutex:
-                    for kind, worker, *content in messages:
-                        getattr(self, f"_on_{kind}")(worker, *content)
+                    for message in messages:
+                        self._receive(message)
                     self._wake_idle()
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
@@ -136,41 +136,37 @@ class Coordinator:
         except Exception as error:
             self.error = self.error or error
 
-    def _on_hello(self, worker: str, handle: bytes, node: str) -> None:
-        if worker not in self._gone:
-            self._handles[worker] = pickle.loads(handle), node
+    def _receive(self, message: Message) -> None:
+        match message:
+            case Hello(worker, handle, node):
+                if worker not in self._gone:
+                    self._handles[worker] = pickle.loads(handle), node
+            case Failed(worker, reason, fatal):
+                self._reasons[worker] = reason
+                if fatal and not self.error:
+                    self.error = UserError(reason)
+            case Confirmed():
+                self._confirm(message)
+            case Exchange():
+                self._answer(message)
 
-    def _on_failed(self, worker: str, reason: str, fatal: bool) -> None:  # noqa: FBT001
-        self._reasons[worker] = reason
-        if fatal and not self.error:
-            self.error = UserError(reason)
-
-    def _on_confirm(self, worker: str, confirmed: Iterable[tuple[str, str, Any]]) -> None:
-        for kind, run_id, facts in confirmed:
-            if kind == "released":
-                self.fleet.released(worker, run_id)
+    def _confirm(self, message: Confirmed) -> None:
+        for run in message.runs:
+            if isinstance(run, Released):
+                self.fleet.released(message.worker, run.run)
             else:
-                self.fleet.ended(worker, run_id, **facts)
+                self.fleet.ended(message.worker, run)
 
-    def _on_exchange(
-        self,
-        worker: str,
-        number: int,
-        opened: Sequence[str],
-        reports: Sequence[Any],
-        confirmed: Sequence[Any],
-        memory: int,
-    ) -> None:
-        self._numbers[worker] = number
-        self._on_confirm(worker, confirmed)
+    def _answer(self, exchange: Exchange) -> None:
+        worker = exchange.worker
+        self._numbers[worker] = exchange.number
+        self._confirm(Confirmed(worker, exchange.confirmed))
         self._failed_starts = 0
         if worker in self._gone:
-            self._replies[worker] = number, None
+            self._replies[worker] = exchange.number, None
             return
         now = time.monotonic()
-        assignment = self.fleet.exchange(
-            worker, opened, reports, live=self.capacity.live(), now=now, memory=memory
-        )
+        assignment = self.fleet.exchange(exchange, live=self.capacity.live(), now=now)
         if assignment is None:
             self._idle_since.setdefault(worker, now)
             self._replied_at[worker] = now
@@ -190,7 +186,7 @@ class Coordinator:
                 self._replies[worker] = self._numbers[worker], None
             elif self.fleet.ready:
                 memory = self.fleet.workers[worker].memory
-                self._on_exchange(worker, self._numbers[worker], [*leaving], (), (), memory)
+                self._answer(Exchange(worker, self._numbers[worker], [*leaving], memory=memory))
             elif now - self._replied_at[worker] > REPLY_SECONDS:
                 self._replied_at[worker] = now
                 self._reply(worker, NOTHING)
@@ -198,7 +194,7 @@ class Coordinator:
     def _reply(self, worker: str, assignment: Assignment) -> None:
         if assignment.members:
             self._idle_since.pop(worker, None)
-        self._replies[worker] = self._numbers[worker], vars(assignment)
+        self._replies[worker] = self._numbers[worker], assignment
 
     def _check_heartbeats(self, beats: dict[str, int]) -> None:
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS

@@ -3,7 +3,7 @@
 The mailbox is a small Ray actor on the driver's node. It stores messages and decides nothing: the
 coordinator, a thread of the driver, fetches the messages and sends the replies. If the mailbox is
 killed, Ray restarts it and repeats the calls that were not answered; so every message may arrive
-twice. Exchanges are numbered, so that a repeated reply does not answer the next exchange.
+twice.
 """
 
 import asyncio
@@ -15,11 +15,10 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from lmzoo.sweep.messages import Assignment, Exchange, Message
+
 CALLS = 100_000
 """Maximum number of unanswered calls; each worker has at most three."""
-
-Message = tuple[Any, ...]
-"""(kind, worker, ...); the coordinator has one method for each kind."""
 
 
 class Mailbox:
@@ -31,13 +30,14 @@ class Mailbox:
         self._replies: dict[tuple[str, int], asyncio.Future[Any]] = {}
         self._heartbeats: Counter[str] = Counter()
 
-    async def exchange(self, worker: str, number: int, *content: Any) -> Any:
-        """Send an `exchange` message of a worker; return the coordinator's reply to it."""
-        reply = self._replies[worker, number] = asyncio.get_running_loop().create_future()
-        await self.post("exchange", worker, number, *content)
+    async def exchange(self, message: Exchange) -> Assignment | None:
+        """Send a worker's exchange; return the coordinator's reply to it."""
+        reply = asyncio.get_running_loop().create_future()
+        self._replies[message.worker, message.number] = reply
+        await self.post(message)
         return await reply
 
-    async def post(self, *message: Any) -> None:
+    async def post(self, message: Message) -> None:
         """Send a message that has no reply."""
         self._messages.append(message)
         self._arrived.set()
@@ -53,7 +53,7 @@ class Mailbox:
         """Send replies; return the messages, as soon as there is one, and all heartbeat counts.
 
         Args:
-            replies: Worker -> number of its last `exchange` and the reply to it.
+            replies: Worker -> number of its last exchange and the reply to it.
             seconds: Time after which an empty list is returned.
         """
         for worker, (number, reply) in replies.items():

@@ -7,20 +7,29 @@ A run that was assigned to a worker that died is pending again. A run whose work
 without progress is trained alone, so that it cannot end others, and finally fails.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.sharing import Assignment, Listener, ReadyRuns, Sharing, WorkerState
+from lmzoo.sweep.fleet.sharing import ReadyRuns, Sharing, WorkerState
 from lmzoo.sweep.fleet.time_left import Pace
+from lmzoo.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 DEATHS_TO_SUSPECT = 2
 """Deaths without progress after which a run is trained alone."""
 MAX_DEATHS = 4
 """Deaths without progress after which a run fails."""
+
+
+class Listener(Protocol):
+    """Is informed of what the runs do: the console, the trackers."""
+
+    def start(self, run: PlannedRun) -> None: ...
+    def epoch(self, run: PlannedRun, record: Record) -> None: ...
+    def end(self, run: PlannedRun, test: Record | None) -> None: ...
 
 
 class Fleet:
@@ -49,27 +58,16 @@ class Fleet:
         """Return how many workers could be used at this moment."""
         return self.sharing.runs.total() + len(self.ready) + self.sharing.released
 
-    def exchange(
-        self,
-        name: str,
-        opened: Sequence[str],
-        reports: Sequence[tuple[str, Record]],
-        *,
-        live: int,
-        now: float,
-        memory: int = 0,
-    ) -> Assignment | None:
+    def exchange(self, message: Exchange, *, live: int, now: float) -> Assignment | None:
         """Take a worker's reports and return its next assignment; None if it has to wait.
 
         Args:
-            name: The worker.
-            opened: Identities of the runs that it has open.
-            reports: (run identity, epoch record), in the order of the epochs.
+            message: Its reports are in the order of the epochs.
             live: Number of workers that the cluster has room for.
             now: Time in seconds, from any start.
-            memory: Bytes of its GPU; 0 if it uses a CPU.
         """
-        worker = self.workers.setdefault(name, WorkerState(memory, replied_at=now))
+        name, opened, reports = message.worker, message.opened, message.reports
+        worker = self.workers.setdefault(name, WorkerState(message.memory, replied_at=now))
         self.idle.discard(name)
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
@@ -95,24 +93,16 @@ class Fleet:
             return None
         return assignment
 
-    def ended(
-        self,
-        name: str,
-        run_id: str,
-        status: str,
-        reason: str = "",
-        test: Record | None = None,
-        reports: Sequence[tuple[str, Record]] = (),
-    ) -> None:
-        """Record that a worker has written the end of a run, after these last epochs."""
+    def ended(self, name: str, end: Ended) -> None:
+        """Record that a worker has written the end of a run."""
         worker = self.workers.get(name)
         if worker is None:
             return
-        for report in reports:
+        for report in end.reports:
             self._report(worker, *report)
-        run = self._remove(worker, run_id)
+        run = self._remove(worker, end.run)
         if run:
-            self._finish(run, status, reason, test)
+            self._finish(run, end.status, end.reason, end.test)
 
     def released(self, name: str, run_id: str) -> None:
         """Record that a worker has closed a run without ending it."""
@@ -166,7 +156,7 @@ class Fleet:
         elif not trained and answer is Answer.WAIT:
             self._release(worker, run_id)
 
-    def _add_pace(self, worker: WorkerState, reports: Sequence[tuple[str, Record]]) -> None:
+    def _add_pace(self, worker: WorkerState, reports: Sequence[Report]) -> None:
         """Add the epoch of a pack, without members that reported an earlier epoch again."""
         runs = worker.training
         trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
@@ -197,14 +187,10 @@ class Fleet:
                 for listener in self.listeners:
                     listener.start(run)
 
-    def _job(self, run: PlannedRun) -> dict[str, Any]:
-        return {
-            "config": self.packer.config(run),
-            "budget": run.budget,
-            # The last epoch is reported again, because the reply to its report may be lost.
-            "epoch": max(0, run.last_epoch - 1),
-            "is_new": run.is_new and not run.last_epoch,
-        }
+    def _job(self, run: PlannedRun) -> Job:
+        # The last epoch is reported again, because the reply to its report may be lost.
+        epoch, is_new = max(0, run.last_epoch - 1), run.is_new and not run.last_epoch
+        return Job(self.packer.config(run), run.budget, epoch, is_new)
 
     def _is_packed(self, worker: WorkerState) -> bool:
         return self.packer.is_packed(next(iter(worker.training.values())), worker.memory)
@@ -227,7 +213,7 @@ class Fleet:
         return worker.leaving.pop(run_id, None)
 
     def _finish(
-        self, run: PlannedRun, status: str, reason: str = "", test: Mapping[str, Any] | None = None
+        self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
         run = self.planner.end(run.id, status, reason, test["token"] if test else None)
         for listener in self.listeners:

@@ -7,10 +7,6 @@ with runs takes more of their shape, up to `share`. It gives runs away in two ca
 is idle and nothing is pending; or no worker trains a pending shape, and others can take all its
 runs. One worker takes all runs that load the same closed-form estimate
 (`lmzoo/train/closed_form.py`).
-
-The runs that can start, by pack key and in order of priority.
-
-What the fleet tells a worker, and whom it informs.
 """
 
 import heapq
@@ -18,15 +14,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.packing import Packer
 
 
 class ReadyRuns:
-    """Ready runs; each operation takes time that does not grow with their number."""
+    """The runs that can start, by pack key and in order of priority.
+
+    Each operation takes time that does not grow with their number.
+    """
 
     def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
         self._pack_key = pack_key
@@ -167,26 +164,3 @@ class Sharing:
     def _limit(self, worker: WorkerState) -> int:
         first = next(iter(worker.training.values()), None) or self.ready.first(worker.key)
         return self.packer.max_members(first, worker.memory) if first else 0
-
-
-class Listener(Protocol):
-    """Is informed of what the runs do: the console, the trackers."""
-
-    def start(self, run: PlannedRun) -> None: ...
-    def epoch(self, run: PlannedRun, record: Record) -> None: ...
-    def end(self, run: PlannedRun, test: Record | None) -> None: ...
-
-
-@dataclass
-class Assignment:
-    """The reply to a worker's report."""
-
-    members: list[str]
-    """Identities of the runs to train for one epoch, in one pack if `packed`."""
-    packed: bool
-    join: list[dict[str, Any]]
-    """What the worker needs to open each of the members that it does not have open."""
-    prune: list[str]
-    """Runs that the worker ends as pruned."""
-    release: list[str]
-    """Runs that the worker closes: another worker continues them, or they wait at a rung."""

@@ -6,8 +6,7 @@ for another worker, are confirmed after its last write.
 """
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -16,7 +15,8 @@ from lmzoo.errors import UserError, describe_error
 from lmzoo.store.local import Store
 from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, TRACEBACK, RunFolder
 from lmzoo.store.writer import Writer
-from lmzoo.sweep.worker.open_run import OpenRun, Report
+from lmzoo.sweep.messages import Assignment, Ended, Job, Released, Report
+from lmzoo.sweep.worker.training_run import TrainingRun
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.trainer import fit
@@ -26,14 +26,18 @@ class Pack:
     """Opens, trains and closes the runs of a worker's assignments."""
 
     def __init__(
-        self, store: Store, corpus: Corpus, device: torch.device, confirm: Callable[..., None]
+        self,
+        store: Store,
+        corpus: Corpus,
+        device: torch.device,
+        confirm: Callable[[Ended | Released], None],
     ) -> None:
-        """`confirm` is called, from any thread, with ("ended" or "released", run id, facts)."""
+        """`confirm` is called from any thread."""
         self.store, self.corpus, self.device = store, corpus, device
         self.writer = Writer()
         self._trainers = KeptTrainers()
         self._confirm = confirm
-        self._open: dict[str, OpenRun] = {}
+        self._open: dict[str, TrainingRun] = {}
         self._closing: dict[str, str] = {}
         """Runs whose last writes are not confirmed, with their keys of the writer."""
 
@@ -42,20 +46,20 @@ class Pack:
         """Identities of the runs that are open or whose end is not confirmed yet."""
         return [*self._open, *self._closing.copy()]
 
-    def apply(self, assignment: Mapping[str, Any]) -> list[Report]:
+    def apply(self, assignment: Assignment) -> list[Report]:
         """Close runs and open others; return the reports of epochs that were not reported."""
-        for run_id in assignment["prune"]:
+        for run_id in assignment.prune:
             if run_id in self._open:
                 run = self._open[run_id].run
                 run.prune(run.epoch)
-                self._close(run_id, "ended")
-        for run_id in assignment["release"]:
+                self._close(run_id)
+        for run_id in assignment.release:
             if run_id in self._open:
-                self._close(run_id, "released")
+                self._close(run_id, Released(run_id))
         reports = []
-        for job, folder in self._read(assignment["join"]):
+        for job, folder in self._read(assignment.join):
             try:
-                run = OpenRun(folder, job, self.corpus, self.device, self.writer)
+                run = TrainingRun(folder, job, self.corpus, self.device, self.writer)
             except Exception as error:
                 self._raise_unless_final(error)
                 self._fail(folder, error)
@@ -63,7 +67,7 @@ class Pack:
             self._open[run.id] = run
             reports += run.unreported
             if run.has_ended:
-                self._close(run.id, "ended")
+                self._close(run.id)
         return reports
 
     def train_epoch(self, members: Sequence[str], *, packed: bool) -> list[Report]:
@@ -77,7 +81,7 @@ class Pack:
         for run in ended:
             run.end(losses.get(run.id))
             run.unreported = [(run.id, run.run.training.record)]
-            self._close(run.id, "ended")
+            self._close(run.id)
         for run in unreported:
             run.unreported = []
         for key in [*self._closing.values()]:
@@ -90,7 +94,7 @@ class Pack:
             self._open.pop(run_id).close()
         self.writer.wait()
 
-    def _train(self, runs: list[OpenRun], *, packed: bool) -> list[OpenRun]:
+    def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
         """Train one epoch of each run, and return those that did not fail.
 
         A pack that exceeds the GPU's memory is divided. An error in a pack ends the worker, because
@@ -116,7 +120,7 @@ class Pack:
                 trained.append(run)
         return trained
 
-    def _train_packed(self, runs: list[OpenRun]) -> bool:
+    def _train_packed(self, runs: list[TrainingRun]) -> bool:
         """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
         try:
             self._trainers.train_epoch([run.run.training for run in runs], self.corpus)
@@ -127,7 +131,7 @@ class Pack:
             return False  # the error, whose traceback keeps tensors of the pack, is gone then
         return True
 
-    def _test_packed(self, runs: list[OpenRun]) -> dict[str, Losses]:
+    def _test_packed(self, runs: list[TrainingRun]) -> dict[str, Losses]:
         """Return the test losses of runs by a trainer that is kept; {} if there is none."""
         tested = [run for run in runs if run.is_tested]
         if not tested:
@@ -135,28 +139,28 @@ class Pack:
         losses = self._trainers.test_losses([run.run.training for run in tested], self.corpus)
         return {run.id: found for run, found in zip(tested, losses, strict=False)}
 
-    def _read(self, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], RunFolder]]:
+    def _read(self, jobs: Sequence[Job]) -> list[tuple[Job, RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""
-        folders = [(job, RunFolder(self.store / job["config"]["run"])) for job in jobs]
-        continued = [folder for job, folder in folders if not job["is_new"]]
+        folders = [(job, RunFolder(self.store / job.config["run"])) for job in jobs]
+        continued = [folder for job, folder in folders if not job.is_new]
         if continued:
             files = (CONFIG, RECORDS, CHECKPOINT)
             self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in files])
         return folders
 
-    def _close(self, run_id: str, kind: str) -> None:
-        """Close a run, and confirm it after its last write."""
+    def _close(self, run_id: str, released: Released | None = None) -> None:
+        """Close a run that has ended or is released, and confirm it after its last write."""
         run = self._open.pop(run_id)
-        facts = {**run.outcome(), "reports": run.unreported} if kind == "ended" else {}
+        outcome = released or run.ended()
         run.close()
-        self._confirm_later(run.run.key, kind, run_id, facts)
+        self._confirm_later(run.run.key, outcome)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         """End a run, and write the traceback of its error into its folder."""
         text = "".join(traceback.format_exception(error)).encode()
-        key, facts = str(folder.store), {"status": "failed", "reason": describe_error(error)}
+        key, name = str(folder.store), folder.path.name
         self.writer.submit(key, lambda: folder.store.write(TRACEBACK, text))
-        self._confirm_later(key, "ended", folder.path.name, facts)
+        self._confirm_later(key, Ended(name, "failed", describe_error(error)))
         self.writer.wait()  # until then the sweep would assign the run again
 
     def _raise_unless_final(self, error: Exception) -> None:
@@ -165,12 +169,12 @@ class Pack:
         if isinstance(error, passing) or self.device.type != "cpu":
             raise error
 
-    def _confirm_later(self, key: str, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+    def _confirm_later(self, key: str, outcome: Ended | Released) -> None:
         """Confirm the end or the release of a run after its last write."""
-        self._closing[run_id] = key
+        self._closing[outcome.run] = key
 
         def confirm() -> None:
-            self._confirm(kind, run_id, facts)
-            del self._closing[run_id]
+            self._confirm(outcome)
+            del self._closing[outcome.run]
 
         self.writer.submit(key, confirm)

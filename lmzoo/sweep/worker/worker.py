@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray import tune
@@ -26,9 +26,16 @@ from ray.exceptions import GetTimeoutError
 from lmzoo.errors import UserError, describe_error
 from lmzoo.own_parts.source import UserCode, import_shipped
 from lmzoo.store.records import TRACEBACK, WORKER_LOCK
-
-if TYPE_CHECKING:
-    from lmzoo.sweep.worker.open_run import Report
+from lmzoo.sweep.messages import (
+    Assignment,
+    Confirmed,
+    Ended,
+    Exchange,
+    Failed,
+    Hello,
+    Released,
+    Report,
+)
 
 HEARTBEAT_SECONDS = 10.0
 """Time between two heartbeats of a worker."""
@@ -54,9 +61,9 @@ class Worker(tune.Trainable):
         """Open the store and set up the device; torch is imported after the heartbeat starts."""
         self._mailbox = mailbox
         context = ray.get_runtime_context()
-        # Pickled, because unpickling it in the mailbox would import Ray Tune, which takes seconds.
         handle = pickle.dumps(context.current_actor)
-        hello = functools.partial(self._post, "hello", handle, context.get_node_id())
+        message = Hello(self.trial_id, handle, context.get_node_id())
+        hello = functools.partial(self._mailbox.post.remote, message)
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
         try:
             if code:
@@ -72,10 +79,8 @@ class Worker(tune.Trainable):
         try:
             while (assignment := self._exchange(reports)) is not None:
                 reports = self._pack.apply(assignment)
-                reports += self._pack.train_epoch(
-                    assignment["members"], packed=assignment["packed"]
-                )
-                if not assignment["members"]:
+                reports += self._pack.train_epoch(assignment.members, packed=assignment.packed)
+                if not assignment.members:
                     self._pack.writer.wait()
         except Exception as error:
             self._write_traceback(error)
@@ -112,16 +117,21 @@ class Worker(tune.Trainable):
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
         self._number = 0
         """Number of the last exchange."""
-        self._confirmed: list[tuple[Any, ...]] = []
+        self._confirmed: list[Ended | Released] = []
         """Ends and releases that the sweep has not acknowledged by a reply."""
         self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
 
-    def _exchange(self, reports: "list[Report]") -> dict[str, Any] | None:
+    def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""
         opened, confirmed = self._pack.opened, len(self._confirmed)
-        content = opened, reports, self._confirmed[:confirmed], self._memory
         self._number += 1
-        reply = self._mailbox.exchange.remote(self.trial_id, self._number, *content)
+        reply = self._mailbox.exchange.remote(
+            Exchange(
+                *(self.trial_id, self._number, opened, reports),
+                confirmed=self._confirmed[:confirmed],
+                memory=self._memory,
+            )
+        )
         try:
             assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
         except GetTimeoutError:
@@ -134,15 +144,15 @@ class Worker(tune.Trainable):
         del self._confirmed[:confirmed]
         return assignment
 
-    def _confirm(self, kind: str, run_id: str, facts: dict[str, Any]) -> None:
+    def _confirm(self, run: Ended | Released) -> None:
         """Inform the sweep at once, and again with the next report, should the message be lost."""
-        self._confirmed.append((kind, run_id, facts))
-        self._post("confirm", [(kind, run_id, facts)])
+        self._confirmed.append(run)
+        self._mailbox.post.remote(Confirmed(self.trial_id, [run]))
 
     def _fail(self, error: Exception, *, fatal: bool = False) -> None:
         """Inform the sweep of the error that ends this worker; a fatal one ends the sweep."""
         text = str(error) if isinstance(error, UserError) else describe_error(error)
-        self._post("failed", text, fatal)
+        self._mailbox.post.remote(Failed(self.trial_id, text, fatal))
 
     def _write_traceback(self, error: Exception) -> None:
         """Write the traceback into the folders of the open runs, any of which may have failed."""
@@ -150,9 +160,6 @@ class Worker(tune.Trainable):
         for run_id in self._pack.opened:
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 (self._store / run_id).write(TRACEBACK, text)
-
-    def _post(self, kind: str, *content: Any) -> None:
-        self._mailbox.post.remote(kind, self.trial_id, *content)
 
     def _send_heartbeats(self, hello: Callable[[], object]) -> None:
         for _ in itertools.count():

@@ -6,39 +6,37 @@ from typing import Any
 import torch
 
 from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import Record, RunFolder, epoch_records, find_end, records_pending
+from lmzoo.store.records import RunFolder, epoch_records, find_end, records_pending
 from lmzoo.store.writer import Writer
+from lmzoo.sweep.messages import Ended, Job, Report
 from lmzoo.sweep.worker.tensorboard import RunWriter
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
 
-Report = tuple[str, Record]
-"""Run identity and epoch record."""
 
-
-class OpenRun:
+class TrainingRun:
     """A run of this worker, with its TensorBoard curves."""
 
     def __init__(
         self,
         folder: RunFolder,
-        job: Mapping[str, Any],
+        job: Job,
         corpus: Corpus,
         device: torch.device,
         writer: Writer,
     ) -> None:
-        config: Mapping[str, Any] = job["config"]
+        config: Mapping[str, Any] = job.config
         if "parameters" not in config:
             config = add_model_facts(config, corpus.task)
-        self.id, self.budget = config["run"], job["budget"]
+        self.id, self.budget = config["run"], job.budget
         self._test = config["stage"] == "confirm"
         self.run = Run(
-            folder, config, corpus, device=device, lock=False, new=job["is_new"], writer=writer
+            folder, config, corpus, device=device, lock=False, new=job.is_new, writer=writer
         )
         records = epoch_records(self.run.records)
         self._curves = RunWriter(folder.path, config, self.run.epoch, records)
-        self.unreported = [(self.id, r) for r in records if r["epoch"] > job["epoch"]]
+        self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
     @property
@@ -72,15 +70,12 @@ class OpenRun:
             self._curves.write_test(losses, self.run.epoch)
         self.run.end("finished")
 
-    def outcome(self) -> dict[str, Any]:
+    def ended(self) -> Ended:
         """Return what a worker confirms about a run that has ended."""
         end = find_end(self.run.records, self.budget) or {}
         test = [r for r in self.run.records if r["event"] == "test" and r["epoch"] == self.budget]
-        return {
-            "status": end["status"],
-            "reason": end.get("reason", ""),
-            "test": test[-1] if test else None,
-        }
+        last = test[-1] if test else None
+        return Ended(self.id, end["status"], end.get("reason", ""), last, self.unreported)
 
     def close(self) -> None:
         """Close the TensorBoard curves and give the last records to the writer."""
