@@ -181,6 +181,6 @@ def run_study(
     code = sweep.run(data_dir, Path(storage), "", {}, dry_run=False)
     if code == 130:
         raise KeyboardInterrupt
-    if code:
+    if sweep.failed:
         raise UserError(f"runs of study {study.name} failed; the lines above say why")
     return study_ranking(sweep.folder).frame

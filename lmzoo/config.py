@@ -38,7 +38,7 @@ class OptionalName(StrEnum):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only dataclass with validated fields."""
-    strict = pydantic.ConfigDict(extra="forbid", validate_default=True)
+    strict = pydantic.ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
     return dataclass(cls, frozen=True, kw_only=True, config=strict)  # type: ignore[return-value]
 
 

@@ -64,6 +64,10 @@ def parse_range(text: str) -> Range:
         bounds = (_number(low), _number(high))
     except ValueError:
         bounds = None
+    if bounds is not None and bounds[0] >= bounds[1]:
+        raise UserError(
+            f"search range {text!r} is not low:high: the first number must be the lower one"
+        )
     if bounds is None or scale not in ("", "log") or not bounds[0] < bounds[1]:
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
     if scale and bounds[0] <= 0:

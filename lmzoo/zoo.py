@@ -9,12 +9,18 @@ zoo.build(config, task, seed=0)     the model with initial weights
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import initialise
+from lmzoo.memory import allocating, machine_bytes, require_memory
 from lmzoo.own_parts.importing import import_installed
 from lmzoo.registry import ROWS, Row
 
@@ -76,9 +82,65 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(model_config: Any, task: Task, seed: int = 0, init: str = "default") -> LanguageModel:
     """Build a model from its config and draw its initial weights; see `seeding.initialise`."""
-    model = MODELS.build(model_config, task)
+    check_size(model_config, task)
+    with allocating(f"model {MODELS.name_of(model_config)}"):
+        model = MODELS.build(model_config, task)
     initialise(model, seed, init)
     return model
+
+
+LARGE = 4096
+"""Least integer in a model's config from which its size is computed before it is built."""
+MOST_TENSORS = 50_000
+"""Tensors of a model that are counted; more are refused."""
+
+
+class _CountBytes(TorchFunctionMode):
+    """Counts the bytes of the tensors that a block makes on the device `meta`."""
+
+    size, tensors = 0, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _device_constructors() and isinstance(result, Tensor):
+            self.size += result.numel() * result.element_size()
+            self.tensors += 1
+            if self.size > machine_bytes() or self.tensors > MOST_TENSORS:
+                raise OverflowError
+        return result
+
+
+def check_size(model_config: Any, task: Task) -> None:
+    """Check that a model with large numbers in its config fits into the memory of this machine.
+
+    Raises:
+        UserError: It does not.
+    """
+    if _largest(to_dict(model_config)) < LARGE:
+        return
+    name = MODELS.name_of(model_config)
+    count = _CountBytes()
+    try:
+        with torch.device("meta"), count:
+            MODELS.build(model_config, task)
+    except OverflowError:
+        require_memory(count.size, f"model {name}")
+        raise UserError(
+            f"model {name} has more than {MOST_TENSORS:,} tensors; choose smaller sizes"
+        ) from None
+    except Exception:  # not every model can be built without numbers
+        return
+
+
+def _largest(value: Any) -> int | float:
+    """Return the largest number in a nested value."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0)
+    return value if isinstance(value, int | float) else 0
 
 
 import_installed()  # last: plugins may import this module

@@ -46,7 +46,7 @@ def train(
     mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
     gates: Annotated[bool, typer.Option("--gates", help="Record statistics of gates, states and attention after each epoch; `lmzoo gates RUN` shows them.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
     settings = parse_settings(fields or [])
     model_fields = nest_settings(settings, "model")
@@ -82,7 +82,7 @@ def train(
         console.print(run.note, markup=False, soft_wrap=True)
     with contextlib.closing(run):
         _train(run, epochs, console, data, gates=gates)
-        _finish(run, epochs, console, data)
+        return _finish(run, epochs, console, data)
 
 
 def _train(run: Run, budget: int, console: Console, corpus: Corpus, *, gates: bool) -> None:
@@ -119,12 +119,18 @@ def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
     return table
 
 
-def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
-    """Test the run, append its end event, and print the results."""
+def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
+    """Test the run, append its end event, and print the results; return the exit code."""
     if run.training.diverged:
         run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
-        console.print(f"diverged at epoch {run.epoch}; lower recipe.lr or set recipe.clip")
-        return
+        advice = (
+            "a token of the validation split has probability 0; choose a smoothing that knows "
+            "unseen tokens, such as model.smoothing=kneser_ney"
+            if run.training.model.closed_form
+            else "lower recipe.lr or set recipe.clip"
+        )
+        console.print(f"diverged at epoch {run.epoch}; {advice}")
+        return 1
     losses = run.test()
     if find_end(run.folder.records(), budget) is None:
         run.end("finished")
@@ -147,6 +153,7 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
     if losses.report:
         text = ", ".join(f"{name} {value:.4f}" for name, value in losses.report.items())
         console.print(f"on validation sequences: {text}")
+    return 0
 
 
 def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int | None) -> str:

@@ -1,6 +1,7 @@
 """The CPUs and GPUs of a worker, and how many workers fit on a node."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ class Resources:
 
     def __post_init__(self) -> None:
         gpus = self.gpus
+        for option, value in {"cpus": self.cpus, "gpus": gpus or 0.0}.items():
+            if not math.isfinite(value):
+                raise UserError(f"--{option}-per-trial {value} is not a finite number")
         if self.device not in ("auto", "cpu", "gpu"):
             raise UserError(f"--device {self.device} is unknown; choose auto, cpu or gpu")
         if gpus is not None and gpus > 1 and gpus != int(gpus):

@@ -27,6 +27,7 @@ from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
+from lmzoo.memory import require_memory
 
 T = TypeVar("T")
 
@@ -90,6 +91,8 @@ def _encode(
 ) -> tuple[Sequences, "Cuts"]:
     """Return the sequences, and what was cut; see `encode`."""
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
+    size = (len(sentences) * token_dtype(len(vocabulary)).itemsize + CHUNK) * length
+    require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
     tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
     whole, lost, unread = [], [], iter(sentences)
     for first in track(range(0, len(sentences), CHUNK)):  # lists of numbers need much memory

@@ -18,10 +18,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from lmzoo.config import to_dict
 from lmzoo.contract import END, UNKNOWN, Task
 from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
+from lmzoo.memory import allocating, require_memory
 from lmzoo.registry import Registry
 
 
@@ -257,4 +259,11 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
     Raises:
         UserError: The corpus is unknown, an option is invalid, or the data cannot be read.
     """
-    return CORPORA.build(CORPORA.parse(parse_spec(spec)), data_dir).load()
+    config = CORPORA.parse(parse_spec(spec))
+    fields = to_dict(config)
+    counts = [fields.get(split) for split in ("train", "valid", "test")]
+    sequences = sum(count if isinstance(count, int) else 1 for count in counts)
+    name = CORPORA.name_of(config)
+    require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")
+    with allocating(f"corpus {name}"):
+        return CORPORA.build(config, data_dir).load()

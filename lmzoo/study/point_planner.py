@@ -121,6 +121,12 @@ class PointPlanner:
         """Whether the runs of all settings have ended."""
         return len(self.tune_runs) == self.samples and all(run.status for run in self.tune_runs)
 
+    @property
+    def diverged(self) -> bool:
+        """Whether all runs that decide about the point have diverged."""
+        runs = self.confirm_runs or self.tune_runs
+        return bool(runs) and all(run.status == "diverged" for run in runs)
+
     def losses_at_rung(self) -> list[float]:
         """Return the loss of each setting of the start design at the rung; infinity if it ended."""
         return [run.curve.get(self.rung, math.inf) for run in self._design_runs]

@@ -5,6 +5,7 @@ trained once.
 """
 
 import hashlib
+import itertools
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError, near
 from lmzoo.own_parts.source import UserCode
-from lmzoo.search_space import Range, ranges
+from lmzoo.search_space import Choice, Range, ranges
 from lmzoo.study.parameter_budget import baselines, fit_width
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.train.carried import check_carry
@@ -201,6 +202,7 @@ def _resolve(
     }
     _check_schedule(study, resolved.search_space)
     resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
+    _check_ranges(resolved, corpus)
     identity = {
         "model": MODELS.dump(model),
         "recipe": to_dict(recipe),
@@ -244,6 +246,31 @@ def _declared_range(point: ResolvedPoint, path: str) -> Range:
             f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
         )
     return known[leaf]
+
+
+def _check_ranges(point: ResolvedPoint, corpus: Corpus) -> None:
+    """Refuse a range whose ends, or a choice of which a value, a field does not accept.
+
+    A value that only the default of another searched field contradicts is accepted.
+    """
+    tried = {}
+    for path, bounds in point.search_space.items():
+        values = bounds.values if isinstance(bounds, Choice) else (bounds.low, bounds.high)
+        tried[path] = [{path: value} for value in values]
+    for path, settings in tried.items():
+        rest = [[{}, *other] for name, other in tried.items() if name != path]
+        for setting in settings:
+            refusal = None
+            for others in itertools.islice(itertools.product(*rest), 1000):
+                try:
+                    changed = {k: v for part in (setting, *others) for k, v in part.items()}
+                    zoo.check_size(point.with_setting(changed)[0], corpus.task)
+                    break
+                except UserError as error:
+                    refusal = refusal or error
+            else:
+                value = setting[path]
+                raise UserError(f"--search-space {path}: {value!r} is not accepted: {refusal}")
 
 
 def _check_schedule(study: Study, space: Collection[str]) -> None:

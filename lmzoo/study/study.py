@@ -32,6 +32,8 @@ Settings = Mapping[str, Any]
 
 NAME_BYTES = 160
 """Longest name of a study; a name of a folder has 255 bytes, with the corpus and a hash."""
+MOST_RUNS = 10_000_000
+"""Runs of a study that the memory of a driver can hold."""
 PARALLEL_RUNS = 160
 """Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
 
@@ -181,6 +183,9 @@ class Study:
         label, count = counts.most_common(1)[0]
         if count > 1:
             raise UserError(f"{count} points have the label {label!r}; give each its own label")
+        runs = len(self.points) * (self.samples + max(self.seeds, self.max_seeds))
+        if runs > MOST_RUNS:
+            raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
         if not math.isfinite(self.margin):
             raise UserError(f"margin {self.margin} is not a finite number of nats")
 

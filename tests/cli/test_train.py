@@ -110,3 +110,34 @@ def test_other_models_have_an_empty_report() -> None:
     model = tiny("gru")
     assert type(model).report is LanguageModel.report
     assert model.report(*batch(model.task)) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("DLM46", "--set", "recipe.lr=1e9", "--set", "model.width=4"), "lower recipe.lr"),
+        (("ngram_count", "--set", "model.smoothing=none"), "probability 0"),
+    ],
+)
+def test_a_diverged_run_exits_with_1_and_advice_that_fits(words, advice, lmzoo, options, tmp_path):
+    (tmp_path / "text.txt").write_text("".join(f"a b w{i}\nw{i} b a\n" for i in range(40)))
+    for _ in range(2):  # the second time, nothing is trained
+        code, out, _ = lmzoo("train", words[0], *options, *words[1:])
+        assert (code, advice in out) == (1, True), out
+        assert (words[0] == "DLM46") is ("recipe.lr" in out)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "recipe.lr=1e400",
+        "recipe.lr=NaN",
+        "model.width=1e9",
+        "corpus.length=1e12",
+        "model.layers=1e8",
+    ],
+)
+def test_settings_that_no_machine_holds_are_one_line(field, lmzoo, options, tmp_path):
+    code, _, err = lmzoo("train", "gru", *options, "--set", field)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert not (tmp_path / "runs").exists()

@@ -45,3 +45,24 @@ def test_two_points_with_one_label_are_refused(study, second):
 def test_a_margin_that_is_not_finite_is_refused(study, margin):
     with raises_user_error("margin"):
         dataclasses.replace(study, margin=margin).check()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "diverged"),
+    [
+        (("diverged", "diverged"), True),
+        (("diverged", "finished"), False),
+        (("diverged", "failed"), False),
+        (("diverged", ""), False),
+    ],
+)
+def test_a_point_has_diverged_if_all_runs_that_decide_about_it_have(planner, statuses, diverged):
+    point = planner.points[0]
+    for run in point.tune_runs[1:]:
+        run.status = statuses[1]
+    point.tune_runs[0].status = statuses[0]
+    assert point.diverged is diverged
+    point.plan_confirm_runs(point.tune_runs[0].config["setting"], 1)
+    assert not point.diverged
+    point.confirm_runs[0].status = "diverged"
+    assert point.diverged

@@ -165,10 +165,21 @@ def test_the_reference_is_a_label_an_alias_a_cut_or_a_baseline(reference, study,
         (["--search-space", "recipe.speed=1:2"], "no field 'recipe.speed'"),
         (["--seeds", "0"], "greater than or equal to 1"),
         (["--epohcs", "3"], "--epohcs"),
+        (["--set", "recipe.lr=1e400"], "finite"),
+        (["--set", "recipe.clip=Infinity"], "finite"),
+        (["--set", "corpus.length=1e9"], "of memory"),
+        (["--search-space", "recipe.lr=1e-3:inf"], "finite"),
+        (["--search-space", "recipe.lr=-1:1"], "greater than 0, got -1"),
+        (["--search-space", "recipe.beta2=0.5,1.5"], "less than 1"),
+        (["--search-space", "model.width=4:1000000"], "of memory"),
+        (["--fuse", "-3"], "--fuse '-3' is not auto"),
+        (["--samples", "1000000000"], "runs; lower samples or seeds"),
+        (["--margin", "inf"], "margin inf"),
+        (["--cpus-per-trial", "inf"], "not a finite number"),
     ],
 )
 def test_invalid_input_gives_one_line_and_exit_code_2(options, message, study, run):
-    code, _, err = run(study, *options)
+    code, _, err = run(study, *options, "--dry-run")
     assert code == 2
     assert message in err
     assert "Traceback" not in err

@@ -29,9 +29,9 @@ from lmzoo.study.study import Study
 from lmzoo.sweep.tracking import check_trackers, open_tracker
 
 if TYPE_CHECKING:
-    from lmzoo.data.corpus import Corpus
     from lmzoo.study.planner import Planner
     from lmzoo.study.study_store import StudyStore
+    from lmzoo.sweep.fleet.packing import Packer
 
 LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
@@ -44,9 +44,11 @@ class Sweep:
 
     Attributes:
         folder: The store of the study, known when `run` has started.
+        failed: Whether runs have failed.
     """
 
     folder: Path
+    failed = False
 
     def __init__(
         self,
@@ -108,8 +110,10 @@ class Sweep:
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import check_selection, corpus_config, resolve
             from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_folder
+            from lmzoo.sweep.fleet.packing import Packer, parse_fuse
             from lmzoo.sweep.screen.dry_run import print_dry_run
 
+        size = parse_fuse(self.fuse)
         check_settings(self.study, settings)
         fields = corpus_config(self.study, self.study.fields)
         corpus = open_corpus(fields, data_dir)
@@ -127,20 +131,20 @@ class Sweep:
                 print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
                 return 0
             save_code(planner.code, store.store)
-            return self._train(planner, corpus)
+            return self._train(planner, Packer(corpus, size))
 
     def _say_interrupted(self) -> None:
         """Print how to continue, once."""
         with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
             self.stderr.print(self._last_words.pop())
 
-    def _train(self, planner: "Planner", corpus: "Corpus") -> int:
+    def _train(self, planner: "Planner", packer: "Packer") -> int:
         """Train the pending runs and print the ranking; return the exit code."""
         with contextlib.ExitStack() as ray:
             ray.callback(_clear_worker_locks, planner.store.store)
             if planner.done and not self.quiet:
                 self.stderr.print(f"nothing left to do in {planner.store.store}")
-            if not planner.done and not self._train_pending(planner, corpus, ray):
+            if not planner.done and not self._train_pending(planner, packer, ray):
                 raise KeyboardInterrupt
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
             ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
@@ -150,10 +154,13 @@ class Sweep:
             folder = planner.store.run(run.id).store
             has_traceback = folder.read(TRACEBACK) is not None
             self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
-        return 1 if planner.failed_runs else code
+        self.failed = bool(planner.failed_runs)
+        if diverged := [point.point.display_label for point in planner.points if point.diverged]:
+            self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
+        return 1 if self.failed or diverged else code
 
     def _train_pending(
-        self, planner: "Planner", corpus: "Corpus", ray: contextlib.ExitStack
+        self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
         from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
@@ -175,10 +182,8 @@ class Sweep:
 
         STOPS.install()  # the import of Ray has installed handlers
         ray.enter_context(STOPS.deadline(end, is_ray_unusable))
-        from lmzoo.sweep.fleet.packing import Packer, parse_fuse
         from lmzoo.sweep.screen.console import Console
 
-        packer = Packer(corpus, parse_fuse(self.fuse))
         # Before `cluster` redirects stdout.
         console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
         if not self.quiet:
