@@ -123,7 +123,7 @@ ARCHITECTURE_POSITIONS = {"MGRU": "4;6"}
 """Mutated positions in the one table that names architectures instead of positions."""
 LEAKING = frozenset({"DLM26", "DLM29", "DLM46", "DLM47", "DLM50", "DLM51", "DLM53", "DLM54"})
 """Models whose published inputs were divided by their standard deviation over time."""
-SCORE_KINDS = {
+KIND_OF_MODEL = {
     **dict.fromkeys(("DLM50", "DLM51"), "bound"),
     **dict.fromkeys(("DLM53", "DLM54", "DLM55", "DLM56"), "reconstruction"),
 }

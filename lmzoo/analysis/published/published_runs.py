@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 
 from lmzoo.analysis.published.published_rows import (
+    KIND_OF_MODEL,
     LEAKING,
-    SCORE_KINDS,
     PublishedRow,
     PublishedTable,
     matches_row,
@@ -149,7 +149,7 @@ def _row_cells(
 ) -> dict[str, Any]:
     own = [run for run in runs if matches_row(run.config["model"], row, table)]
     cells: dict[str, Any] = {
-        "row": row.label, "model": row.model, "kind": SCORE_KINDS.get(row.model, "exact"),
+        "row": row.label, "model": row.model, "kind": KIND_OF_MODEL.get(row.model, "exact"),
         "e20": row.e20, "e30": row.e30,
     }  # fmt: skip
     config, recipes = None, {}

@@ -7,8 +7,8 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.analysis.published.published_rows import (
+    KIND_OF_MODEL,
     LEAKING,
-    SCORE_KINDS,
     TABLES,
     PublishedRow,
     matches_row,
@@ -63,7 +63,7 @@ def test_the_zoos_model_of_a_row_matches_that_row_only(table, row):
 
 @pytest.mark.parametrize("row", sorted({row.model for _, row in ROWS}))
 def test_the_score_kind_of_each_row_is_the_zoos(row):
-    assert zoo.row(row).score == SCORE_KINDS.get(row, "exact")
+    assert zoo.row(row).score == KIND_OF_MODEL.get(row, "exact")
 
 
 def test_a_model_with_other_options_matches_no_row():
