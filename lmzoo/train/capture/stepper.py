@@ -83,7 +83,10 @@ class Stepper:
                 self.run_step(step, (rate, *columns))
 
     def run_step(self, step: Step, columns: Sequence[Column]) -> None:
-        """Call `step(*columns)`, or replay it; what it reads besides is at fixed addresses."""
+        """Call `step(*columns)`, or replay it.
+
+        All other tensors that the step reads must keep their addresses.
+        """
         if self._recorder is None:  # recording failed earlier in this epoch
             step(*columns)
             return

@@ -7,9 +7,9 @@ weights, order of the data, learning rate, paths that are cut. One program train
     compatibility.py   which runs may share a pack, and which models can be packed
     stacked.py         one row per member of a matrix: weights, gradients, optimiser state
     adam.py            Adam for all members in one kernel
-    trainer.py         one epoch of training and evaluation for P members
+    trainer.py         the step that trains P members, and their evaluation
+    kept_trainers.py   epochs of packs, with trainers that are kept for later ones
     recorder.py        records the operations of a step on a CPU, to replay them without Python
     replay.py          how one operation is replayed into the memory of its recorded result
-    memory_plan.py     where the intermediate results of a replay are stored
-    allocator.py       keeps freed memory in the process
+    memory_plan.py     where the intermediate results of a replay are stored; keeps freed memory
 """
