@@ -7,6 +7,7 @@
     model.score("a man rides a horse")                   log-probability in nats
     model.sample(3)
     lmzoo.run_study(lmzoo.Study(...))                    a polars frame: the ranking
+    lmzoo.audit(function_or_module, vocab=50).faults     () for a normalised causal density
 
     lmzoo.zoo.names()                                    all rows of the zoo
     config = lmzoo.zoo.config("gru_mixture", width=64)   the config of a model
@@ -21,7 +22,6 @@ The subpackages and modules, from the top layer to the bottom layer:
     analysis                    tables, statistics and plots from the records of studies
     laws                        what every model, cell, emission and corpus must obey
     train                       recipes, optimisers, trainer, checkpoints, packed training
-    audit                       causality, leak budget, gradient horizon
     zoo                         rows, configs and models by name
     models                      the models, by family
     data, decode, blocks        corpora; sampling and beam search; parts of models
@@ -47,12 +47,16 @@ from lmzoo.version import __version__ as __version__
 if TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
+    from lmzoo.laws.audit import audit
     from lmzoo.sweep import Point, Study
 
-__all__ = ["Point", "Study", "TextModel", "UserError", "build", "load_run", "run_study", "zoo"]
+__all__ = [
+    "Point", "Study", "TextModel", "UserError", "audit", "build", "load_run", "run_study", "zoo",
+]  # fmt: skip
 _MODULES = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
     **dict.fromkeys(("Point", "Study"), "lmzoo.sweep"),
+    "audit": "lmzoo.laws.audit",
 }
 
 

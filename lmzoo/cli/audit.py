@@ -19,6 +19,7 @@ from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.probes import LENGTH
+from lmzoo.laws.subjects import is_outside, load_model
 from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.store.records import RunFolder
@@ -40,7 +41,7 @@ class Case:
     """'' for the row itself, `published` for the normalisation of S0, or the settings."""
     config: Any
     score: str | None
-    """Kind of the score."""
+    """Kind of the score; None for a model from outside the zoo."""
     length: int = LENGTH
 
 
@@ -65,10 +66,12 @@ class Result:
 
 
 def audit_rows(
-    names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model. FILE.py:NAME is a function or a torch module, hf:PATH a causal model of transformers with random weights.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Audit every row, and every row with the leaking normalisation of S0.")] = False,
     fields: ModelSettings = None,
     length: Annotated[int | None, typer.Option(min=2, max=LONGEST, help=f"Length of the sequences.  [default: that of a run, {LENGTH} for a row]")] = None,
+    vocab: Annotated[int | None, typer.Option(min=2, help="Size of the vocabulary of FILE.py:NAME.")] = None,
+    logits: Annotated[bool, typer.Option("--logits", help="FILE.py:NAME returns logits, not log-probabilities.")] = False,
     iid: Annotated[int, typer.Option("--iid", min=0, help="Also train this number of steps on i.i.d. uniform tokens.")] = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -81,8 +84,8 @@ def audit_rows(
     results = [
         Result(
             case,
-            audit(case.config, length or case.length),
-            _train_on_iid(case.config, iid) if iid else None,
+            audit(case.config, vocab, length or case.length, logits=logits),
+            _train_on_iid(case.config, iid) if iid and case.score else None,
         )
         for case in _with_progress(cases, Console(stderr=True))
     ]
@@ -103,6 +106,9 @@ def _cases(
     model_fields = nest_settings(settings, "model")
     texts = [f"{path}={value}" for path, value in settings.items() if path != "model.cell.cuts"]
     for name in names:
+        if is_outside(name):
+            yield Case(name, "", load_model(name), None)
+            continue
         if not zoo.is_row(name):
             yield _case_of_run(name, runs, model_fields)
             continue
@@ -171,7 +177,7 @@ def _print(results: list[Result], *, iid: bool) -> None:
             cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
         verdict = "[red]fails[/]" if result.faults else "passes"
         label = f"{case.name}, {case.variant}" if case.variant == "published" else case.name
-        table.add_row(label, case.score, *cells, verdict)
+        table.add_row(label, case.score or "", *cells, verdict)
         faults += [f"{label}: {fault}" for fault in result.faults]
     if variants := {result.case.variant for result in results} - {"", "published"}:
         console.print(f"with {'; '.join(sorted(variants))}", markup=False)

@@ -5,6 +5,8 @@ precision, at the length at which the model is used. A model of the zoo is built
 three tokens. A model that does not score from left to right has no causal token scores; all its
 sequences are summed at a tiny length instead. A bound, a reconstruction or an objective is probed
 for padding and batch only.
+
+Functions, torch modules and models of transformers are audited by the same probes.
 """
 
 import functools
@@ -15,11 +17,13 @@ from typing import Any
 
 from lmzoo import zoo
 from lmzoo.config import from_dict, to_dict
-from lmzoo.contract import MODELS, Score, Task
+from lmzoo.contract import MODELS, LanguageModel, Score, Task
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws.probes import LENGTH, MESSAGES, Probes, Subject, disturbed, model_subject
-from lmzoo.laws.tiny import TASK
+from lmzoo.laws.subjects import subject_of
+from lmzoo.laws.support import new_model
+from lmzoo.laws.tiny import TASK, batch
 
 LONGEST = 1025
 """Longest audited sequences. The cost of attention grows with the square of the length."""
@@ -43,24 +47,49 @@ class Audit:
         )
 
 
-def audit(config: Any, length: int = LENGTH, *, task: Task | None = None, seed: int = 0) -> Audit:
-    """Audit the model of a configuration.
+def audit(
+    model: Any,
+    vocab: int | None = None,
+    length: int = LENGTH,
+    *,
+    task: Task | None = None,
+    logits: bool = False,
+    seed: int = 0,
+) -> Audit:
+    """Audit a model.
 
     Args:
-        config: Configuration of a model of the zoo.
+        model: A row of the zoo, its config or a model of the zoo; or a function or torch module,
+            as in `lmzoo.laws.subjects`.
+        vocab: Size of the vocabulary; not for the zoo.
         length: Length of the sequences, `<start>` included.
-        task: The task of the corpus; its length, ends and source length replace the defaults.
+        task: The task of the corpus of a model of the zoo; its length, ends and source length
+            replace `length`.
+        logits: Whether a function or module returns logits (B, T, V).
         seed: Seed of weights and sequences.
+
+    Raises:
+        UserError: A function or module cannot be audited.
     """
+    if isinstance(model, str):
+        model = zoo.config(model)
+    if isinstance(model, LanguageModel):
+        build = functools.partial(new_model, model, seed)
+    elif type(model) in {MODELS[name].Config for name in MODELS}:
+        build = functools.partial(zoo.build, model, seed=seed)
+    else:
+        return measure(subject_of(model, vocab, length, logits=logits), seed)
     used = replace(TASK, length=length)
     if task is not None:
         sources = min(task.source_length, LONGEST) or TASK.source_length
         length = min(task.length, LONGEST)
         used = replace(TASK, length=length, ends=task.ends, source_length=sources)
-    model = zoo.build(config, used, seed)
-    found = measure(model_subject(disturbed(model)), seed)
-    if model.score in (Score.EXACT, Score.CONDITIONAL) and not model.causal:
-        tiny = model_subject(disturbed(zoo.build(config, TASK, seed)))
+    built = build(task=used)
+    if built.closed_form:
+        built.fit_closed_form(*batch(used))
+    found = measure(model_subject(disturbed(built)), seed)
+    if built.score in (Score.EXACT, Score.CONDITIONAL) and not built.causal:
+        tiny = model_subject(disturbed(build(task=TASK)))
         found = replace(found, deviations={**found.deviations, "total": Probes(tiny).total()})
     return found
 

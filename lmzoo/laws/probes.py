@@ -12,9 +12,9 @@ With ℓ_t = log P(s_t | s_<t), each probe returns the largest value of its devi
 `future` detects a score that depends on a later token. `itself` detects a score that depends on its
 own token, and scores that are not normalised. The positions u are those of `cut_positions`.
 
-The probes see a `Subject`, which returns either the scores ℓ_t of the given tokens, (B, T), or the
-log-probabilities of all tokens after each position, (B, T, V). In both cases the entries before u
-depend on the tokens before u only.
+The probes see a `Subject`, which returns either the scores ℓ_t of the given tokens, (B, T), or
+log-probabilities of tokens after each position and the log of their sum, (B, T, C). In both cases
+the entries before u depend on the tokens before u only.
 """
 
 import copy
@@ -41,6 +41,8 @@ DISTURBANCE = 0.3
 """Standard deviation of the noise that is added to a weight; smaller for large matrices."""
 ATTENDED = 2**21
 """Largest rows × positions² of one call; it bounds the memory of attention."""
+OUTPUTS = 2**24
+"""Largest number of log-probabilities of one call."""
 SUMMED = 2**22
 """Largest number of tokens read for the sums over a vocabulary; there are fewer sums if need be."""
 SAMPLED = 4096
@@ -61,7 +63,7 @@ MESSAGES = {
 
 
 class Outputs(Protocol):
-    """Scores (B, T), or log-probabilities of all tokens (B, T, V)."""
+    """Scores (B, T), or log-probabilities and the log of the sum of all (B, T, C)."""
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
         """Return the outputs in a mode; `noise` is the seed of dropout and sampling."""
@@ -209,7 +211,7 @@ class Probes:
         for training in self.modes:
             first = self._with(0, training=training)
             if first.dim() == 3:
-                yield first.double().logsumexp(-1).exp()
+                yield first[..., -1].double().exp()
                 continue
             total = torch.zeros(len(rows), dtype=torch.float64)
             for v in some:
@@ -229,7 +231,9 @@ class Probes:
         self, tokens: Tensor, lengths: Tensor, *, training: bool = False, whole: bool = False
     ) -> Tensor:
         """Return the outputs, computed in parts unless the batch has to be `whole`."""
-        rows = len(tokens) if whole else max(1, ATTENDED // tokens.shape[1] ** 2)
+        T = tokens.shape[1]
+        rows = max(1, min(ATTENDED // T**2, OUTPUTS // (T * self.subject.vocab)))
+        rows = len(tokens) if whole else rows
         parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
         return torch.cat(
             [self.subject.outputs(*part, training=training, noise=0) for part in parts]
@@ -251,12 +255,10 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
 
     A weight that starts at zero can hide a leak.
     """
-    if task is None or task == model.task:
-        model = copy.deepcopy(model).double()
-    else:
-        model = new_model(model, 0, task).double()
-        if model.closed_form:
-            model.fit_closed_form(*batch(task))
+    same = task is None or task == model.task
+    model = (copy.deepcopy(model) if same else new_model(model, 0, task)).double()
+    if model.closed_form and not same:
+        model.fit_closed_form(*batch(model.task))
     disturb(model)
     return model
 

@@ -1,0 +1,210 @@
+"""Subjects of an audit that are not models of the zoo.
+
+function      tokens (B, T), or tokens and lengths (B,) -> log-probabilities; taken as it is
+torch module  the same; a copy with noise on its weights, in double precision where it runs
+transformers  a causal model of Hugging Face or of flash-linear-attention, which returns logits
+
+Log-probabilities are scores (B, T) or (B, T-1) of the given tokens, or those of all tokens after
+each position, (B, T, V).
+"""
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.errors import UserError, describe_error
+from lmzoo.laws.probes import Subject, disturb
+from lmzoo.own_parts.importing import import_source
+
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
+"""Tolerance in nats for outputs of a type; 0.05 for half precision.
+
+A model in double precision may compute parts, such as rotations or a softmax, in single precision.
+"""
+COLUMNS = 256
+"""Of a larger vocabulary, this number of log-probabilities is compared, and their sum."""
+HUGGING_FACE = "hf:"
+CACHES = ("cache", "past_key_values", "cache_params")
+"""Names of the cache of a model of transformers."""
+LAST = 4
+"""Tokens that a model with a cache reads one by one, after all others."""
+
+
+def subject_of(
+    model: nn.Module | Callable[..., Any], vocab: int | None, length: int, *, logits: bool = False
+) -> Subject:
+    """Return a function or a module as a subject.
+
+    Args:
+        model: The function or module.
+        vocab: Size V of the vocabulary; None takes that of the module's config.
+        length: Length T of the sequences, at most the number of positions of the config.
+        logits: Whether the outputs are logits (B, T, V), which a softmax normalises.
+
+    Raises:
+        UserError: The vocabulary is unknown, the model fails, or its output has another shape.
+    """
+    if not callable(model):
+        raise UserError(f"{model!r} is no model: give a function of tokens or a torch module")
+    config = getattr(model, "config", None)
+    vocab = vocab or getattr(config, "vocab_size", None)
+    if not vocab or vocab < 2:
+        raise UserError("give the size of the vocabulary, at least 2: vocab=V or --vocab V")
+    positions = getattr(config, "max_position_embeddings", None)
+    length = min(length, positions) if isinstance(positions, int) and positions > 1 else length
+    transformer = hasattr(model, "prepare_inputs_for_generation")
+    runs = [_Runner(model, transformer, logits=logits or transformer)]
+    if isinstance(model, nn.Module):
+        runs = [_Runner(copy.deepcopy(model).to(dtype), transformer, logits=runs[0].logits)
+                for dtype in (torch.float64, torch.float32)]  # fmt: skip
+    tokens = torch.ones(2, length, dtype=torch.int64)
+    run, outputs = _first_that_runs(runs, tokens)
+    if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
+        found = (*outputs.shape[:2], *([run.width] if run.width else []))
+        raise UserError(
+            f"for tokens (2, {length}) the model returns {found}; expected scores (2, {length}) or "
+            f"log-probabilities (2, {length}, {vocab})"
+        )
+    names = ("future", "itself", *(["pads"] if run.takes_lengths else []), "mates", "steps")
+    return Subject(
+        vocab, length, run, names, isinstance(model, nn.Module), run.other_forms,
+        TOLERANCES.get(outputs.dtype, 0.05),
+    )  # fmt: skip
+
+
+def _first_that_runs(runs: "list[_Runner]", tokens: Tensor) -> "tuple[_Runner, Tensor]":
+    """Return the first copy that runs, with noise on its weights, and its outputs."""
+    failure: Exception | None = None
+    for run in runs:
+        try:
+            if isinstance(run.model, nn.Module):
+                disturb(run.model)
+            lengths = torch.full((len(tokens),), tokens.shape[1])
+            return run, run(tokens, lengths, training=False, noise=0)
+        except UserError:
+            raise
+        except Exception as error:
+            failure = error
+    assert failure is not None
+    text = describe_error(failure)
+    raise UserError(f"the model fails on tokens of shape {tuple(tokens.shape)}: {text}")
+
+
+class _Runner:
+    """Calls a model with fixed noise, and brings its outputs to one form."""
+
+    width = 0
+    """Size of the last axis of the outputs (B, T, V); 0 for scores (B, T)."""
+
+    def __init__(self, model: Any, transformer: bool, *, logits: bool) -> None:  # noqa: FBT001
+        self.model, self.transformer, self.logits = model, transformer, logits
+        call = model.forward if isinstance(model, nn.Module) else model
+        self.takes_lengths = not transformer and _required(call) > 1
+
+    def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
+        if isinstance(self.model, nn.Module):
+            self.model.train(training)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(noise)
+            given = (tokens, lengths) if self.takes_lengths else (tokens,)
+            options = {"use_cache": False} if self.transformer else {}
+            return self._shape(self.model(*given, **options), tokens)
+
+    def other_forms(self, tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
+        """Yield the outputs with those of prefixes alone, and those of a cache."""
+        for u in cuts[1 :: max(1, len(cuts) // 6)]:
+            lengths = torch.full((len(tokens),), u)
+            alone = self(tokens[:, :u], lengths, training=False, noise=0)
+            yield torch.cat([alone, once[:, u:]], dim=1)
+        if self.transformer and tokens.shape[1] > LAST:
+            yield from self._cached(tokens)
+
+    @torch.no_grad()
+    def _cached(self, tokens: Tensor) -> Iterator[Tensor]:
+        """Yield the outputs of a model that reads the last tokens one by one from its cache."""
+        known = inspect.signature(self.model.eval().forward).parameters
+        name = next((name for name in CACHES if name in known), None)
+        if name is None:
+            return
+        parts, cache = [], None
+        for part in (tokens[:, :-LAST], *tokens[:, -LAST:].split(1, dim=1)):
+            found = self.model(part, **{name: cache}, use_cache=True)
+            cache = found.get(name)
+            if cache is None:
+                return
+            parts.append(self._shape(found, part))
+        yield torch.cat(parts, dim=1)
+
+    def _shape(self, found: Any, tokens: Tensor) -> Tensor:
+        """Return scores (B, T), or some log-probabilities and the log of the sum of all."""
+        found = getattr(found, "logits", found)
+        found = found[0] if isinstance(found, tuple) else found
+        values = torch.as_tensor(found).detach()
+        if values.dim() == 3:
+            self.width = values.shape[-1]
+            values = values.log_softmax(-1) if self.logits else values
+            total = values.logsumexp(-1, keepdim=True)
+            columns = torch.arange(self.width)[:: max(1, self.width // COLUMNS)]
+            return torch.cat([values[..., columns], total], dim=-1)
+        if values.dim() == 2 and values.shape[1] == tokens.shape[1] - 1:
+            return nn.functional.pad(values, (1, 0))
+        if values.dim() != 2:
+            raise UserError(
+                f"the model returns a tensor of shape {tuple(values.shape)}; expected scores "
+                "(B, T) or log-probabilities (B, T, V)"
+            )
+        return values
+
+
+def load_model(name: str) -> nn.Module | Callable[..., Any]:
+    """Return the model of `FILE.py:NAME` or `hf:PATH`.
+
+    NAME is a function, a module, or a class of modules without arguments. PATH is a folder with the
+    config.json of a causal model, or its name; weights are random.
+
+    Raises:
+        UserError: There is no such file, object or config.
+    """
+    if name.startswith(HUGGING_FACE):
+        return _hugging_face(name.removeprefix(HUGGING_FACE))
+    path, _, attribute = name.rpartition(":")
+    source = import_source(path)
+    if not hasattr(source, attribute):
+        raise UserError(f"{path} has no {attribute!r}; give a function or a module of the file")
+    found = getattr(source, attribute)
+    return found() if isinstance(found, type) and issubclass(found, nn.Module) else found
+
+
+def is_outside(name: str) -> bool:
+    """Return whether a name is one that `load_model` takes."""
+    return name.startswith(HUGGING_FACE) or ".py:" in name
+
+
+def _hugging_face(path: str) -> nn.Module:
+    try:
+        import transformers  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError("hf: needs the package transformers: pip install transformers") from error
+    with contextlib.suppress(Exception):  # not installed, or without the GPU that it needs
+        import fla  # noqa: F401  # pyright: ignore[reportMissingImports]  registers its models
+    try:
+        config = transformers.AutoConfig.from_pretrained(path)
+        return transformers.AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        text = describe_error(error).partition("\n")[0]
+        raise UserError(f"{HUGGING_FACE}{path} is no causal model: {text}") from error
+
+
+def _required(call: Callable[..., Any]) -> int:
+    """Return the number of arguments that a call needs."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    needed = [p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
+    return len(needed)
