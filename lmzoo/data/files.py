@@ -319,13 +319,14 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     if b"\0" in raw:
         raise UserError(_about_nul(path, raw))
     raw = raw.removeprefix(BOM_UTF8)
-    if marks := raw.count(BOM_UTF8):
+    plain = raw.isascii()
+    if marks := 0 if plain else raw.count(BOM_UTF8):
         raw = raw.replace(BOM_UTF8, b"")
         reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
-    if raw.count(b"\r") > raw.count(b"\r\n"):
+    if (returns := raw.count(b"\r")) and returns > raw.count(b"\r\n"):
         raw, count = LONE_RETURN.subn(b"\n", raw)
         reading.notes.append(f"{count:,} lines end with a carriage return alone")
-    if not raw.isascii():
+    if not plain:
         reading.notes.extend(_about_forms(raw))
     return raw
 

@@ -17,7 +17,7 @@ shuffled_cut(items, 0.8, 29)     the 80/20 cut of torchtext's `Dataset.split`, a
 
 from collections.abc import Sequence
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Integer, UInt64
@@ -112,8 +112,18 @@ HELD_OUT = 10
 """Validation and test have one of ten sequences each."""
 
 
-def deal(keys: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
-    """Return the places of the items that train, validate and test: 8:1:1, in their order.
+class Dealt(NamedTuple):
+    """The places of the items that train, validate and test, in their order."""
+
+    train: list[int]
+    valid: list[int]
+    test: list[int]
+    together: bool
+    """Whether equal items are in one split."""
+
+
+def deal(keys: Sequence[str]) -> Dealt:
+    """Return the places of the items that train, validate and test: 8:1:1.
 
     Equal keys are in one split. The different keys are numbered as they occur and read in the order
     of a hash of the number, so that neither a period of the file nor the spelling matters; those
@@ -124,12 +134,13 @@ def deal(keys: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
     number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     room = len(keys) // HELD_OUT
     split = _fill(np.bincount(number), room)
-    if not {1, 2} <= set(split.tolist()):
+    together = {1, 2} <= set(split.tolist())
+    if not together:
         number = np.arange(len(keys))
         split = _fill(np.ones_like(number), room)
     owner = split[number]
     train, valid, test = (np.flatnonzero(owner == part).tolist() for part in range(3))
-    return train, valid, test
+    return Dealt(train, valid, test, together)
 
 
 def _fill(counts: Integer[np.ndarray, "n"], room: int) -> Integer[np.ndarray, "n"]:

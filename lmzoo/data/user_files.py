@@ -86,12 +86,16 @@ class UserFile(CorpusSource):
         self, items: Sequence[T], keys: Sequence[str], reading: Reading
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
-        if self.config.split == "interleave":
+        dealt = self.config.split
+        if dealt == "interleave":
             places = interleave(range(len(items)), (8, 1, 1))
         else:
-            places = deal(keys)
-        train, test = ([keys[i] for i in part] for part in (places[0], places[2]))
-        facts = self.facts_of(train, test, self.config.split, reading)
+            *places, together = deal(keys)
+            dealt = "hash" if together else "single"
+        train, test = (
+            [] if dealt == "hash" else [keys[i] for i in part] for part in (places[0], places[2])
+        )
+        facts = self.facts_of(train, test, dealt, reading)
         return [[items[i] for i in part] for part in places], facts
 
     def facts_of(
@@ -100,10 +104,8 @@ class UserFile(CorpusSource):
         """Return the facts of sequences that are given by keys, of which equal ones are equal."""
         known = set(train)
         seen = sum(key in known for key in test)
-        dealt = "single" if dealt == "hash" and seen else dealt
-        return TextFacts(
-            self.sequence, dealt, seen, seen / max(1, len(test)), reading.blank, reading.shown_notes
-        )
+        share = seen / max(1, len(test))
+        return TextFacts(self.sequence, dealt, seen, share, reading.blank, reading.shown_notes)
 
 
 @CORPORA("fasta")

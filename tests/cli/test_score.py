@@ -1,10 +1,12 @@
 """`lmzoo score`: the score of a text by a trained run."""
 
 import json
+import shutil
 
 import pytest
 import torch
 
+from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.trained import load_run
 from tests.cli.run_lmzoo import run_lmzoo
 
@@ -94,3 +96,17 @@ def test_a_run_finds_its_text_from_another_folder(text, lmzoo, tmp_path, monkeyp
     code, _, err = lmzoo("score", "gru", "a dog runs", "--runs", home / "runs/single")
     assert code == 2
     assert "relative to the folder in which the run was trained" in err
+
+
+@pytest.mark.parametrize(("identity", "said"), [(True, "belongs to run"), (False, "does not fit")])
+def test_the_weights_of_another_run_are_refused_in_one_line(lmzoo, runs, tmp_path, identity, said):
+    (words,), (letters,) = ([*(runs / name).iterdir()] for name in ("words", "letters"))
+    copy = shutil.copytree(words, tmp_path / words.name)
+    state = read_checkpoint((letters / "checkpoint.pt").read_bytes())
+    if not identity:  # of an earlier version
+        del state["run"]
+    (copy / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
+    code, _, err = lmzoo("score", copy, "a man runs")
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1

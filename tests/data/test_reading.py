@@ -223,13 +223,14 @@ def test_a_vocabulary_has_no_limit_but_a_given_one(path, name):
 @given(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=10, max_size=200))
 @example(["a", "b"] * 20)
 def test_lines_are_dealt_8_1_1_and_equal_ones_together(keys):
-    parts = deal(keys)
+    *parts, together = deal(keys)
     assert sorted(i for part in parts for i in part) == list(range(len(keys)))
     room = len(keys) // 10
     assert 0 < len(parts[1]) <= room
     assert 0 < len(parts[2]) <= room
     shared = {keys[i] for i in parts[0]} & {keys[i] for i in (*parts[1], *parts[2])}
-    if shared:  # too few different keys: dealt one by one
+    assert together <= (not shared)
+    if not together:  # too few different keys: dealt one by one
         assert len(parts[1]) == len(parts[2]) == room
 
 

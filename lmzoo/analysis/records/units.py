@@ -152,6 +152,7 @@ def require_size(frame: pl.DataFrame, unit: str) -> None:
     """
     if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
         raise UserError(
-            f"the records lack the size of the test text, which --unit {unit} needs, because an "
-            "earlier version wrote them; use --unit token, or --data-dir DIR to measure the corpus"
+            f"the records lack the size of the test text, which --unit {unit} needs: residues form "
+            "no words, and earlier versions wrote no size; use --unit token, or --data-dir DIR to "
+            "measure the corpus"
         )

@@ -232,3 +232,14 @@ def test_the_page_of_a_real_sweep(tmp_path):
     assert (loaded.requests, loaded.messages) == ([], [])
     for part in ("Over seeds and sequences", "exact: passes", "lmzoo sample"):
         assert part in loaded.text
+
+
+def test_warnings_about_the_text_are_in_the_ranking_and_in_the_page(toy):
+    toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut", "1 of 2 test lines is seen"]}
+    toy.add_point("full", [2.0, 2.1, 2.3])
+    toy.add_point("part", [2.5, 2.6, 2.7])
+    folder = toy.write()
+    heading, page = study_ranking(folder).heading, render_report(folder, use_models=False)
+    for warning in toy.study_json["data"]["warnings"]:
+        assert f"WARNING: {warning}" in heading
+        assert page.count(f"WARNING: {warning}") == 1
