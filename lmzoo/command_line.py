@@ -5,6 +5,7 @@ import contextlib
 import errno
 import gc
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +81,10 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
             raise
         message = error.format_message()  # type: ignore[attr-defined]
         if message:
-            _exit_with_error(f"{message} (see --help)")
+            option = re.search(r"[Nn]o such option:? '?--([\w-]+)", message)
+            field = option and option[1].replace("-", "_")
+            hint = f"a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE; "
+            _exit_with_error(f"{message} ({hint if field else ''}see --help)")
         code = 2  # called without arguments: typer has printed the help
     raise SystemExit(code if isinstance(code, int) else 0)
 
@@ -117,7 +121,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
-        settings[path] = _parse_value(value)
+        settings[path] = value if path.endswith(".path") else _parse_value(value)
     return settings
 
 
@@ -138,7 +142,8 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
         head, _, rest = path.partition(".")
         if head not in SECTIONS or not rest:
             raise UserError(
-                f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}"
+                f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}; a "
+                f"field of the model is model.{path}, one of the training recipe.{path}"
             )
         if head != section:
             continue

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, dataclass_transform
 import pydantic
 from pydantic.dataclasses import dataclass
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 
 T = TypeVar("T")
 
@@ -73,17 +73,17 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
 
 def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
     """Return a validation error as one line: the field, what is wrong, and the value."""
-    known = ", ".join(field.name for field in dataclasses.fields(cls)) if cls else ""  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(cls)] if cls else []  # type: ignore[arg-type]
     return "; ".join(_explain_detail(detail, known) for detail in error.errors())
 
 
 _adapter = functools.cache(pydantic.TypeAdapter)
 
 
-def _explain_detail(detail: Any, known: str) -> str:
+def _explain_detail(detail: Any, known: list[str]) -> str:
     field = ".".join(map(str, detail["loc"]))
     if detail["type"] == "unexpected_keyword_argument":
-        return f"no field {field!r}" + (f"; known: {known}" if known else "")
+        return f"no field {field!r}{near(field, known)}"
     cause = detail.get("ctx", {}).get("error")
     message = (
         str(cause)

@@ -14,25 +14,34 @@ import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.config import to_dict
+from lmzoo.config import add_defaults, to_dict
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.data.text_facts import describe_data
 from lmzoo.describe.equations import cell_equations
+from lmzoo.errors import UserError, near
 from lmzoo.registry import Row
-from lmzoo.search_space import ranges
+from lmzoo.search_space import Choice, Range, ranges
 from lmzoo.streams import echo
 from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.recipe import Recipe
 
 MODEL = "model"
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 """The sizes for which parameters are counted."""
 
 
-def list_rows(as_json: AsJson = False) -> None:
+def list_rows(
+    as_json: AsJson = False,
+    family: Annotated[str, typer.Option(help="Only the rows of this family.")] = "",
+) -> None:
     """List every row of the zoo: name, aliases, family, kind of score, parameters, summary."""
-    rows = [row_facts(zoo.row(name)) for name in zoo.names()]
+    families = sorted({zoo.row(name).family for name in zoo.names()})
+    if family and family not in families:
+        raise UserError(f"no family {family!r}{near(family, families)}")
+    names = [name for name in zoo.names() if family in ("", zoo.row(name).family)]
+    rows = [row_facts(zoo.row(name)) for name in names]
     if as_json:
         echo(json.dumps(rows, indent=1))
         return
@@ -71,6 +80,9 @@ def describe(
     if name in CORPORA:
         _describe_corpus(name)
         return
+    if name == "recipe":
+        _describe_recipe()
+        return
     if name.partition(":")[0] in CORPORA:
         _describe_text(name, settings)
         return
@@ -93,7 +105,7 @@ def describe(
     console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
     console.print_json(data=to_dict(config))
     for field, search_range in ranges(type(config)).items():
-        console.print(f"search {field}: {search_range}")
+        console.print(f"search {field}: {_range(search_range)}")
     for text in equations(config):
         console.print(f"\n{text}", markup=False, soft_wrap=True)
 
@@ -123,6 +135,23 @@ def describe_state(model: LanguageModel) -> str:
     if window is not None:
         return ("nothing", "the last token")[window] if window < 2 else f"the last {window} tokens"
     return "grows with the sequence" if size is None else f"{size} floats"
+
+
+def _describe_recipe() -> None:
+    """Print the fields of a recipe, their defaults and the ranges that a sweep searches."""
+    console = Console(highlight=False)
+    for field, value in add_defaults(Recipe(), to_dict(Recipe())).items():
+        searched = ranges(Recipe).get(field)
+        text = f"; search {_range(searched)}" if searched else ""
+        shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else value
+        console.print(f"recipe.{field}={shown}{text}", markup=False)
+
+
+def _range(bounds: Range) -> str:
+    """Return a range as the option --search-space reads it."""
+    if isinstance(bounds, Choice):
+        return ",".join(map(str, bounds.values))
+    return f"{bounds.low:g}:{bounds.high:g}{':log' if bounds.log else ''}"
 
 
 def _describe_corpus(name: str) -> None:

@@ -23,6 +23,7 @@ from lmzoo.contract import END, UNKNOWN, Task
 from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
+from lmzoo.errors import UserError
 from lmzoo.memory import allocating, require_memory
 from lmzoo.registry import Registry
 
@@ -232,6 +233,10 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
+    if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
+        raise UserError(
+            f"corpus {name!r} is a file; write text:{name}, fasta:{name} or pairs:{name}"
+        )
     return {"name": name, "path": path} if colon else {"name": name}
 
 

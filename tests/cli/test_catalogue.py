@@ -171,3 +171,43 @@ def test_a_text_of_the_user_is_described(lmzoo, tmp_path, spec, content, said):
     code, printed, _ = lmzoo("describe", spec.format(tmp_path / "own"))
     assert code == 0
     assert [part for part in said if part not in printed] == []
+
+
+def test_rows_of_one_family_and_a_family_with_a_typo(lmzoo):
+    code, out, _ = lmzoo("list", "--json", "--family", "count")
+    assert (code, {row["family"] for row in json.loads(out)}) == (0, {"count"})
+    code, _, err = lmzoo("list", "--family", "recurent")
+    assert (code, "near: recurrent" in err) == (2, True)
+
+
+def test_the_recipe_shows_fields_and_ranges_as_options_write_them(lmzoo):
+    code, out, _ = lmzoo("describe", "recipe")
+    assert code == 0
+    assert "recipe.lr=0.01; search 0.001:0.1:log" in out.splitlines()
+    assert "recipe.clip_value=none" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "LSTM"), "lstm_lm"),
+        (("train", "gru", "--lr", "0.1"), "--set recipe.lr=VALUE"),
+        (("train", "gru", "--batch-size", "3"), "--set recipe.batch_size=VALUE"),
+        (("train", "gru", "--set", "width=64"), "model.width"),
+        (("train", "gru", "--set", "recipe.btach=3"), "near: batch"),
+        (("train", "gru", "--set", "model.widht=3"), "near: width"),
+        (("train", "gru", "--corpus", "my.txt"), "text:my.txt"),
+        (("describe", "lstmlm"), "near: lstm_lm"),
+    ],
+)
+def test_a_name_that_is_nearly_right_gets_a_hint(words, hint, lmzoo):
+    code, _, err = lmzoo(*words)
+    assert (code, err.count("\n"), hint in err) == (2, 1, True), err
+
+
+@pytest.mark.parametrize("name", ["2024", "1e5", "true"])
+def test_a_file_may_have_any_name(name, lmzoo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("a man runs\na dog sits\n" * 20)
+    words = ("train", "ngram_count", "--corpus", "text", "--set", f"corpus.path={name}")
+    assert lmzoo(*words)[0] == 0
