@@ -1,17 +1,20 @@
 r"""Differences of points to a reference, over the seeds that both have and over the tuning.
 
-    δ̂_p    = mean_s (x_ps − x_rs)
-    Var    = (ṽ_p + ṽ_r)/n + τ_p² + τ_r²                ṽ: `moderation.py`, τ: the tuning's sd
-    ν      = Var² / ((ṽ_p²/f_p + ṽ_r²/f_r)/n²)          Satterthwaite; τ counts as known
-    δ̂_p ± t_{.975, ν} √Var,   p = P(|T_ν| > |δ̂_p| / √Var)
+    δ̂_p  = mean_s (x_ps − x_rs)                          n common seeds
+    Var  = (v_p + v_r)/n + τ_p² + τ_r²                   v: `noise.py`, τ: the tuning's sd
+    p    = E P(|N(0, Var)| > |δ̂_p|)                      over the posterior of v_p and v_r
 
-Where a variance is not shared (an exact point, fewer than four varying points), the sample variance
-of the n differences with n − 1 degrees of freedom takes the place of ṽ_p + ṽ_r. If every seed gives
-the same difference and τ = 0, the difference is exact and there is no test.
+Where nothing is shared (fewer than four varying points), the n differences have their own variance:
+Student's t with n − 1 degrees of freedom; with a tuning, with those of Satterthwaite. If every seed
+gives the same difference and τ = 0, the difference is exact and there is no test. The setting of a
+point whose seeds are all equal, a count model, is not a matter of chance: τ = 0.
 
-A diverged run has the loss infinity and counts as worse than any loss: for p, its difference is the
-largest absolute difference of the table. Mean and interval are over the other seeds. A point with a
-diverged run, where the reference has none, never has a p-value that speaks for it.
+A noisy reference may have m seeds of its own beside the n common ones. Its mean then is
+x̄_r + λ (x̄_r(m) − x̄_r(n)), where λ minimises
+
+    Var  = v_p/n + v_r ((1−λ)²/n + λ²/m) + λ² σ_b² (1/n + 1/m) + τ_p² + τ_r²
+
+A diverged run has no loss: it is left out here, and `compared.py` counts it.
 
 Satterthwaite 1946 (Biometrics Bulletin 2:110).
 """
@@ -19,34 +22,57 @@ Satterthwaite 1946 (Biometrics Bulletin 2:110).
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import special
 
-from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
-from lmzoo.statistics.moderation import Spread, seed_spread
+from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error
+from lmzoo.statistics.noise import Noise, half_width, seed_noise, tail
 
 
 class Contrasts(NamedTuple):
     """The differences δ of P points to one reference; NaN for the reference and without seeds."""
 
     mean: Array
-    low: Array
-    high: Array
-    p: Array
-    """p-value of δ = 0; NaN if there is no test."""
-    better: Array
-    """P(δ < 0) under a flat prior."""
     error: Array
-    """√Var."""
-    freedom: Array
-    """ν."""
+    """√Var, the root of its mean."""
     seeds: Array
-    """n, the number of common finite seeds."""
+    """n."""
     noise: Array
-    """Var without tuning, times n: the variance of one seed's difference."""
+    """n times the part of Var that is due to seeds."""
     tuning: Array
     """τ_p² + τ_r²."""
-    lost: NDArray[np.int64]
-    """Seeds with a diverged run of the point, less those with a diverged run of the reference."""
+    freedom: Array
+    """Degrees of freedom where nothing is shared; NaN where the error is a mixture of normals."""
+    weight: Array
+    """(P, L): weights of the mixtures."""
+    sd: Array
+    """(P, L): their standard deviations in nats."""
+
+    @property
+    def exact(self) -> Array:
+        """Which differences have no error, (P,)."""
+        return self.error == 0
+
+    def tail(self, size: Array) -> Array:
+        """Return P(error > size), (P,); for an exact difference 0 or 1, and 1/2 for size 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_own = special.stdtr(self.freedom, -size / self.error)
+        mixed = np.isnan(self.freedom) & ~np.isnan(self.error)
+        result = np.asarray(of_own, np.float64)
+        result[mixed] = tail(self.weight[mixed], self.sd[mixed], size[mixed])
+        return np.where(self.exact, (1 - np.sign(size)) / 2, result)
+
+    @property
+    def p(self) -> Array:
+        """p-value of δ = 0, (P,); NaN if there is no test."""
+        return np.where(self.exact, np.nan, 2 * self.tail(np.abs(self.mean)))
+
+    def half(self, level: float = LEVEL) -> Array:
+        """Return half the interval that holds the difference with this probability, (P,)."""
+        half = np.asarray(special.stdtrit(self.freedom, (1 + level) / 2) * self.error)
+        mixed = np.isnan(self.freedom) & ~np.isnan(self.error)
+        half[mixed] = half_width(self.weight[mixed], self.sd[mixed], level)
+        return np.where(self.exact, 0.0, half)
 
 
 def contrasts(
@@ -54,8 +80,8 @@ def contrasts(
     reference: int,
     tuning_sd: ArrayLike = 0.0,
     *,
-    spread: Spread | None = None,
-    level: float = LEVEL,
+    family: ArrayLike | None = None,
+    noise: Noise | None = None,
 ) -> Contrasts:
     """Return the differences of all points to one of them.
 
@@ -63,63 +89,76 @@ def contrasts(
         losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
         reference: index of the reference.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
-        spread: the variances, `seed_spread(losses)`, if they are known already.
-        level: coverage of the intervals.
+        family: the points that share their noise, with the reference, bool (P,); None: all.
+        noise: `seed_noise(losses, family)`, if it is known already.
     """
     x = np.asarray(losses, np.float64)
-    spread = seed_spread(x) if spread is None else spread
-    square = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
+    x = np.where(np.isfinite(x), x, np.nan)
+    if noise is None:
+        sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
+        sharing[reference] = True
+        noise = seed_noise(x, sharing)
+    counts, _, own_error = mean_and_error(x)
+    certain = (counts > 1) & (own_error == 0)
+    square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
     tuning = square + square[reference]
-    d = np.where(np.isfinite(x) & np.isfinite(x[reference]), 0, np.nan)
-    with np.errstate(invalid="ignore"):
-        d = d + (x - x[reference])
+    d = x - x[reference]
     d[reference] = np.nan
-    n, mean, own_error = mean_and_error(d)
-    noise, freedom = _noise(spread, reference, own_error**2 * n, n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = noise / n + tuning
-        freedom = np.where(noise > 0, freedom * (variance / (noise / n)) ** 2, np.inf)
-        freedom = np.where(n > 1, freedom, np.nan)
-        error = np.sqrt(variance)
-        half = np.where(error > 0, t_quantile(level, freedom) * error, error)
-    p, better, lost = _test(x, d, reference, mean, error, freedom)
+    n, mean, error = mean_and_error(d)
+    if noise is None:
+        return _own(n, mean, error, tuning)
+    extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
+    mean, of_point, of_reference, of_common = _with_extra_seeds(
+        mean, x, extra, reference, noise, n
+    )
+    v = noise.variance
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seeds = of_point[:, None, None] * v[:, None] + of_reference[:, None, None] * v
+        variance = seeds + (of_common * noise.common + tuning)[:, None, None]
+        weight = noise.pairs(reference).reshape(len(x), -1)
+        weight = np.where((n > 1)[:, None], weight, np.nan)
+    used = np.nan_to_num(weight).max(0) > 1e-12
+    weight = weight[:, used]
+    weight = weight / weight.sum(1, keepdims=True)
+    variance = variance.reshape(len(x), -1)[:, used]
+    with np.errstate(invalid="ignore"):
+        expected = (weight * variance).sum(1)
+    expected[reference] = np.nan
+    freedom = np.full(len(x), np.nan)
     return Contrasts(
-        mean, mean - half, mean + half, p, better, error, freedom, n, noise, tuning, lost
+        mean,
+        np.sqrt(expected),
+        n,
+        (expected - tuning) * n,
+        tuning,
+        freedom,
+        weight,
+        np.sqrt(variance),
     )
 
 
-def _noise(spread: Spread, reference: int, own: Array, n: Array) -> tuple[Array, Array]:
-    """Return the variance of one seed's difference and its degrees of freedom."""
-    v, f = spread.variance, spread.freedom
-    both = v + v[reference]
+def _own(n: Array, mean: Array, error: Array, tuning: Array) -> Contrasts:
+    """Return the contrasts of differences that share nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = both**2 / (v**2 / f + v[reference] ** 2 / f[reference])
-    shared = ~np.isnan(both) & (n > 1)
-    return (
-        np.where(shared, both, own),
-        np.where(shared, np.minimum(freedom, spread.total), n - 1),
-    )
+        freedom = np.where(n > 1, n - 1, np.nan)
+        freedom = np.where(tuning > 0, freedom * (1 + tuning / error**2) ** 2, freedom)
+    both = np.sqrt(error**2 + tuning)
+    nothing = np.full((len(n), 1), np.nan)
+    return Contrasts(mean, both, n, error**2 * n, tuning, freedom, nothing, nothing)
 
 
-def _test(
-    x: Array, d: Array, reference: int, mean: Array, error: Array, freedom: Array
-) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Return p, P(δ < 0) and the surplus of diverged runs, with these counted as losses."""
-    diverged = np.isposinf(x)
-    sign = diverged.astype(np.int64) - diverged[reference]
-    sign[np.isnan(x) | np.isnan(x[reference])] = 0
-    most = np.nanmax(np.abs(d), initial=0.0)
-    counted = np.where(sign != 0, sign * most, d)
-    size = (~np.isnan(counted)).sum(1)
-    total = np.where(np.isnan(counted), 0, counted).sum(1)
-    lost = sign.sum(1)
+def _with_extra_seeds(
+    mean: Array, x: Array, extra: Array, reference: int, noise: Noise, n: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return the means, and the factors of v_p, v_r and σ_b² in their variances, (P,) each."""
+    m, of_extra, _ = mean_and_error(extra)
+    common = np.where(np.isnan(x), np.nan, x[reference])
     with np.errstate(divide="ignore", invalid="ignore"):
-        tested = np.where((sign != 0).any(1), total / size, mean)
-        t = np.where(error > 0, tested / error, np.nan)
-    p = 2 * np.asarray(t_below(-np.abs(t), freedom))
-    better = np.asarray(t_below(-t, freedom))
-    against = ((lost > 0) & (tested < 0)) | ((lost < 0) & (tested > 0))
-    p = np.where(against & ~np.isnan(p), 1.0, p)
-    better = np.where(against & ~np.isnan(better), 0.5, better)
-    exact = (error == 0) & (mean != 0)
-    return p, np.where(exact, mean < 0, better), lost
+        of_both = np.nanmean(np.where(np.isnan(common), 0.0, common), 1) * x.shape[1] / n
+        v = noise.expected()[reference] if noise.noisy()[reference] else 0.0
+        least = (v + noise.common) / n + (v + noise.common) / m
+        share = np.where((m > 0) & (v > 0), v / n / least, 0.0)
+        of_reference = (1 - share) ** 2 / n + np.where(m > 0, share**2 / m, 0.0)
+        of_common = np.where(m > 0, share**2 * (1 / n + 1 / m), 0.0)
+        mean = mean - np.where(share > 0, share * (of_extra - of_both), 0.0)
+        return mean, 1 / n, of_reference, of_common

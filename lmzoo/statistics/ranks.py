@@ -16,11 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from lmzoo.statistics.contrasts import contrasts
 from lmzoo.statistics.families import holm
 from lmzoo.statistics.intervals import LEVEL, Array
-from lmzoo.statistics.moderation import seed_spread
+from lmzoo.statistics.noise import seed_noise
 
 
 def rank_intervals(
-    losses: ArrayLike, tuning_sd: ArrayLike = 0.0, level: float = LEVEL
+    losses: ArrayLike,
+    tuning_sd: ArrayLike = 0.0,
+    level: float = LEVEL,
+    family: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
     """Return the lowest and highest plausible rank of each point; rank 1 has the least loss.
 
@@ -31,6 +34,7 @@ def rank_intervals(
         losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         level: coverage of the interval of each point.
+        family: the points that share their noise, bool (P,); None: all.
 
     Returns:
         Low and high ranks, (P,) each; NaN for points with fewer than two finite losses.
@@ -39,13 +43,13 @@ def rank_intervals(
     finite = np.isfinite(x).sum(1)
     diverged = np.array(np.isposinf(x).any(1))
     ranked = np.array(finite > 0)
-    spread, x = seed_spread(x), np.where(np.isposinf(x), np.nan, x)
+    noise, x = seed_noise(x, family), np.where(np.isposinf(x), np.nan, x)
     low, high = np.full((2, len(x)), np.nan)
     for point in map(int, np.flatnonzero(finite > 1)):
-        with_point = contrasts(x, point, tuning_sd, spread=spread)
+        with_point = contrasts(x, point, tuning_sd, family=family, noise=noise)
         same = ranked & (diverged == diverged[point])
         p = holm(np.where(same, with_point.p, np.nan))
-        exact = same & np.equal(with_point.error, 0)
+        exact = same & with_point.exact
         sure = np.asarray(exact | (p < 1 - level))
         better = np.where(same, sure & (with_point.mean < 0), ranked & ~diverged)
         worse = np.where(same, sure & (with_point.mean > 0), ranked & diverged)
