@@ -1,17 +1,15 @@
-"""Simulate rankings: coverage, family-wise error, power, false equivalence, looking again.
+"""Simulate studies: how often verdicts are wrong, intervals miss, and effects are found.
 
-    python -m benchmarks.verdicts --studies 1000
+    python -m benchmarks.verdicts --studies 700
 
 12 points, the first is the reference. The sd of a paired difference is 0.044 nats, as on captions;
-half of a seed's variance is common to all points. The tuning adds `TUNING_SD` to each point's loss.
+half of a seed's variance is common to all points. Every rate is that of `compared`, which
+`lmzoo rank` calls. ± is at most the Monte-Carlo standard error.
 
-    errors       a null point is called worse or better, in any contrast of a study without effects
-    power        a point 0.1 nats above ten equal ones is called worse
-    equivalent   the same point is called equivalent where the margin is 0.1
-    contrasts    a 95 % interval holds the true difference
-    own          a 95 % interval holds the point's true mean over seeds, at its setting
-    ranks        a rank interval holds the true rank, 12 means 0.02 apart: mean and worst point
-    looking      the same errors with looks at 3, 6, 12, 24 seeds, and mean seeds of a point
+    errors       some point of a study without effects has a verdict with a sign
+    cover        the 95 % interval of a difference holds it: the worst point
+    power        a point 0.1 nats above the others has the sign "worse"
+    negligible   a point at the margin, 0.1 nats, is called negligible
 """
 
 import argparse
@@ -19,137 +17,153 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from lmzoo.statistics.contrasts import contrasts
-from lmzoo.statistics.moderation import moderated_intervals
-from lmzoo.statistics.ranks import rank_intervals
-from lmzoo.statistics.sequential import looks, more_seeds
-from lmzoo.statistics.verdicts import EQUIVALENT, MARGIN, UNDECIDED, WORSE, verdicts
+from lmzoo.statistics.compared import NEGLIGIBLE, Compared, Look, compared, looks, spend
 
 Array = NDArray[np.float64]
-POINTS, PAIRED_SD, TUNING_SD, EFFECT = 12, 0.044, 0.006, 0.1
-NOISES = ("normal", "skewed", "heavy")
+SD, EFFECT = 0.044 / np.sqrt(2), 0.1
+CONDITIONS = {
+    "equal": "equal noise",
+    "point": "one point 5x",
+    "reference": "reference 5x",
+    "spread": "log-normal spread 0.6",
+    "skewed": "skewed noise",
+    "heavy": "t3 noise",
+    "diverging": "2 % of runs diverge",
+}
 
 
-def draw(noise: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Return noise with mean 0 and variance 1: normal, log-normal (skewness 2.9), or t3."""
-    if noise == "normal":
+def draw(condition: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """Return the losses (P, S) of points with equal means."""
+    sd = np.full((shape[0], 1), SD)
+    sd[{"point": [5], "reference": [0]}.get(condition, [])] *= 5
+    if condition == "spread":
+        sd = sd * np.exp(rng.normal(0, 0.6, sd.shape))
+
+    def noise(shape: tuple[int, int]) -> Array:
+        if condition == "heavy":
+            return rng.standard_t(3, shape) / np.sqrt(3)
+        if condition == "skewed":  # log-normal, skewness 2.9
+            s = 0.7
+            x = rng.lognormal(0, s, shape) - np.exp(s**2 / 2)
+            return x / np.sqrt(np.exp(s**2) * np.expm1(s**2))
         return rng.standard_normal(shape)
-    if noise == "heavy":
-        return rng.standard_t(3, shape) / np.sqrt(3)
-    sigma = 0.7
-    mean, scale = np.exp(sigma**2 / 2), np.sqrt(np.exp(sigma**2) * np.expm1(sigma**2))
-    return (rng.lognormal(0, sigma, shape) - mean) / scale
 
-
-def study(
-    means: Array, seeds: int, noise: str, tuning_sd: float, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Return the losses (P, S) of a study and the means at its tuned settings (P,)."""
-    sd = PAIRED_SD / np.sqrt(2)
-    at_setting = means + tuning_sd * rng.standard_normal(len(means))
-    common = sd * draw(noise, (1, seeds), rng)
-    return at_setting[:, None] + common + sd * draw(noise, (len(means), seeds), rng), at_setting
+    x = SD * noise((1, shape[1])) + sd * noise(shape)
+    if condition == "diverging":
+        x[rng.random(shape) < 0.02] = np.inf
+    return x
 
 
 def measure(
-    noise: str, seeds: int, studies: int, tuning_sd: float = TUNING_SD, seed: int = 0
+    condition: str, seeds: int, studies: int, points: int = 12, seed: int = 0
 ) -> dict[str, float]:
-    """Return the rates over simulated studies."""
-    rng = np.random.default_rng([seed, seeds, NOISES.index(noise)])
-    null, spaced = np.zeros(POINTS), 0.02 * np.arange(POINTS)
-    mixed = np.zeros(POINTS)
-    mixed[1] = EFFECT
-    rows: list[list[float]] = []
-    ranks = np.zeros(POINTS)
+    """Return the rates over simulated studies with one look."""
+    rng = np.random.default_rng([seed, seeds, points, [*CONDITIONS].index(condition)])
+    wrong = found = negligible = 0
+    held, known = np.zeros(points), np.zeros(points)
     for _ in range(studies):
-        x, _ = study(null, seeds, noise, tuning_sd, rng)
-        c = contrasts(x, 0, tuning_sd)
-        held = (c.low <= 0) & (c.high >= 0)
-        wrong = np.isin(verdicts(c).verdict, ["worse", "better"]).any()
-        y, at_setting = study(mixed, seeds, noise, tuning_sd, rng)
-        effects = contrasts(y, 0, tuning_sd)
-        own = moderated_intervals(y)
-        rows.append(
-            [
-                wrong,
-                verdicts(effects).verdict[1] == WORSE,
-                verdicts(effects, EFFECT).verdict[1] == EQUIVALENT,
-                held[1:].mean(),
-                ((own.low <= at_setting) & (own.high >= at_setting)).mean(),
-            ]
-        )
-        z, _ = study(spaced, seeds, noise, tuning_sd, rng)
-        low, high = rank_intervals(z, tuning_sd)
-        rank = np.arange(1, POINTS + 1)
-        ranks += (low <= rank) & (rank <= high)
-    names = ("errors", "power", "equivalent", "contrasts", "own")
-    result = dict(zip(names, np.mean(rows, 0).tolist(), strict=True))
+        x = draw(condition, (points, seeds), rng)
+        null = compared(x, 0)
+        wrong += null.sign.any()
+        known += ~np.isnan(null.low)
+        held += (null.low <= 0) & (null.high >= 0)
+        x[1] += EFFECT
+        one = compared(x, 0, margin=EFFECT)
+        found += one.sign[1] > 0
+        negligible += one.verdict[1] == NEGLIGIBLE
     return {
-        **result,
-        "ranks": float(ranks.mean()) / studies,
-        "worst rank": float(ranks.min()) / studies,
+        "errors": wrong / studies,
+        "cover": float((held[1:] / known[1:]).min()),
+        "power": found / studies,
+        "negligible": negligible / studies,
     }
 
 
 def measure_looking(
-    noise: str, studies: int, tuning_sd: float = TUNING_SD, seed: int = 1
+    condition: str, schedule: tuple[int, ...], studies: int, *, by_hand: bool, seed: int = 0
 ) -> dict[str, float]:
-    """Return the rates when undecided contrasts get more seeds, up to 24."""
-    rng = np.random.default_rng([seed, NOISES.index(noise)])
-    schedule = looks(3, 24)
-    mixed = np.zeros(POINTS)
-    mixed[1] = EFFECT
+    """Return the rates over studies that look again, and mean numbers of seeds at the end.
+
+    By hand, each number of seeds is one more plan, for all points. Else undecided points get more.
+    """
+    rng = np.random.default_rng([seed, len(schedule), by_hand, [*CONDITIONS].index(condition)])
     rows = []
     for _ in range(studies):
-        x, _ = study(np.zeros(POINTS), schedule[-1], noise, tuning_sd, rng)
-        null = more_seeds(x, 0, schedule, MARGIN, tuning_sd)
-        y, _ = study(mixed, schedule[-1], noise, tuning_sd, rng)
-        some = more_seeds(y, 0, schedule, MARGIN, tuning_sd)
-        wide = more_seeds(y, 0, schedule, EFFECT, tuning_sd)
+        null = draw(condition, (12, 4 * schedule[-1]), rng)
+        effect = null.copy()
+        effect[1] += EFFECT
+        ends = [_look_again(x, schedule, by_hand=by_hand) for x in (null, effect)]
+        (_, first), (_, _) = ends
+        held = (ends[0][0].low <= 0) & (ends[0][0].high >= 0)
         rows.append(
             [
-                np.isin(null.verdict, ["worse", "better"]).any(),
-                some.verdict[1] == WORSE,
-                wide.verdict[1] == EQUIVALENT,
-                (null.verdict == UNDECIDED).sum() / (POINTS - 1),
-                null.seeds[1:].mean(),
-                some.seeds[1],
+                ends[0][0].sign.any(),
+                held[1:].mean(),
+                ends[1][0].sign[1] > 0,
+                first[1:].mean(),
+                first[0],
+                ends[1][1][1],
             ]
         )
-    names = ("errors", "power", "equivalent", "undecided", "seeds null", "seeds 0.1")
+    names = ("errors", "cover (mean)", "power", "seeds null", "seeds reference", "seeds 0.1")
     return dict(zip(names, np.mean(rows, 0).tolist(), strict=True))
+
+
+def _look_again(
+    x: Array, schedule: tuple[int, ...], *, by_hand: bool
+) -> tuple[Compared, NDArray[np.int64]]:
+    """Return the comparison at the end, and the seeds of each point."""
+    made: tuple[Look, ...] = ()
+    if by_hand:
+        for n in schedule:
+            made = spend([n], made)
+        return compared(x[:, : schedule[-1]], 0, looks=made), np.full(len(x), schedule[-1])
+    made = spend(schedule)
+    seeds = np.full(len(x), schedule[0])
+    while True:
+        known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
+        found = compared(known, 0, looks=made, ended=seeds)
+        if (found.seeds <= seeds).all():
+            return found, seeds
+        seeds = np.maximum(seeds, found.seeds)
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--studies", type=int, default=1000)
-    parser.add_argument("--tuning-sd", type=float, default=TUNING_SD)
+    parser.add_argument("--studies", type=int, default=700)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[2, 3, 5, 10])
+    parser.add_argument("--points", type=int, default=12)
+    parser.add_argument("--conditions", nargs="*", default=[*CONDITIONS])
+    parser.add_argument("--looking", action="store_true")
     options = parser.parse_args()
-    rows = [
-        ([noise, str(seeds)], measure(noise, seeds, options.studies, options.tuning_sd))
-        for noise in NOISES
-        for seeds in (3, 5, 10)
-    ]
-    show(("noise", "seeds"), rows, options.studies)
-    looking = [
-        ([noise, "3 to 24"], measure_looking(noise, options.studies, options.tuning_sd))
-        for noise in NOISES
-    ]
-    show(("noise", "seeds"), looking, options.studies)
+    first = True
+    for condition in options.conditions:
+        if options.looking:
+            rows = {
+                f"{kind} {'-'.join(map(str, schedule))}": measure_looking(
+                    condition, schedule, options.studies, by_hand=by_hand
+                )
+                for kind, schedule, by_hand in (
+                    ("by hand", (3, 5, 10, 20), True),
+                    ("until decided", looks(3, 24), False),
+                )
+            }
+        else:
+            rows = {
+                str(seeds): measure(condition, seeds, options.studies, options.points)
+                for seeds in options.seeds
+            }
+        for key, rates in rows.items():
+            if first:
+                _print("condition", "looks" if options.looking else "seeds", *rates)
+                _print(*["---"] * (2 + len(rates)))
+            first = False
+            _print(CONDITIONS[condition], key, *(f"{x:.3f}" for x in rates.values()))
 
 
-def show(head: tuple[str, ...], rows: list[tuple[list[str], dict[str, float]]], n: int) -> None:
-    """Print a Markdown table; a rate has its Monte-Carlo standard error."""
-    names = list(rows[0][1])
-    print("| " + " | ".join([*head, *names]) + " |")  # noqa: T201
-    print("|---" * (len(head) + len(names)) + "|")  # noqa: T201
-    for keys, values in rows:
-        cells = [
-            f"{v:.1f}" if name.startswith("seeds") else f"{v:.3f} ±{np.sqrt(v * (1 - v) / n):.3f}"
-            for name, v in values.items()
-        ]
-        print("| " + " | ".join([*keys, *cells]) + " |")  # noqa: T201
+def _print(*cells: str) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

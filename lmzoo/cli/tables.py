@@ -49,7 +49,7 @@ def rank(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="Nats within which points are equivalent. Default: the study's."),
+        typer.Option(help="Difference in nats below which a point is negligible. Default: the study's."),
     ] = None,
     data_dir: DataDir = None,
     board: Annotated[

@@ -1,4 +1,4 @@
-r"""The verdicts of a study: losses, reference, family, tuning, looks and margin -> words and numbers.
+r"""The verdicts of a study: losses, family, tuning, looks and margin -> words and numbers.
 
 Every table, figure, screen and planner takes its verdicts from `compared`.
 
@@ -40,7 +40,7 @@ variance that is due to tuning remains: if seeds would be enough with τ = 0 onl
 more tuning runs.
 
 Where a verdict assumes more than the point's own seeds show, `shared` is true. A noisy reference
-spoils all contrasts: at the next look it has seeds of its own.
+spoils all contrasts: at the next look it has four times as many seeds as the points.
 
 Lan and DeMets 1983 (Biometrika 70:659); Bretz et al. 2009 (Stat. Med. 28:586); Schuirmann 1987;
 Tarone 1990 (Biometrics 46:515).
@@ -70,8 +70,19 @@ MOST_SEEDS = 1000
 """A greater number of seeds counts as none."""
 FEW_SEEDS = 3
 """Up to this number of seeds, a verdict that the point's own seeds do not show is marked."""
-Look = tuple[int, float]
-"""A number of seeds, and the error α_k that is spent there."""
+OWN_SEEDS = 4
+"""Seeds of a noisy reference for each seed of the points."""
+
+
+class Look(NamedTuple):
+    """A time at which verdicts are given."""
+
+    seeds: int
+    """n_k."""
+    error: float
+    """α_k."""
+    own: int
+    """Seeds of the reference, if it was noisy at the look before."""
 
 
 class Compared(NamedTuple):
@@ -116,22 +127,29 @@ def looks(start: int, most: int) -> tuple[int, ...]:
 
 
 def spend(schedule: Sequence[int], made: Sequence[Look] = ()) -> tuple[Look, ...]:
-    """Return the looks made and those of a schedule after them, with the errors to spend."""
-    done = made[-1][0] if made else 0
+    """Return the looks made and those of a schedule after them, with the errors to spend.
+
+    A schedule of several looks is one of `--until-decided`, which can give the reference more.
+    """
+    done = made[-1].seeds if made else 0
     later = [n for n in schedule if n > done]
     if not later:
         return tuple(made)
-    spent = sum(error for _, error in made)
+    spent = sum(look.error for look in made)
     left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
     before = (done, *later[:-1])
     span = later[-1] - done
-    return (*made, *((n, left * (n - m) / span) for n, m in zip(later, before, strict=True)))
+    own = OWN_SEEDS if len(schedule) > 1 else 1
+    return (
+        *made,
+        *(Look(n, left * ((n - m) / span), own * n) for n, m in zip(later, before, strict=True)),
+    )
 
 
 def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
     """Return the looks of a `study.json`; those of earlier versions are a schedule, or none."""
     if stored and all(isinstance(look, Sequence) for look in stored):
-        return tuple((int(n), float(error)) for n, error in stored)  # type: ignore[misc]
+        return tuple(Look(int(n), float(error), int(own)) for n, error, own in stored)  # type: ignore[misc]
     return spend([int(n) for n in stored or [seeds]])  # type: ignore[call-overload]
 
 
@@ -164,21 +182,20 @@ def compared(
     asked[reference] = False
     sharing = asked.copy()
     sharing[reference] = True
-    schedule = [*looks] or [(max(x.shape[1], 1), ERROR)]
+    schedule = [*looks] or [*spend([max(x.shape[1], 1)])]
     done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
     waits = ended is not None
     done = np.asarray(ended) if waits else done
     state = _State(len(x), asked)
-    seeds = np.full(len(x), schedule[0][0])
+    seeds = np.full(len(x), schedule[0].seeds)
     columns = np.arange(x.shape[1])
     previous, noisy, latest = 0, False, None
-    for k, (n, error) in enumerate(schedule):
+    for k, (n, error, own) in enumerate(schedule):
         active = asked & ~state.decided
         if waits and not active.any() and previous:
             break
         seeds[active] = n
-        # A noisy reference gets all its seeds first: it spoils every contrast.
-        seeds[reference] = max(seeds[reference], schedule[-1][0] if noisy else n)
+        seeds[reference] = max(seeds[reference], own if noisy else n)
         needing = active.copy()
         needing[reference] = True
         if waits and (done[needing] < seeds[needing]).any():
@@ -197,7 +214,7 @@ def compared(
         latest = contrasts(none, reference), np.zeros(len(x), bool), none, -1
     c, varies, known, k = latest
     rest = schedule[k + 1 :]
-    error = rest[0][1] if rest else spend([schedule[-1][0] + 1], schedule)[-1][1]
+    error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
     verdict = state.words()
     needed, needs_tuning = _needs(c, margin, error, state.left, verdict)
     least = max(margin, 0.0)
@@ -211,7 +228,7 @@ def compared(
         state.p,
         c.p,
         worse,
-        1 - worse - better,
+        np.maximum(1 - worse - better, 0.0),
         better,
         state.p_diverged,
         needed,

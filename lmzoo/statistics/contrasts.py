@@ -22,7 +22,7 @@ Satterthwaite 1946 (Biometrics Bulletin 2:110).
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error
@@ -49,9 +49,9 @@ class Contrasts(NamedTuple):
     """(P, L): their standard deviations in nats."""
 
     @property
-    def exact(self) -> Array:
+    def exact(self) -> NDArray[np.bool_]:
         """Which differences have no error, (P,)."""
-        return self.error == 0
+        return np.equal(self.error, 0)
 
     def tail(self, size: Array) -> Array:
         """Return P(error > size), (P,); for an exact difference 0 or 1, and 1/2 for size 0."""
@@ -108,16 +108,14 @@ def contrasts(
     if noise is None:
         return _own(n, mean, error, tuning)
     extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
-    mean, of_point, of_reference, of_common = _with_extra_seeds(
-        mean, x, extra, reference, noise, n
-    )
+    mean, of_point, of_reference, of_common = _with_extra_seeds(mean, x, extra, reference, noise, n)
     v = noise.variance
     with np.errstate(invalid="ignore", divide="ignore"):
         seeds = of_point[:, None, None] * v[:, None] + of_reference[:, None, None] * v
         variance = seeds + (of_common * noise.common + tuning)[:, None, None]
         weight = noise.pairs(reference).reshape(len(x), -1)
         weight = np.where((n > 1)[:, None], weight, np.nan)
-    used = np.nan_to_num(weight).max(0) > 1e-12
+    used = np.nan_to_num(weight).max(0) > 1e-18
     weight = weight[:, used]
     weight = weight / weight.sum(1, keepdims=True)
     variance = variance.reshape(len(x), -1)[:, used]

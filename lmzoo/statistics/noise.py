@@ -13,7 +13,8 @@ The v_p are draws of a distribution that is estimated with them (empirical parti
 
     log v_p ~ (1 − π) N(m, ω²) + π U(m, m + log 400)     π = 0.05; m and ω have priors on a grid
 
-The first part is the bulk, the second are outliers, up to 20 times as noisy. The posterior of all
+The first part is the bulk, the second are outliers, up to 20 times as noisy (and, with a tail that
+falls as 1/v, beyond). The posterior of all
 v_p is computed on a grid, and a p-value is the mean of P(|N(0, v)| > |d|) over it. So the interval
 knows how far the data determine the variances, and needs no degrees of freedom.
 
@@ -42,14 +43,14 @@ LEAST_POINTS = 4
 """Fewer varying points share nothing; each contrast then uses its own variance."""
 OUTLIERS = 0.05
 """π."""
-DOUBT = (0.06, 0.12)
-"""Least probability of an outlier, with up to 2.5 degrees of freedom (three seeds) and with more."""
+DOUBT = (0.07, 0.12)
+"""Least probability of an outlier, with up to 2.5 degrees of freedom (3 seeds) and with more."""
 LEAST_DOUBT = 0.3
 """Weight of the second part where there are fewer than 1.5 degrees of freedom (two seeds)."""
 NOISY = 4.0
 """A point is noisy if it is an outlier and its variance is this multiple of the usual one."""
 _STEP = np.log(2) / 2
-_GRID = np.arange(-16, 25)
+_GRID = np.arange(-16, 69)
 _WIDTHS = {0.0: 0.55, 0.35: 0.2, 0.7: 0.15, 1.1: 0.1}
 """ω -> prior probability."""
 
@@ -123,10 +124,16 @@ def seed_noise(losses: ArrayLike, family: ArrayLike | None = None) -> Noise | No
 _ENDS = ((np.min, np.inf), (np.max, -np.inf))
 
 
-def posterior(variances: Array, freedom: Array, sharing: NDArray[np.bool_] | None = None) -> Noise:
+def posterior(
+    variances: Array,
+    freedom: Array,
+    sharing: NDArray[np.bool_] | None = None,
+    least_doubt: float = LEAST_DOUBT,
+) -> Noise:
     """Return the posterior of variances whose estimates are s² with f degrees of freedom, (P,).
 
-    `sharing` are those that determine the distribution; None: all.
+    `sharing` are those that determine the distribution; None: all. `least_doubt` is the least
+    weight of the outliers with one degree of freedom.
     """
     sharing = np.ones(len(variances), bool) if sharing is None else sharing
     scale = float(np.median(variances[sharing])) / 0.6
@@ -142,13 +149,13 @@ def posterior(variances: Array, freedom: Array, sharing: NDArray[np.bool_] | Non
     of_bulk, of_outliers, both = of_bulk[:, kept], of_outliers[:, kept], both[:, kept]
     probability = OUTLIERS * of_outliers / both @ model
     outlier = probability > np.where(freedom < 2.5, *DOUBT)
-    least = np.where(freedom < 1.5, LEAST_DOUBT, 0.0)
-    share = np.where(outlier, 1.0, np.maximum(least, 0.0))[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bulk = np.where(share < 1, (1 - share) / of_bulk, 0.0)[..., None] * _BULK[kept]
+    least = np.where(freedom < 1.5, least_doubt, 0.0)
+    share = np.where(outlier, 1.0, least)[:, None]
+    bulk = np.where(share < 1, (1 - share) / np.maximum(of_bulk, 1e-300), 0.0)
+    bulk = bulk[..., None] * _BULK[kept]
     weight = np.zeros((len(variances), len(model), len(_LOGS) + 1))
     weight[..., 1:] = likelihood[:, None] * (
-        bulk + (share / of_outliers)[..., None] * _OUTLIERS[kept]
+        bulk + (share / np.maximum(of_outliers, 1e-300))[..., None] * _OUTLIERS[kept]
     )
     return Noise(np.append(0.0, scale * np.exp(_LOGS)), weight, model, outlier, 0.0)
 
@@ -160,7 +167,7 @@ def _models() -> tuple[Array, Array, Array]:
         above = _STEP * (_GRID - middle)
         for width, probability in _WIDTHS.items():
             near = np.exp(-((above / width) ** 2) / 2) if width else (above == 0).astype(float)
-            far = ((above >= 0) & (above <= np.log(400))).astype(float)
+            far = np.where(above < 0, 0.0, np.exp(np.minimum(0.0, np.log(400) - above)))
             bulk.append(near / near.sum())
             outliers.append(far / far.sum())
             prior.append(np.log(probability))
@@ -199,14 +206,14 @@ def tail(weight: Array, sd: Array, size: Array) -> Array:
 
 def half_width(weight: Array, sd: Array, level: float) -> Array:
     """Return the half of the interval that holds the error of a mixture with `level`, (P,)."""
-    most = sd.max(1)
-    high = np.maximum(most, 1e-300) * 10
-    low = high * 1e-9
-    for _ in range(36):
+    variance = (weight * sd**2).sum(1)
+    high = np.sqrt(np.maximum(variance, 1e-300) / (1 - level))  # Chebyshev
+    low = high * 1e-6
+    for _ in range(40):
         middle = np.sqrt(low * high)
         over = 2 * tail(weight, sd, middle) > 1 - level
         low, high = np.where(over, middle, low), np.where(over, high, middle)
-    return np.where(most > 0, high, most)
+    return np.where(variance > 0, high, variance)
 
 
 def point_intervals(

@@ -14,6 +14,7 @@ from typing import Any
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.own_parts.source import UserCode
+from lmzoo.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import ResolvedPoint, reference_id
@@ -21,7 +22,6 @@ from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
-from lmzoo.study.until_decided import plan_more_seeds
 
 
 class Planner:
@@ -71,8 +71,14 @@ class Planner:
         for group in groups.values():
             self._decide(group[0])
         self._corpus = corpus
+        self.looks = plan_looks(study, store.study(), self.reference)
         self._look()
         self.write_study()
+
+    @property
+    def reference(self) -> PointPlanner:
+        """The point that the others are compared with."""
+        return next(p for p in self._all_points if p.point.id == self._reference)
 
     @property
     def code(self) -> UserCode:
@@ -168,7 +174,8 @@ class Planner:
 
     def write_study(self) -> None:
         """Write `study.json`, with the best settings found so far."""
-        self.store.write_study(study_json(self.study, self._all_points, self._corpus))
+        study = study_json(self.study, self._all_points, self._corpus, self.looks)
+        self.store.write_study(study)
 
     def _decide(self, point: PointPlanner) -> bool:
         """Make the decisions of a point's group that are due; return whether there was one."""
@@ -184,7 +191,9 @@ class Planner:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
         while self.study.max_seeds and not self._points:
-            if not plan_more_seeds(self.study, self.points, self._corpus, self._reference):
+            if not plan_more_seeds(
+                self.study, self.points, self._corpus, self._reference, self.looks
+            ):
                 break
             planned = True
             for point in self.points:

@@ -162,7 +162,8 @@ class PointPlanner:
 
     def choose(self, index: int, tuning_sd: float) -> None:
         """Plan the confirm runs of a setting."""
-        self.tuning_sd = tuning_sd
+        # The choice of a closed form is no matter of chance.
+        self.tuning_sd = 0.0 if self.point.closed_form else tuning_sd
         self._confirm(self.settings[index])
 
     def plan_confirm_runs(self, setting: Setting, count: int) -> int:

@@ -142,7 +142,8 @@ def resolve(
     for point in baselines(study.points, corpus):
         resolved = _resolve(study, point, corpus, corpus_fields)
         same = points.setdefault(resolved.id, resolved)
-        same.baseline = True
+        # A point that the study asks is compared, also if it equals a baseline.
+        same.baseline = same is resolved or not (needed is None or same.labels & {*needed})
         if point.label in labels - same.labels:
             raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
     return list(points.values())

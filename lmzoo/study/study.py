@@ -156,7 +156,7 @@ class Study:
     )
     """0: `seeds` only."""
     margin: float = option(
-        "Difference in nats within which points are equivalent.", low=0, default=0.02
+        "Difference in nats that counts as negligible.", low=0, default=0.02
     )
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()

@@ -2,7 +2,10 @@
 
 asked       what the script and its options set: field -> value
 options     the same as words of the command line, which run the same study again
-points      each point with its search space, which may differ from the study's
+looks       numbers of seeds at which verdicts are given, each with the error spent there, and
+            the seeds of the reference, should it be noisy
+points      each point with its search space, which may differ from the study's, and whether the
+            study added it as a baseline
 chosen      point id -> its best setting and confirm runs
 data        what reading the user's text gave and lost, with `warnings`; absent for other corpora
 left_out    points that do not accept a field that the study sets for all points
@@ -15,13 +18,15 @@ from lmzoo.cells.base import CELLS
 from lmzoo.command_line import setting_text
 from lmzoo.data.corpus import Corpus
 from lmzoo.search_space import Range, range_json, range_text
+from lmzoo.statistics.compared import Look
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.resolve import reference_id
 from lmzoo.study.study import Study, options
-from lmzoo.study.until_decided import schedule
 
 
-def study_json(study: Study, planners: Sequence[PointPlanner], corpus: Corpus) -> dict[str, Any]:
+def study_json(
+    study: Study, planners: Sequence[PointPlanner], corpus: Corpus, looks: Sequence[Look]
+) -> dict[str, Any]:
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
     spaces = [_plain(point.search_space) for point in points]
@@ -33,7 +38,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner], corpus: Corpus) -
         "reference": reference_id(study, points),
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,
-        "looks": list(schedule(study)),
+        "looks": [[look.seeds, float(f"{look.error:.6g}"), look.own] for look in looks],
         "asked": {name: _plain(getattr(study, name)) for name in options(study)},
         "options": option_words(study),
         "search": {path: bounds for space in spaces for path, bounds in space.items()},
@@ -42,6 +47,7 @@ def study_json(study: Study, planners: Sequence[PointPlanner], corpus: Corpus) -
                 "id": point.id,
                 "label": point.label,
                 "aliases": point.aliases,
+                "baseline": point.baseline,
                 "search": space,
                 "cell": _cell_name(point.model),
             }

@@ -86,6 +86,11 @@ class StudyStore:
         folder = self.run(run_id)
         self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
 
+    def study(self) -> dict[str, Any]:
+        """Return the content of `study.json` when a sweep starts; {} for a new study."""
+        study = parse_json(self.store.read(STUDY))
+        return study if isinstance(study, dict) else {}
+
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if its content has changed.
 

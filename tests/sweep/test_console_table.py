@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
-from lmzoo.statistics.contrasts import contrasts
-from lmzoo.statistics.verdicts import verdicts
+from lmzoo.statistics.compared import compared
 from lmzoo.study.planner import Planner
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
@@ -98,10 +97,10 @@ def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner, corpus):
     worse = planner.points[1].point.label
     drive(_fleet(planner, console), level=lambda run: 0.5 * (run.label == worse))
     for _ in planner.points:
-        known = so_far(planner.study, planner.points, corpus)
+        known = so_far(planner, corpus)
     losses = np.array([[run.test_loss for run in p.confirm_runs] for p in planner.points])
     sd = [p.tuning_sd for p in planner.points]
-    found = verdicts(contrasts(losses, 0, sd), planner.study.margin, [False, True, True]).verdict
+    found = compared(losses, 0, tuning_sd=sd, margin=planner.study.margin).verdict
     assert [known[p].verdict for p in planner.points] == ["reference", *found[1:]]
     assert known[planner.points[1]].verdict == "worse"
     lines = "\n".join(_screen(console, 160, 50))

@@ -10,16 +10,29 @@ from typing import Any, NamedTuple
 import altair as alt
 import polars as pl
 
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from lmzoo.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+)
 
 REFERENCE, BASELINE = "reference", "baseline"
-GROUPS = (BETTER, REFERENCE, EQUIVALENT, UNDECIDED, WORSE, BASELINE)
+GROUPS = (
+    *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, WORSE_OPEN, WORSE),
+    BASELINE,
+)
 """Verdicts, and the points that have none, in the order of plots and legends."""
 PALETTE = (
     *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
     *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
 )
-PRINTED = ("#0068b3", "#16202a", "#00785c", "#64707c", "#b8430a", "#9a5a97")
+PRINTED = (
+    *("#0068b3", "#3a6ea5", "#16202a", "#00785c", "#64707c", "#96600a", "#b8430a"),
+    "#9a5a97",
+)
 """Colours of `GROUPS` in pictures; a page has CSS variables with these values in the light."""
 PAGE_COLOURS = {group: f"var(--{group})" for group in GROUPS} | {REFERENCE: "var(--fg)"}
 MANY = 12

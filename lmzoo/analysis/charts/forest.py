@@ -15,7 +15,10 @@ from lmzoo.analysis.charts.colours import (
     with_rows,
 )
 
-MARKS = ("triangle-left", "diamond", "circle", "circle", "triangle-right", "cross")
+MARKS = (
+    *("triangle-left", "triangle-left", "diamond", "circle", "circle"),
+    *("triangle-right", "triangle-right", "cross"),
+)
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
 NATS = "nats per token"
 WIDEST = 4.0

@@ -20,7 +20,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader
 
 from lmzoo.analysis.text.render import TextTable
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from lmzoo.statistics.compared import VERDICTS
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
-TEMPLATES.globals |= {"zip": zip, "verdicts": (BETTER, EQUIVALENT, UNDECIDED, WORSE)}
+TEMPLATES.globals |= {"zip": zip, "verdicts": VERDICTS}
 
 
 @dataclass(frozen=True)

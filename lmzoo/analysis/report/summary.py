@@ -20,8 +20,16 @@ from lmzoo.analysis.records.units import UNITS, effect_words
 from lmzoo.analysis.report.html import macro
 from lmzoo.analysis.report.network import baseline_points, cut_points
 from lmzoo.analysis.text.formatting import format_number
-from lmzoo.analysis.text.verdict_lines import VerdictGroup, effect_range
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from lmzoo.analysis.text.verdict_lines import MEANINGS, VerdictGroup, effect_range, verdict_text
+from lmzoo.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+    read_looks,
+)
 
 MOST = 8
 """Free cuts that the first sentence names; the list below it has all."""
@@ -29,15 +37,6 @@ MOST = 8
 
 LISTED = 20
 """Points of a verdict that a list has; the ranking has all."""
-MEANINGS = {
-    BETTER: "The loss is lower: p < 0.05 after the correction for the number of points.",
-    EQUIVALENT: "The difference is shown to be smaller than the margin (two one-sided tests at "
-    "5 %). It need not be zero.",
-    WORSE: "The loss is higher: p < 0.05 after the correction for the number of points. The "
-    "difference is not shown to be smaller than the margin.",
-    UNDECIDED: "Neither a difference nor equivalence is shown. What is needed would decide the "
-    "point in four of five repetitions, if the measured difference is the true one.",
-}
 FIELD_WORDS = {"recipe.lr": "learning rate (recipe.lr)"}
 """Searched field -> its name in a sentence; other fields have the names of their configs."""
 
@@ -62,19 +61,23 @@ def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
     margin = ranked["margin"].item(0)
     share = 100 * (exp(margin) - 1)
     within = f"{margin:g} {effect_words('token')}"
-    worse, better, free, open_ = (count.get(v, 0) for v in (WORSE, BETTER, EQUIVALENT, UNDECIDED))
+    free, open_ = count.get(NEGLIGIBLE, 0), count.get(UNDECIDED, 0)
+    worse, better = (
+        sum(count.get(verdict, 0) for verdict in side)
+        for side in ((WORSE, WORSE_OPEN), (BETTER, BETTER_OPEN))
+    )
     cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
     first = (
         _cuts(cuts, name, within)
         if cuts.height
         else (
             f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
-            f"equivalent to it within {within}. {_best(ranked, name)}"
+            f"different from it by less than {within}. {_best(ranked, name)}"
         )
     )
     second = (
         f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
-        f"{_are(better)} better, {_are(free)} equivalent, {_are(worse)} worse and "
+        f"{_are(better)} better, {_are(free)} negligible, {_are(worse)} worse and "
         f"{_are(open_)} undecided. "
         f"The margin of {within} is a choice of the study: it is {share:.1f} % of the perplexity."
     )
@@ -92,11 +95,13 @@ def _definition(name: str, *, has_cuts: bool) -> str:
 
 def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
     """Return which cuts are free, and what is known about cuts that are made together."""
-    free = cuts.filter(pl.col("verdict").is_in([EQUIVALENT, BETTER])).sort("difference")
+    free = cuts.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER, BETTER_OPEN])).sort(
+        "difference"
+    )
     together = cuts.filter(pl.col("label").str.contains(" + ", literal=True))
     named = [
         f"{row['label']} ({effect_range(row['difference_low'], row['difference_high'], least=3)}"
-        f"{'; better' * (row['verdict'] == BETTER)})"
+        f"{'; better' * (row['verdict'] != NEGLIGIBLE)})"
         for row in free.to_dicts()
     ]
     more = [f"and {len(named) - MOST} more"] if len(named) > MOST else []
@@ -104,16 +109,19 @@ def _cuts(cuts: pl.DataFrame, reference: str, within: str) -> str:
         f"These cuts are free, each made alone: {', '.join(named[:MOST] + more)}. Free means that "
         f"the loss is shown to be within {within} of {reference!r}, or below it."
         if named
-        else f"No cut is shown to be free: none is equivalent to {reference!r} within {within}, "
+        else f"No cut is shown to be free: none is within {within} of {reference!r}, "
         "and none is better."
     )
     if not together.height:
         return f"{text} No combination of cuts is in the study."
-    count = {v: int((together["verdict"] == v).sum()) for v in (BETTER, EQUIVALENT, WORSE)}
+    free, worse = (
+        int(together["verdict"].is_in(list(words)).sum())
+        for words in ((BETTER, BETTER_OPEN, NEGLIGIBLE), (WORSE, WORSE_OPEN))
+    )
     return (
         f"{text} Of {together.height} combinations of cuts in the study, "
-        f"{_are(count[BETTER] + count[EQUIVALENT])} shown to be free and {_are(count[WORSE])} "
-        "worse. Other combinations are not in the study."
+        f"{_are(free)} shown to be free and {_are(worse)} worse. "
+        "Other combinations are not in the study."
     )
 
 
@@ -127,7 +135,7 @@ def _best(ranked: pl.DataFrame, reference: str) -> str:
     return (
         f"The lowest loss of the points compared has {row['label']!r}: {loss}, "
         f"which is {abs(row['difference']):.3f} {side} {reference!r} (difference {between}; "
-        f"{row['verdict']})."
+        f"{verdict_text(row)})."
     )
 
 
@@ -174,10 +182,10 @@ def _intervals(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     of_seeds = f"{low} seeds" if low == high else f"{low} to {high} seeds"
     fields = " and ".join(FIELD_WORDS.get(name, name) for name in search_ranges(folder.study))
     choice = f" and the choice of the {fields}" if fields else ""
-    looks = folder.study.get("looks") or []
+    looks = [look.seeds for look in read_looks(folder.study.get("looks"), 1)]
     again = (
-        f" A point that is undecided after {looks[0]} seeds gets more, up to {looks[-1]}; the "
-        f"looks after {' and '.join(map(str, looks))} seeds share the error of 5 %."
+        f" The verdicts and intervals account for the looks after {' and '.join(map(str, looks))} "
+        "seeds."
         if len(looks) > 1
         else ""
     )
@@ -204,7 +212,7 @@ def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:
         lists: dict[str, list[str]] = {"cuts": [], "other models": []}
         for text, point in zip(group.points, group.ids, strict=True):
             lists["cuts" if point in cuts else "other models"].append(text)
-        html += macro("answer", group.verdict, group.head, MEANINGS[group.verdict], lists, LISTED)
+        html += macro("answer", group.verdict, group.head, _sentence(MEANINGS[group.verdict]), lists, LISTED)
     return html
 
 
@@ -258,3 +266,7 @@ def _not_the_lowest(folder: StudyFolder) -> tuple[int, int]:
         points += bool(own)
         other += bool(own) and min(own) > tried["valid_token"].min()
     return other, points
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

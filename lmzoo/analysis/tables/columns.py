@@ -35,6 +35,7 @@ from lmzoo.analysis.text.formatting import (
     format_value,
 )
 from lmzoo.analysis.text.render import TextTable
+from lmzoo.analysis.text.verdict_lines import verdict_text
 
 Row = Mapping[str, Any]
 """A row of a frame."""
@@ -202,12 +203,18 @@ def _ranks(row: Row, _: int) -> str:
     return format_interval(row["rank_low"], row["rank_high"])
 
 
-def _verdict(row: Row, _: int) -> str:
-    if row["verdict"] is None:
+def _chances(row: Row, _: int) -> str:
+    own = [row[f"probability_{side}"] for side in ("worse", "within", "better")]
+    if row["reference"] or None in own:
+        return MISSING
+    return "/".join(f"{100 * share:.0f}" for share in own) + " %"
+
+
+def _diverged(row: Row, _: int) -> str:
+    if not row["confirm_diverged"]:
         return ""
-    if row["seeds_needed"] is not None:
-        return f"{row['verdict']} (+{row['seeds_needed']} seeds)"
-    return f"{row['verdict']} (more tuning)" if row["needs_tuning"] else row["verdict"]
+    p = "" if row["p_diverged"] is None else f", p {format_p(row['p_diverged'])}"
+    return f"{row['confirm_diverged']}/{row['confirm']}{p}"
 
 
 def _difference(row: Row, digits: int) -> str:
@@ -231,9 +238,8 @@ def _perplexity(row: Row, _: int) -> str:
 
 
 def _marks(row: Row, _: int) -> str:
-    counts = {"diverged": row["confirm_diverged"], "missing": row["missing"]}
     return ", ".join(
-        f"{mark} {counts[mark]}/{row['confirm']}" if mark in counts else mark
+        f"{mark} {row['missing']}/{row['confirm']}" if mark == "missing" else mark
         for mark in row["marks"]
     )
 
@@ -276,7 +282,7 @@ ACCURACY = Column(
 )  # fmt: skip
 BETTER = Column(
     "better", None, "P(better)", lambda row, _: format_probability(row["better"]),
-    ("results", "compared"), place=8, optional=2,
+    ("compared",), place=8,
     legend="probability that the mean loss is below the reference's, not corrected for the number "
     "of points",
 )  # fmt: skip
@@ -299,12 +305,20 @@ RANKING = (
     *_plain("p_raw"),
     Column(
         "p", None, "p", lambda row, _: format_p(row["p"]), RESULTS, place=7, optional=4,
-        legend="moderated t-test with Holm's correction over the points without baselines and "
-        "leaking rows; the verdict follows p, so an undecided point's own interval may exclude 0",
+        legend="of a difference of 0, corrected for the points compared (all without baselines "
+        "and leaking rows) and for the looks; the sign is shown if it is below 0.05. The interval "
+        "is of one point, so that of an undecided point may exclude 0",
     ),
-    BETTER,
-    Column("verdict", None, "verdict", _verdict, RESULTS, place=3, is_text=True),
-    Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning"),
+    Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
+           is_text=True, legend="{words}"),
+    *_plain("sign"),
+    Column(
+        "probability_worse", None, "chances", _chances, RESULTS, place=8,
+        optional=2, legend="probabilities that the point is worse by more than the margin, "
+        "within it, and better by more, for this point alone",
+    ),
+    *_plain("probability_within", "probability_better"),
+    Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
         value=pl.when(PERPLEXITY.is_finite()).then(PERPLEXITY),
@@ -319,7 +333,13 @@ RANKING = (
     Column("setting", None, "setting chosen", _setting, PROVENANCE, place=10, is_text=True,
            is_json=True),
     *_plain("edge", "confirm"), Column("runs", None, "seeds", _seeds, PROVENANCE),
-    *_plain("confirm_diverged", "missing"),
+    *_plain("missing"),
+    Column(
+        "confirm_diverged", None, "diverged", _diverged, RESULTS, is_text=True,
+        legend="confirm runs that diverged; the means are of the others. p: Fisher's exact test "
+        "of as many more, or fewer, than the reference's. The point ranks below all without one",
+    ),
+    *_plain("p_diverged"),
     Column("tune", None, "tuned", "d", PROVENANCE, optional=1),
     Column("pruned", None, "pruned", "d", PROVENANCE, optional=2),
     Column("diverged", None, "diverged", "d", PROVENANCE),
@@ -342,7 +362,7 @@ COMPARISON = (
         "difference", FROM_REFERENCE, "difference", _difference, ("compared",),
         ends=DIFFERENCE_ENDS, place=4,
     ),
-    *_plain("p_raw"), replace(BETTER, optional=0),
+    *_plain("p_raw"), BETTER,
     Column(
         "from_seeds", None, "from seeds", ".0%", ("compared",),
         legend="share of the variance that more seeds would reduce",

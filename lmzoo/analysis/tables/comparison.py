@@ -117,11 +117,7 @@ def compare_points(
     ]
     compared = pl.DataFrame(rows, SCHEMA)
     compared = compared.hstack(_ranks(compared["point"], losses, losses[reference_id]))
-    models = folder.runs.select("point", "model").unique("point").collect()
-    asked = asked_contrasts(
-        part.join(models, on="point", how="left", maintain_order="left"),
-        part["point"].to_list().index(reference_id),
-    )
+    asked = asked_contrasts(part, {**folder.study, "reference": reference_id})
     p = compared["p_raw"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     adjusted = pl.Series("p", holm(np.where(asked, p, np.nan)))
     compared = compared.drop("label").with_columns(adjusted).fill_nan(None)

@@ -14,7 +14,7 @@ correlation of losses within a seed, and lack of fit of the model does not count
 The interval is that of a mean over seeds, with the variance Σ_p w_p² τ_p² of the tuning added: w
 are the weights of the estimate, τ_p is the standard deviation of a mutant's loss over repetitions
 of the tuning. Few seeds say little about the variance of one estimate, so the estimates of one kind
-share it: their variances over seeds, divided by Σ_p w_p², have a common prior (`moderation.py`).
+share it as far as they are alike: their variances over seeds, divided by Σ_p w_p² (`noise.py`).
 Effects of switches and of pairs are different kinds, because a switch may change with the seed. p
 is of the same t-test, with Holm's correction over all effects and interactions of one cell.
 """
@@ -38,7 +38,7 @@ from lmzoo.statistics.factorial import cubes, effect, effect_alone, effect_given
 from lmzoo.statistics.factorial_regression import explained, least_squares
 from lmzoo.statistics.families import holm
 from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
-from lmzoo.statistics.moderation import LEAST_POINTS, moderate
+from lmzoo.statistics.noise import LEAST_POINTS, half_width, posterior, tail
 
 ESTIMATES = ("effect", "alone", "given_intact", "given_thrown", "regression")
 
@@ -83,17 +83,24 @@ def _estimates(weights: Array, mutants: Mutants, is_pair: NDArray[np.bool_]) -> 
     scale = (weights**2).sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         variance, freedom = error**2 * n / scale, n - 1
-    for kind in (is_pair, ~is_pair):
-        kind = kind & (variance > 0)
-        if kind.sum() >= LEAST_POINTS:
-            total = float(freedom[kind].sum())
-            variance[kind], freedom[kind] = moderate(variance[kind], freedom[kind], total)
     of_seeds, of_tuning = variance * scale / n, weights**2 @ mutants.tuning_sd**2
     error = np.sqrt(of_seeds + of_tuning)
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = np.where(of_tuning > 0, freedom * (1 + of_tuning / of_seeds) ** 2, freedom)
         p = 2 * np.asarray(t_below(-np.where(error > 0, np.abs(mean) / error, np.nan), freedom))
-    half = t_quantile(LEVEL, freedom) * error
+    half = np.asarray(t_quantile(LEVEL, freedom) * error)
+    for kind in (is_pair, ~is_pair):
+        kind = kind & (variance > 0)
+        if kind.sum() < LEAST_POINTS:
+            continue
+        noise = posterior(variance[kind], freedom[kind], least_doubt=0.0)
+        weight = np.einsum("ptk,t->pk", noise.weight, noise.model)
+        factor = (scale / n)[kind, None]
+        sd = np.sqrt(noise.variance * factor + of_tuning[kind, None])
+        p[kind], half[kind] = (
+            2 * tail(weight, sd, np.abs(mean[kind])),
+            half_width(weight, sd, LEVEL),
+        )
     return _Estimates(mean, mean - half, mean + half, p)
 
 
@@ -164,7 +171,7 @@ def effect_report(
             folder.study["question"],
             f"{folder.study['name']}: {UNITS[unit]}, test at epoch "
             f"{folder.study['budget']['epochs']}; changes of the loss (positive is worse); 95 % "
-            f"intervals over {seeds} seeds; p: moderated t-test with Holm's correction",
+            f"intervals over {seeds} seeds; p: of an effect of 0, with Holm's correction",
         ),
         tables=tuple(
             table

@@ -2,21 +2,22 @@
 
     loss         mean over the point's confirm runs, with its interval over seeds
     difference   paired with the reference point over common seeds; the interval includes how the
-                 setting was chosen; p by Holm over the contrasts asked, which are the points of the
-                 reference's table without baselines and leaking rows
-    verdict      worse, better, equivalent or undecided within the study's margin, and the seeds
-                 that an undecided point would need, or that it needs more tuning runs
+                 setting was chosen
+    verdict      one of `VERDICTS` of `compared.py`, over the points of the reference's table
+                 without baselines and leaking rows; the seeds that an undecided point would need,
+                 or that it needs more tuning runs
     rank         within a table; a table has one kind of score and one data set
     marks        edge         the chosen setting is at the edge of a search range
                  leaks        the model's input includes the tokens it predicts
-                 diverged     some confirm runs diverged and have no loss
                  missing      some confirm runs have no loss for another reason
                  unconfirmed  no setting is chosen yet, or every setting diverged or failed
+                 noisy        the losses vary much more between seeds than those of other points
+                 shared       the verdict rests on the noise of the other points
                  fixed        every seed gives the same loss, as for a count model
 
-A diverged confirm run leaves its point's mean to the other seeds. So it is counted and marked, and
-its point ranks below all points without a diverged run, whatever their means. A point without any
-loss is last and has no rank. Tune runs are counted, never averaged. `lmzoo/statistics/` defines the
+A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
+ranks below all points without a diverged run, whatever their means. A point without any loss is
+last and has no rank. Tune runs are counted, never averaged. `lmzoo/statistics/` defines the
 intervals, the ranks and the verdicts.
 
 On a task, whose loss counts some tokens only, points have accuracies, too:
@@ -166,9 +167,10 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
     marks = {
         "edge": pl.col("edge").list.len() > 0,
         "leaks": pl.col("leaks") != "",
-        "diverged": pl.col("confirm_diverged") > 0,
         "missing": pl.col("missing") > 0,
         "unconfirmed": pl.col("confirm") == 0,
+        "noisy": pl.col("noisy"),
+        "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}

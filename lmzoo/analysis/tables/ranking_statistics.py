@@ -1,19 +1,19 @@
 """Add means, differences, verdicts and ranks to the points of one table."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
-from lmzoo.statistics.contrasts import contrasts
+from lmzoo.statistics.compared import MARGIN, compared, read_looks
 from lmzoo.statistics.intervals import Array
-from lmzoo.statistics.moderation import moderated_intervals
+from lmzoo.statistics.noise import point_intervals
 from lmzoo.statistics.ranks import rank_intervals
-from lmzoo.statistics.sequential import more_seeds
-from lmzoo.statistics.verdicts import MARGIN, UNDECIDED, verdicts
+
+BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
+"""Labels of the baselines in records of earlier versions, which do not say what is a baseline."""
 
 
 def add_statistics(
@@ -22,77 +22,89 @@ def add_statistics(
     """Return the points of one table with the columns of their statistics; NaN becomes null.
 
     Args:
-        part: the points, with the columns point, model, leaks and confirm_diverged.
+        part: the points, with the columns point, label and leaks.
         wide: the losses of all points, one column per seed; infinite for a diverged run.
-        study: the content of `study.json`. Its `looks` are the numbers of seeds after which the
-            sweep looked; its `tuning_sd` of a chosen point and its `margin` are optional.
+        study: the content of `study.json`.
     """
     seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
     losses = seeds.drop("point").cast(pl.Float64).to_numpy()
     points = part["point"].to_list()
     chosen = study.get("chosen", {})
     tuning = np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in points])
-    interval = moderated_intervals(losses)
-    rank_low, rank_high = rank_intervals(losses, tuning)
-    is_reference = part["point"] == study.get("reference", "")
+    reference = part["point"] == study.get("reference", "")
+    family = asked_contrasts(part, study)
+    sharing = family | reference.to_numpy()
+    interval = point_intervals(losses, sharing)
+    rank_low, rank_high = rank_intervals(losses, tuning, family=sharing)
     columns: dict[str, Any] = {
         "loss": interval.mean,
         "low": interval.low,
         "high": interval.high,
         "rank_low": rank_low,
         "rank_high": rank_high,
-        "rank": _order(losses),
-        "reference": is_reference,
+        "rank": _order(losses, interval.mean),
+        "reference": reference,
         "margin": np.full(len(part), float(study.get("margin", MARGIN))),
-        **_against_reference(part, losses, tuning, study),
+        **_against_reference(losses, tuning, family, reference, study),
     }
-    whole = pl.col("rank_low", "rank_high", "seeds_needed").cast(pl.Int64)
+    whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
     return part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
 
 
 def _against_reference(
-    part: pl.DataFrame, losses: Array, tuning: Array, study: Mapping[str, Any]
+    losses: Array,
+    tuning: Array,
+    family: NDArray[np.bool_],
+    reference: pl.Series,
+    study: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the columns of the differences; NaN in a table without the reference."""
-    points = part["point"].to_list()
-    names = ("difference", "difference_low", "difference_high", "p_raw", "better")
-    if study.get("reference") not in points:
-        nothing = np.full(len(part), np.nan)
-        none = pl.Series([None] * len(part), dtype=pl.String)
-        numbers = dict.fromkeys((*names, "p"), nothing)
-        nobody = np.zeros(len(part), bool)
-        return {**numbers, "verdict": none, "seeds_needed": nothing, "needs_tuning": nobody}
-    reference = points.index(study["reference"])
-    margin = float(study.get("margin", MARGIN))
-    family = asked_contrasts(part, reference)
-    c = contrasts(losses, reference, tuning)
-    result = verdicts(c, margin, family)
-    verdict, needed, needs_tuning = result.verdict, result.seeds_needed, result.needs_tuning
-    if study.get("looks"):
-        looked = more_seeds(losses, reference, study["looks"], margin, tuning, family).verdict
-        verdict = np.where(looked == "", verdict, looked)
-        needed = np.where(verdict == UNDECIDED, needed, np.nan)
-        needs_tuning = needs_tuning & (verdict == UNDECIDED)
-    numbers = dict(zip(names, (c.mean, c.low, c.high, c.p, c.better), strict=True))
-    words = pl.Series([str(word) or None for word in verdict], dtype=pl.String)
-    needs = {"seeds_needed": needed, "needs_tuning": needs_tuning}
-    return {**numbers, "p": result.p, "verdict": words, **needs}
+    """Return the columns of the differences; null in a table without the reference."""
+    P, there = len(losses), bool(reference.any())
+    c = compared(
+        losses if there else np.full_like(losses, np.nan),
+        int(reference.arg_max() or 0),
+        family=family,
+        tuning_sd=tuning,
+        looks=read_looks(study.get("looks"), losses.shape[1]),
+        margin=float(study.get("margin", MARGIN)),
+    )
+    words = [str(word) or None for word in c.verdict] if there else [None] * P
+    return {
+        "difference": c.mean,
+        "difference_low": c.low,
+        "difference_high": c.high,
+        "p_raw": c.p_raw,
+        "p": c.p,
+        "verdict": pl.Series(words, dtype=pl.String),
+        "sign": c.sign,
+        "probability_worse": c.worse,
+        "probability_within": c.within,
+        "probability_better": c.better,
+        "p_diverged": c.p_diverged,
+        "seeds_needed": c.seeds_needed,
+        "needs_tuning": c.needs_tuning,
+        "shared": c.shared,
+        "noisy": c.noisy,
+    }
 
 
-def asked_contrasts(part: pl.DataFrame, reference: int) -> np.ndarray:
-    """Return which points are in Holm's family: all but the reference, baselines, leaking rows."""
-    models = [json.loads(text) if text else {} for text in part["model"]]
-    count = np.array([model.get("name") == FIVE_GRAM["name"] for model in models], bool)
+def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return which points are compared: all but the reference, baselines and leaking rows."""
+    added = {
+        point["id"]
+        for point in study["points"]
+        if point.get("baseline", point["label"] in BASELINE_LABELS)
+    }
     leaks = (part["leaks"].fill_null("") != "").to_numpy()
-    return ~count & ~leaks & (np.arange(len(part)) != reference)
+    outside = {*added, study.get("reference", "")}
+    return ~leaks & ~part["point"].is_in(list(outside)).to_numpy()
 
 
-def _order(losses: Array) -> Array:
+def _order(losses: Array, mean: Array) -> Array:
     """Return numbers that sort the points: the mean, above all others with a diverged run."""
     finite = np.where(np.isfinite(losses), losses, np.nan)
     if np.isnan(finite).all():
         return np.full(len(losses), np.nan)
     diverged = np.isposinf(losses).any(1)
-    above = np.nanmax(finite) - np.nanmin(finite) + 1
-    return moderated_intervals(losses).mean + np.where(diverged, above, 0)
+    return mean + np.where(diverged, np.nanmax(finite) - np.nanmin(finite) + 1, 0)

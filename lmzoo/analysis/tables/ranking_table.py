@@ -26,15 +26,17 @@ from lmzoo.analysis.tables.columns import (
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
-from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines
+from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines, words
 from lmzoo.errors import UserError
 
 MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
-    "diverged": "number of diverged confirm runs; the mean is over the others, and the point ranks "
-    "below all points without a diverged run",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
+    "noisy": "the losses vary much more between seeds than those of other points; this variance "
+    "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
+    "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
+    "of the other points do",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",
 }
@@ -54,7 +56,7 @@ def study_ranking(
         path: the study's folder, or its address in a bucket.
         unit: one of `UNITS`.
         at: rank by the validation loss at this epoch instead of the test loss.
-        margin: difference in nats within which points are equivalent; None: the study's.
+        margin: difference in nats that counts as negligible; None: the study's.
         measured: sizes of the test text of corpora; they replace those of the records.
 
     Raises:
@@ -108,11 +110,16 @@ def _heading(
         *verdict_lines(frame),
         *data_warnings(study),
         f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
-        f"{row['epoch']}; means over seeds, 95 % intervals; points with a similar spread "
-        "between seeds share one estimate of it",
+        f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
+        "known of the spread between seeds, as far as they are alike",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
-        *legends(tables, shown_columns("ranking", "results"), reference=repr(reference)),
+        *legends(
+            tables,
+            shown_columns("ranking", "results"),
+            reference=repr(reference),
+            words=words(frame),
+        ),
         _run_counts(folder),
     )
 

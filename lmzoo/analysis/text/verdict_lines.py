@@ -7,10 +7,50 @@ import polars as pl
 
 from lmzoo.analysis.records.units import effect_words, margin_words
 from lmzoo.analysis.text.formatting import format_number
-from lmzoo.statistics.verdicts import BETTER, EQUIVALENT, MOST_SEEDS, UNDECIDED, WORSE
+from lmzoo.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    MOST_SEEDS,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+)
 
 MOST = 8
 """Points that a line names; the others are counted."""
+
+
+MEANINGS = {
+    BETTER: "the loss is shown to be lower by more than the margin",
+    BETTER_OPEN: "the loss is shown to be lower; whether by more than the margin is open",
+    NEGLIGIBLE: "the difference is shown to be smaller than the margin; worse or better is its "
+    "sign, if that is shown",
+    WORSE_OPEN: "the loss is shown to be higher; whether by more than the margin is open",
+    WORSE: "the loss is shown to be higher by more than the margin",
+    UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
+    "five repetitions, if the measured difference is the true one",
+}
+"""What each verdict says. Later seeds can add to it, and never withdraw it."""
+SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
+
+
+def verdict_text(row: Mapping[str, Any]) -> str:
+    """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
+    verdict = row["verdict"]
+    if verdict == NEGLIGIBLE and row["sign"]:
+        return f"{NEGLIGIBLE} ({WORSE if row['sign'] > 0 else BETTER})"
+    if verdict == UNDECIDED and row["seeds_needed"] is not None:
+        return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
+    if verdict == UNDECIDED and row["needs_tuning"]:
+        return f"{UNDECIDED} (more tuning)"
+    return SHOWN.get(verdict, verdict or "")
+
+
+def words(frame: pl.DataFrame) -> str:
+    """Return what the verdicts of a ranking say, those that it has."""
+    found = set(frame["verdict"].drop_nulls())
+    return "; ".join(f"{SHOWN.get(v, v)}: {text}" for v, text in MEANINGS.items() if v in found)
 
 
 class VerdictGroup(NamedTuple):
@@ -42,7 +82,8 @@ def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
         return ()
     rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
     groups = {key: rows.filter(pl.col("verdict") == key).to_dicts() for key in _PHRASES}
-    groups[WORSE].reverse()
+    for verdict in (WORSE, WORSE_OPEN):
+        groups[verdict].reverse()
     unit = frame["metric"].item(0)
     margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
     return tuple(
@@ -72,7 +113,7 @@ def _better(row: Mapping[str, Any]) -> str:
 
 
 def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | None) -> str:
-    if row["confirm_diverged"]:
+    if row["difference"] is None:
         return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
     return f"{row['label']} ({verb} {effect_range(low, high)} {effect_words(row['metric'])})"
 
@@ -91,7 +132,7 @@ def _needs(row: Mapping[str, Any]) -> str:
     return f"more than {MOST_SEEDS:,} seeds"
 
 
-def _equivalent(row: Mapping[str, Any]) -> str:
+def _negligible(row: Mapping[str, Any]) -> str:
     between = effect_range(row["difference_low"], row["difference_high"], least=3)
     return f"{row['label']} ({between})"
 
@@ -107,8 +148,10 @@ def effect_range(low: float | None, high: float | None, *, least: int = 2) -> st
 
 
 _PHRASES = {
-    BETTER: ("better than {name}", _better),
-    EQUIVALENT: ("equivalent to {name} within {margin}", _equivalent),
-    WORSE: ("worse than {name}", _worse),
+    BETTER: ("better than {name} by more than {margin}", _better),
+    BETTER_OPEN: ("better than {name}, size open", _better),
+    NEGLIGIBLE: ("negligible difference from {name}, below {margin}", _negligible),
+    WORSE: ("worse than {name} by more than {margin}", _worse),
+    WORSE_OPEN: ("worse than {name}, size open", _worse),
     UNDECIDED: ("undecided", _undecided),
 }

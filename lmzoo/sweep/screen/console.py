@@ -148,7 +148,7 @@ class Console:
         self._left = sum(part.runs * part.epochs for part in work)
         self.left = time_left(work, fleet.pace, room if states else 0)
         self._note = describe(self.left) if self.left else "no epoch has ended yet"
-        self._known = so_far(planner.study, planner.points, fleet.packer.corpus)
+        self._known = so_far(planner, fleet.packer.corpus)
 
     def _progress(self) -> str:
         share = self._done / max(1e-9, self._done + self._left)

@@ -5,13 +5,24 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rich.table import Table
 
+from lmzoo.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    NEGLIGIBLE,
+    UNDECIDED,
+    WORSE,
+    WORSE_OPEN,
+)
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.sweep.screen.verdicts_so_far import SoFar
 
 UNIT = "nats/token"
 WIDE = 110
 """Columns of a terminal from which the differences are shown, too."""
-STYLES = {"worse": "red", "better": "green", "equivalent": "cyan", "undecided": "yellow"}
+STYLES = {
+    **{BETTER: "green", BETTER_OPEN: "green", NEGLIGIBLE: "cyan"},
+    **{WORSE: "red", WORSE_OPEN: "red", UNDECIDED: "yellow"},
+}
 NUMBERS = ("done", "running", "pending", "pruned")
 
 

@@ -59,7 +59,7 @@ def test_verdicts_ranks_and_p_do_not_depend_on_the_unit(study, unit):
     assert set(frame["metric"]) == {unit}
     text = render(study_ranking(study.path, unit=unit), "md")
     assert UNITS[unit] in text
-    assert "equivalent to" in text
+    assert "negligible difference" in text
 
 
 def test_perplexity_per_word_is_that_of_the_nats_per_word(study):

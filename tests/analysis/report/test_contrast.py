@@ -15,7 +15,7 @@ from lmzoo.analysis.charts.search_charts import survival_chart
 
 LEAST = 4.5
 RULE = re.compile(r"luminance\(scale\('color', datum\['\w+'\]\)\) > ([\d.]+)")
-TEXTS = ("fg", "muted", "link", "worse", "better", "equivalent", "undecided", "baseline")
+TEXTS = ("fg", "muted", "link", "worse", "better", "negligible", "undecided", "baseline")
 Colour = tuple[float, float, float]
 
 
@@ -23,7 +23,7 @@ def themes() -> list[dict[str, str]]:
     """Return the CSS variables of the page, light and dark."""
     css = files("lmzoo.analysis.report").joinpath("page.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
-    return [dict(re.findall(r"--(\w+): (#\w+)", text)) for text in (light, dark)]
+    return [dict(re.findall(r"--([\w-]+): (#\w+)", text)) for text in (light, dark)]
 
 
 def rgb(colour: str) -> Colour:
@@ -67,7 +67,7 @@ def squares_and_numbers(*, page: bool) -> list[tuple[dict, dict]]:
 
 def at(scale: dict, share: float, variables: dict[str, str]) -> Colour:
     """Return the colour of a linear scale in RGB at a share of its domain."""
-    names = (re.sub(r"var\(--(\w+)\)", lambda m: variables[m[1]], x) for x in scale["range"])
+    names = (re.sub(r"var\(--([\w-]+)\)", lambda m: variables[m[1]], x) for x in scale["range"])
     colours = [rgb(name) for name in names]
     place = share * (len(colours) - 1)
     i = min(int(place), len(colours) - 2)

@@ -23,9 +23,9 @@ def test_it_counts_the_verdicts_and_names_the_best_point(toy):
     toy.add_point("costly", [loss + 0.3 for loss in NEAR])
     text = sentences(toy)
     assert text.startswith("No point is shown to be better than 'cut full', and 1 is shown to be ")
-    assert "equivalent to it within 0.02 nats" in text
+    assert "different from it by less than 0.02 nats" in text
     assert "lowest loss of the points compared has 'cut free': 3.002, which is 0.001 above" in text
-    assert "Of the 2 points compared with it, none is better, 1 is equivalent, 1 is worse" in text
+    assert "Of the 2 points compared with it, none is better, 1 is negligible, 1 is worse" in text
     assert "0.02 nats is a choice of the study: it is 2.0 % of the perplexity" in text
 
 

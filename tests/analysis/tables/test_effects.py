@@ -83,7 +83,7 @@ def test_two_seeds_are_enough_for_a_factorial(own):
         widths.append(frame.filter(first="b", second="c")["effect_high"].item())
     assert 0.93 < np.mean(hits) < 0.98
     assert np.mean(false) < 0.1
-    assert np.mean(widths) < 0.06  # of the upper end; with its own variance it is 0.2
+    assert np.mean(widths) < 0.065  # of the upper end; with its own variance it is 0.2
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
