@@ -49,7 +49,9 @@ def rank(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="Difference in nats below which a point is negligible. Default: the study's."),
+        typer.Option(
+            help="Difference in nats below which a point is negligible. Default: the study's."
+        ),
     ] = None,
     data_dir: DataDir = None,
     board: Annotated[

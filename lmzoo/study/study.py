@@ -155,9 +155,7 @@ class Study:
         default=0,
     )
     """0: `seeds` only."""
-    margin: float = option(
-        "Difference in nats that counts as negligible.", low=0, default=0.02
-    )
+    margin: float = option("Difference in nats that counts as negligible.", low=0, default=0.02)
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""

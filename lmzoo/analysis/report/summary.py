@@ -212,7 +212,9 @@ def answer_lists(groups: Sequence[VerdictGroup], cuts: Collection[str]) -> str:
         lists: dict[str, list[str]] = {"cuts": [], "other models": []}
         for text, point in zip(group.points, group.ids, strict=True):
             lists["cuts" if point in cuts else "other models"].append(text)
-        html += macro("answer", group.verdict, group.head, _sentence(MEANINGS[group.verdict]), lists, LISTED)
+        html += macro(
+            "answer", group.verdict, group.head, _sentence(MEANINGS[group.verdict]), lists, LISTED
+        )
     return html
 
 
