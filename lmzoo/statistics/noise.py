@@ -43,7 +43,7 @@ LEAST_POINTS = 4
 """Fewer varying points share nothing; each contrast then uses its own variance."""
 OUTLIERS = 0.05
 """π."""
-DOUBT = (0.07, 0.12)
+DOUBT = (0.07, 0.1)
 """Least probability of an outlier, with up to 2.5 degrees of freedom (3 seeds) and with more."""
 LEAST_DOUBT = 0.3
 """Weight of the second part where there are fewer than 1.5 degrees of freedom (two seeds)."""

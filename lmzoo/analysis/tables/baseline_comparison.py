@@ -1,13 +1,13 @@
 """Compare exact rows with the n-gram baseline of their table, a modified Kneser-Ney 5-gram.
 
-    kn5_difference   loss − loss of the 5-gram, with the row's own t-interval: the 5-gram's loss is
-                     exact
-    kn5              loses       the interval lies above 0
-                     wins        the interval lies below 0
-                     undecided   the interval includes 0
+    kn5_difference   loss − loss of the 5-gram, with its interval over seeds and tuning
+    kn5              loses       a higher loss is shown
+                     wins        a lower loss is shown
+                     undecided   neither
                      one seed    there is no interval
 
-Count models are not compared.
+The signs are those of `compared.py` with the 5-gram as the reference: all rows of a table together
+are right with 95 %. Count models are not compared.
 """
 
 import json
@@ -16,6 +16,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from lmzoo.analysis.text.formatting import format_number
+from lmzoo.statistics.compared import compared
+from lmzoo.statistics.intervals import Array
 
 FIVE_GRAM_NAME = "Kneser-Ney 5-gram"
 FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
@@ -25,31 +27,40 @@ BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_differen
 """The columns that `add_baseline_columns` adds; null for rows that are not compared."""
 
 
-def add_baseline_columns(table: pl.DataFrame) -> pl.DataFrame:
+def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -> pl.DataFrame:
     """Add the comparison with the 5-gram of the same table to its points.
 
-    A point whose model leaks may lose, but not win. The columns model, leaks, loss, low and
-    high are read.
+    A point whose model leaks may lose, but not win.
+
+    Args:
+        table: the points; the columns model and leaks are read.
+        losses: (P, S), infinity for a diverged run, NaN for a missing one.
+        tuning_sd: (P,), as `compared` takes it.
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
-    is_count = [model.get("name") == FIVE_GRAM["name"] for model in models]
-    is_five_gram = [FIVE_GRAM.items() <= model.items() for model in models]
-    baseline = next(iter(table.filter(pl.Series(is_five_gram, dtype=pl.Boolean))["loss"]), None)
-    compared = ~pl.Series(is_count, dtype=pl.Boolean)
-    difference, low, high = (
-        pl.when(compared).then(pl.col(name) - pl.lit(baseline, pl.Float64))
-        for name in ("loss", "low", "high")
+    own = pl.Series([model.get("name") != FIVE_GRAM["name"] for model in models], dtype=pl.Boolean)
+    baseline = next((i for i, m in enumerate(models) if FIVE_GRAM.items() <= m.items()), None)
+    if baseline is None:
+        nothing = {name: pl.lit(None, pl.Float64) for name in BASELINE_COLUMNS[1:]}
+        return table.with_columns(kn5=pl.lit(None, pl.String), **nothing)
+    c = compared(losses, baseline, family=own.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
+    numbers = pl.DataFrame({"d": c.mean, "low": c.low, "high": c.high, "sign": c.sign})
+    d, low, high, sign = (numbers.fill_nan(None)[name] for name in ("d", "low", "high", "sign"))
+    rows = zip(own, d, sign, table["leaks"] != "", low, strict=True)
+    words = [
+        None if not compares or x is None
+        else LOSES if side > 0
+        else None if leaks
+        else WINS if side < 0
+        else ONE_SEED if end is None
+        else UNDECIDED
+        for compares, x, side, leaks, end in rows
+    ]  # fmt: skip
+    columns = (pl.Series(words, dtype=pl.String), d, low, high)
+    return table.with_columns(
+        pl.when(own).then(column).alias(name)
+        for name, column in zip(BASELINE_COLUMNS, columns, strict=True)
     )
-    result = (
-        pl.when(difference.is_null()).then(None)
-        .when(low > 0).then(pl.lit(LOSES))
-        .when(pl.col("leaks") != "").then(None)
-        .when(high < 0).then(pl.lit(WINS))
-        .when(low.is_null()).then(pl.lit(ONE_SEED))
-        .otherwise(pl.lit(UNDECIDED))
-    )  # fmt: skip
-    columns = zip(BASELINE_COLUMNS, (result, difference, low, high), strict=True)
-    return table.with_columns(column.alias(name) for name, column in columns)
 
 
 def baseline_lines(frame: pl.DataFrame) -> list[str]:

@@ -38,7 +38,6 @@ import polars as pl
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import status_at
 from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
-from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
 from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
 from lmzoo.errors import UserError
@@ -94,7 +93,7 @@ def rank_points(
     table = table.join(accuracies, on="point", how="left")
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = [add_statistics(part, wide, study) for part in parts]
-    compared = pl.concat(map(add_baseline_columns, compared))
+    compared = pl.concat(compared)
     # The bits are those of all tokens of the test split.
     in_bits = metric == "token" and at is None
     sizes = text_sizes(runs, events, measured)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
 from lmzoo.statistics.compared import MARGIN, compared, read_looks
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.noise import point_intervals
@@ -49,7 +50,8 @@ def add_statistics(
     }
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
-    return part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+    part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+    return add_baseline_columns(part, losses, tuning)
 
 
 def _against_reference(

@@ -37,11 +37,14 @@ def test_a_point_loses_wins_or_is_undecided(compared):
     assert outcomes == {**expected, "count": None}
 
 
-def test_the_difference_has_the_points_own_interval(compared):
-    result = row(rank(compared), "near")
-    shifted = [result[name] - COUNT[0] for name in ("loss", "low", "high")]
-    assert [result[f"kn5_difference{end}"] for end in ("", "_low", "_high")] == shifted
-    assert shifted[1] < 0 < shifted[2]
+def test_the_interval_covers_the_tuning_and_the_words_the_number_of_rows(compared):
+    result = row(rank(compared), "worst")
+    assert abs(result["kn5_difference"] - (result["loss"] - COUNT[0])) < 1e-9
+    assert result["kn5_difference_low"] > 0
+    compared.study_json["chosen"]["worst"]["tuning_sd"] = 0.2
+    frame = rank(compared)
+    assert row(frame, "worst")["kn5"] == "undecided"
+    assert row(frame, "worse")["kn5"] == "loses"
 
 
 def test_one_seed_is_not_decided(compared):
