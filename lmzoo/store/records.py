@@ -56,6 +56,8 @@ refuses a store of another version, because its old and new runs would be compar
 """
 CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
 SETTINGS = "settings.ndjson"
+NONCE = ".sweep"
+"""Written by each driver: a worker that reads it sees the same store."""
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
 TEST_LOSSES = "test-{}.npy"
 TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"

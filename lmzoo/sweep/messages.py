@@ -21,15 +21,18 @@ class Hello:
     handle: bytes
     """The worker's actor, pickled: to unpickle it imports Ray Tune, which takes seconds."""
     node: str
+    """Ray's id."""
+    host: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An error ends a worker; a fatal one ends the sweep."""
+    """An error ends a worker."""
 
     worker: str
     reason: str
-    fatal: bool = False
+    starting: bool = False
+    """The worker could not start; it stays without work."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Sweep:
 
     def start(self, worker) -> None:
         """Let a worker start on the node `node`."""
-        self.turn(Hello(worker, pickle.dumps(worker), "node"))
+        self.turn(Hello(worker, pickle.dumps(worker), "node", "host"))
 
 
 def exchange(worker, opened=(), reports=(), confirmed=()):

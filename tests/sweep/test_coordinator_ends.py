@@ -8,9 +8,7 @@ import threading
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.driver.coordinator import (
-    MAX_FAILED_STARTS,
-)
+from lmzoo.sweep.driver.coordinator import MAX_FAILED_STARTS, NOTHING, START_SECONDS
 from lmzoo.sweep.messages import Failed, Hello
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
@@ -21,7 +19,7 @@ def test_workers_that_fail_at_their_start_end_the_sweep(sweep, node):
     for number in range(MAX_FAILED_STARTS):
         assert sweep.coordinator.wanted()
         worker = str(number)
-        hello = Hello(worker, pickle.dumps(worker), node)
+        hello = Hello(worker, pickle.dumps(worker), node, "host")
         sweep.turn(hello, Failed(worker, "ImportError: no torch"))
         sweep.coordinator.worker_ended(worker, died=True)
     error = sweep.coordinator.error
@@ -72,12 +70,46 @@ def test_a_cluster_that_can_no_longer_run_a_worker_ends_the_sweep(sweep):
     assert sweep.coordinator.wanted() == 0
 
 
-def test_a_fatal_error_of_a_worker_ends_the_sweep_in_one_line(sweep):
-    sweep.turn(Failed("a", "this GPU is too old"))
-    assert sweep.coordinator.error is None
-    sweep.turn(Failed("b", "this GPU is too old", fatal=True))
+def broken(sweep, worker, host):
+    """Let a worker start on a host where it cannot work."""
+    hello = Hello(worker, pickle.dumps(worker), "node", host)
+    failed = Failed(worker, "this GPU is too old", starting=True)
+    return sweep.turn(hello, failed, exchange(worker))
+
+
+def test_a_sweep_none_of_whose_workers_can_start_ends_in_one_line(sweep):
+    sweep.live = 2
+    broken(sweep, "a", "old")
+    assert sweep.coordinator.error is None, "another one may come"
+    broken(sweep, "b", "older")
     assert isinstance(sweep.coordinator.error, UserError)
-    assert str(sweep.coordinator.error) == "this GPU is too old"
+    assert str(sweep.coordinator.error) == "no worker can start on old (node): this GPU is too old"
+
+
+def test_a_sweep_waits_a_minute_for_a_worker_that_can_start(sweep):
+    sweep.live = 2
+    broken(sweep, "a", "old")
+    sweep.turn(after=START_SECONDS)
+    assert sweep.coordinator.error is None
+    sweep.turn(after=1)
+    assert sweep.coordinator.error
+
+
+def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
+    sweep.live = 2
+    sweep.turn(Hello("good", pickle.dumps("good"), "node", "good"))
+    assert sweep.exchange("good").members
+    broken(sweep, "bad", "old")
+    assert sweep.coordinator.error is None
+    assert "old (node) is left out: this GPU is too old" in caplog.text
+    assert sweep.fleet.parked == ["bad"]
+    sweep.coordinator.worker_ended("good", died=True)
+    recovered(sweep)
+    assert sweep.fleet.ready
+    for _ in range(30):
+        reply = sweep.turn(after=10).get("bad", NOTHING)
+        assert reply == NOTHING, "it stays, so that Ray starts no other worker there"
+    assert sweep.coordinator.wanted() >= 2
 
 
 def test_the_thread_runs_while_the_context_is_entered(sweep):

@@ -1,11 +1,13 @@
 """A fleet gives every pending run to one worker at a time, whatever happens to the workers."""
 
+import itertools
 import math
 import random
 
 import pytest
 
-from lmzoo.sweep.fleet.fleet import DEATHS_TO_SUSPECT, MAX_DEATHS, Fleet
+from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.health import DEATHS_ON_THE_ONLY_NODE
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Ended, Exchange
 
@@ -24,11 +26,11 @@ def fleet(planner, corpus):
     return Fleet(planner, Packer(corpus, None))
 
 
-def ask(fleet, name, reports=(), live=1, opened=None):
+def ask(fleet, name, reports=(), live=1, opened=None, node=""):
     state = fleet.workers.get(name)
     if opened is None:
         opened = [*state.training, *state.leaving] if state else []
-    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=0.0)
+    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=0.0, node=node)
 
 
 def epoch(number, loss=3.0):
@@ -93,21 +95,68 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     assert not any(job.is_new for job in taken.join)
 
 
-@pytest.mark.parametrize(("reason", "suspect_after"), [("", DEATHS_TO_SUSPECT), (": a bug", 1)])
-def test_a_run_whose_workers_die_is_isolated_and_finally_fails(fleet, reason, suspect_after):
-    """At once if the worker reported an error, which is likely to come again."""
-    for death in range(MAX_DEATHS):
-        members = ask(fleet, str(death)).members
-        alone = death >= suspect_after
-        assert (len(members) == 1) == alone
-        suspect = members[0]
-        fleet.give_back(fleet.gone(str(death)), interrupted=False, reason=reason[2:])
-    assert [run.id for run in fleet.planner.failed_runs] == [suspect]
-    assert fleet.planner.failed_runs[0].reason == f"died 4 times without progress{reason}"
+@pytest.mark.parametrize("reason", ["", "a bug"])
+def test_the_members_of_a_pack_that_dies_are_tried_in_halves(fleet, reason):
+    """On the only node: an error decides at once, a death the fourth time."""
+    sizes = []
+    while not fleet.planner.failed_runs:
+        members = ask(fleet, str(len(sizes))).members
+        sizes.append(len(members))
+        fleet.give_back(fleet.gone(str(len(sizes) - 1)), interrupted=False, reason=reason)
+    halving = [size for size in sizes if size > 1]
+    assert all(after == -(-before // 2) for before, after in itertools.pairwise(halving))
+    assert len(sizes) - len(halving) == (1 if reason else DEATHS_ON_THE_ONLY_NODE)
+    (run,) = fleet.planner.failed_runs
+    assert run.reason == (reason or "its workers died without progress")
+
+
+def test_runs_that_were_apart_share_packs_again_after_an_epoch(fleet):
+    runs = fleet.planner.ready()
+    (usual,) = {fleet.packer.pack_key(run) for run in runs}
+    ask(fleet, "dies")
+    fleet.give_back(fleet.gone("dies"), interrupted=False)
+    assert usual not in map(fleet.packer.pack_key, runs)
+    half = ask(fleet, "works").members
+    assert fleet.workers["works"].key != usual
+    reply = ask(fleet, "works", [(run, epoch(1)) for run in half])
+    assert {*half} & {*reply.members} or {*reply.release} == {*half}
+    same = {run.id for run in runs if fleet.packer.pack_key(run) == usual}
+    assert same == {*half}
+
+
+@pytest.mark.parametrize("fails", ["dies", "raises"])
+def test_a_run_that_failed_on_a_node_is_tried_on_another(planner, corpus, fails):
+    fleet = Fleet(planner, Packer(corpus, 0))  # single runs
+    (other,) = ask(fleet, "w2", node="good").members
+    (run,) = ask(fleet, "w1", node="bad").members
+    if fails == "dies":
+        fleet.give_back(fleet.gone("w1"), interrupted=False, node="bad")
+        refused = ask(fleet, "w1'", node="bad").members
+    else:
+        fleet.ended("w1", Ended(run, "failed", "RuntimeError: no library"))
+        refused = ask(fleet, "w1", node="bad", opened=[]).members
+    assert refused != [run]
+    fleet.ended("w2", Ended(other, "finished"))
+    assert ask(fleet, "w2", node="good", opened=[]).members == [run]
+    fleet.ended("w2", Ended(run, "failed", "RuntimeError: a bug"))
+    (failed,) = planner.failed_runs if fails == "raises" else [None]
+    assert failed is None or failed.reason == "RuntimeError: a bug; on bad and good"
+
+
+def test_workers_on_a_node_that_is_left_out_stay_and_get_nothing(fleet):
+    members = ask(fleet, "w", node="bad").members
+    fleet.health.leave_out("bad", "it cannot write")
+    reply = ask(fleet, "w", node="bad")
+    assert (reply.members, {*reply.release}) == ([], {*members})
+    for run in members:
+        fleet.released("w", run)
+    assert ask(fleet, "w", node="bad") is None
+    assert fleet.parked == ["w"]
+    assert {*ask(fleet, "x", node="good").members} == {*members}
 
 
 def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
-    for number in range(3 * MAX_DEATHS):
+    for number in range(12):
         members = ask(fleet, f"interrupted {number}").members
         fleet.give_back(fleet.gone(f"interrupted {number}"), interrupted=True)
     for number in range(3):

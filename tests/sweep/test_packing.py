@@ -53,13 +53,15 @@ def test_limits_measured_on_cpus_do_not_hold_on_gpus(run, corpus, monkeypatch):
     assert packer.is_packed(run, memory=2**30)
 
 
-def test_an_isolated_run_shares_no_pack(planner, corpus):
+def test_runs_that_are_kept_apart_share_packs_with_each_other_only(planner, corpus):
     packer = Packer(corpus, None)
-    first, second = planner.ready()[:2]
-    assert packer.pack_key(first) == packer.pack_key(second)
-    packer.isolate(first)
-    assert packer.pack_key(first) != packer.pack_key(second)
-    assert (packer.max_members(first), packer.max_members(second)) == (1, CPU_PACK_SIZE)
+    runs = planner.ready()[:3]
+    (usual,) = {packer.pack_key(run) for run in runs}
+    assert packer.keep_apart(runs[:2]) == packer.pack_key(runs[1]) != usual
+    assert packer.pack_key(runs[2]) == usual
+    assert packer.max_members(runs[0]) == CPU_PACK_SIZE
+    packer.join(runs[0])
+    assert packer.pack_key(runs[0]) == usual
 
 
 def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeypatch):

@@ -1,6 +1,7 @@
 """A worker trains what a mailbox assigns, through timeouts and errors. Without Ray."""
 
 import contextlib
+import os
 import pickle
 import threading
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import torch
 from ray.exceptions import GetTimeoutError
 
+from lmzoo.cluster.head_store import write_nonce
 from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK, RunFolder
@@ -88,9 +90,9 @@ def set_up(mailbox, planner, corpus):
     def make(**options) -> TrialWorker:
         worker = TrialWorker()
         workers.append(worker)
-        store = planner.store.store.address
-        threads = torch.get_num_threads()
-        worker.setup({}, mailbox=mailbox, store=store, corpus=corpus, threads=threads, **options)
+        store = planner.store.store
+        options = {"nonce": write_nonce(store), "threads": torch.get_num_threads(), **options}
+        worker.setup({}, mailbox=mailbox, store=store.address, corpus=corpus, **options)
         return worker
 
     yield make
@@ -138,7 +140,8 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
     set_up()
     assert done.wait(60)
     assert asleep == [1, 1, 1, 2, 2]
-    assert mailbox.posts == [Hello("w", pickle.dumps("handle"), "node")] * 2
+    hello = Hello("w", pickle.dumps("handle"), "node", os.uname().nodename)
+    assert mailbox.posts == [hello] * 2
 
 
 def test_a_worker_without_replies_releases_its_runs_and_continues_them(
@@ -182,13 +185,24 @@ def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_gpu_that_torch_cannot_use_is_a_fatal_error(set_up, mailbox):
-    with pytest.raises(UserError, match="granted a GPU that torch cannot use"):
-        set_up(gpu=True)
+def test_a_worker_that_cannot_start_says_so_and_trains_nothing(set_up, mailbox, monkeypatch):
+    worker = set_up(gpu=True)
     failed = mailbox.posts[-1]
     assert isinstance(failed, Failed)
-    assert failed.fatal
+    assert failed.starting
     assert "install a CUDA build of torch" in failed.reason
+    replies = iter([NOTHING, NOTHING, None])
+    monkeypatch.setattr(mailbox.exchange, "remote", lambda *_: next(replies))
+    assert worker.step() == {"done": True}
+    worker.cleanup()
+
+
+def test_a_worker_that_sees_another_folder_says_so(set_up, mailbox):
+    set_up(nonce="of another store")
+    failed = mailbox.posts[-1]
+    assert isinstance(failed, Failed)
+    assert failed.starting
+    assert "does not see the store" in failed.reason
 
 
 def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypatch):
@@ -202,7 +216,7 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
         worker.step()
     failed = mailbox.posts[-1]
     assert isinstance(failed, Failed)
-    assert not failed.fatal
+    assert not failed.starting
     assert failed.reason.startswith("OSError: no disk (test_worker.py, line ")
     [run_id] = worker._pack.opened
     assert "no disk\nin detail" in (worker._store / run_id).read("traceback.txt").decode()

@@ -30,6 +30,8 @@ from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 LOG = logging.getLogger("lmzoo.sweep")
 MAX_FAILED_STARTS = 4
 """Consecutive workers that end before their first message; then the sweep ends."""
+START_SECONDS = 60.0
+"""How long a sweep whose first workers cannot start waits for a worker that can."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -46,8 +48,11 @@ NOTHING = Assignment()
 class Coordinator:
     """Runs while its context is entered; `error` is what ended it early."""
 
-    def __init__(self, fleet: Fleet, store: Store, capacity: Capacity, mailbox: Any) -> None:
-        self.fleet, self.store, self.capacity = fleet, store, capacity
+    def __init__(
+        self, fleet: Fleet, store: Store, capacity: Capacity, mailbox: Any, server: Any = None
+    ) -> None:
+        """`server` gives the store to workers that do not see it (`head_store.py`)."""
+        self.fleet, self.store, self.capacity, self.server = fleet, store, capacity, server
         self.error: Exception | None = None
         self._mailbox = mailbox
         self._mutex = threading.RLock()
@@ -58,6 +63,14 @@ class Coordinator:
         self._replied_at: dict[str, float] = {}
         self._handles: dict[str, tuple[Any, str]] = {}
         """Worker -> (actor handle, node id)."""
+        self._nodes: dict[str, str] = {}
+        """Worker -> its machine: host name and the first digits of the node id."""
+        self._broken: dict[str, float] = {}
+        """Workers that could not start -> since when."""
+        self._works = False
+        """Whether a worker has asked for runs."""
+        self._named: set[str] = set()
+        """Nodes that were left out with a warning."""
         self._reasons: dict[str, str] = {}
         self._gone: set[str] = set()
         self._failed_starts = 0
@@ -84,7 +97,8 @@ class Coordinator:
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
         with self._mutex:
-            return 0 if self.finished else min(self.capacity.limit(), self.fleet.wanted())
+            useful = self.fleet.wanted() + len(self.fleet.parked)
+            return 0 if self.finished else min(self.capacity.limit(), useful)
 
     def worker_ended(self, worker: str, *, died: bool) -> None:
         """Return the runs of a worker that has ended to the pending runs.
@@ -95,6 +109,7 @@ class Coordinator:
         with self._mutex:
             self._gone.add(worker)
             _, node = self._handles.pop(worker, (None, ""))
+            self._broken.pop(worker, None)
             self._beats.pop(worker, None)
             interrupted = bool(node) and not self.capacity.node_alive(node)
             if died and not interrupted and worker not in self.fleet.workers:
@@ -114,10 +129,13 @@ class Coordinator:
     def _recover(self, worker: str, runs: Sequence[PlannedRun], *, interrupted: bool) -> None:
         try:
             with self._recoveries:
+                if self.server is not None:
+                    ray.get(self.server.close.remote(worker))
                 self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
             with self._mutex:
                 reason = self._reasons.get(worker, "")
-                self.fleet.give_back(runs, interrupted=interrupted, reason=reason)
+                node = self._nodes.get(worker, "")
+                self.fleet.give_back(runs, interrupted=interrupted, reason=reason, node=node)
         except Exception as error:
             self.error = self.error or error
 
@@ -130,6 +148,7 @@ class Coordinator:
                     for message in messages:
                         self._receive(message)
                     self._wake_idle()
+                    self._check_nodes()
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
                         self._check_heartbeats(beats)
@@ -138,17 +157,33 @@ class Coordinator:
 
     def _receive(self, message: Message) -> None:
         match message:
-            case Hello(worker, handle, node):
+            case Hello(worker, handle, node, host):
+                self._nodes[worker] = f"{host} ({node[:6]})"
                 if worker not in self._gone:
                     self._handles[worker] = pickle.loads(handle), node
-            case Failed(worker, reason, fatal):
+            case Failed(worker, reason, starting):
                 self._reasons[worker] = reason
-                if fatal and not self.error:
-                    self.error = UserError(reason)
+                if starting and worker not in self._gone:
+                    self._broken[worker] = time.monotonic()
+                    self.fleet.health.leave_out(self._nodes.get(worker, worker), reason)
             case Confirmed():
                 self._confirm(message)
             case Exchange():
                 self._answer(message)
+
+    def _check_nodes(self) -> None:
+        """Name the nodes that are left out; end the sweep if no worker can start."""
+        left_out = self.fleet.health.left_out
+        for node in left_out.keys() - self._named:
+            self._named.add(node)
+            if self._works:
+                LOG.warning("%s is left out: %s", node, left_out[node])
+        if self._broken and not self._works and not self.error:
+            waited = time.monotonic() - min(self._broken.values())
+            if len(self._broken) >= self.capacity.live() or waited > START_SECONDS:
+                worker = min(self._broken)
+                node = self._nodes.get(worker, worker)
+                self.error = UserError(f"no worker can start on {node}: {self._reasons[worker]}")
 
     def _confirm(self, message: Confirmed) -> None:
         for run in message.runs:
@@ -165,8 +200,13 @@ class Coordinator:
         if worker in self._gone:
             self._replies[worker] = exchange.number, None
             return
-        now = time.monotonic()
-        assignment = self.fleet.exchange(exchange, live=self.capacity.live(), now=now)
+        now, node = time.monotonic(), self._nodes.get(worker, "")
+        if worker in self._broken:
+            node = self._nodes.get(worker, worker)
+        else:
+            self._works = True
+        live = self.capacity.live()
+        assignment = self.fleet.exchange(exchange, live=live, now=now, node=node)
         if assignment is None:
             self._idle_since.setdefault(worker, now)
             self._replied_at[worker] = now
@@ -175,16 +215,17 @@ class Coordinator:
 
     def _wake_idle(self) -> None:
         """Reply to idle workers: with work, with nothing for now, or to let them go."""
-        now = time.monotonic()
+        now, parked = time.monotonic(), {*self.fleet.parked}
         for worker in [*self.fleet.idle]:
             # It still has the runs whose ends are being written.
             leaving = self.fleet.workers[worker].leaving
             seconds = now - self._idle_since.get(worker, now)
-            if self.finished or (seconds > IDLE_SECONDS and not leaving):
+            stays = leaving or worker in parked
+            if self.finished or (seconds > IDLE_SECONDS and not stays):
                 self._gone.add(worker)
                 self.fleet.gone(worker)
                 self._replies[worker] = self._numbers[worker], None
-            elif self.fleet.ready:
+            elif self.fleet.ready and worker not in parked:
                 memory = self.fleet.workers[worker].memory
                 self._answer(Exchange(worker, self._numbers[worker], [*leaving], memory=memory))
             elif now - self._replied_at[worker] > REPLY_SECONDS:

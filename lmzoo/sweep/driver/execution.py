@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,8 @@ class Sweep:
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.quiet = quiet
         self._last_words = ["interrupted; run the same command again to continue"]
+        self.left_out: Mapping[str, str] = {}
+        """Nodes that got no work, and why."""
         self.stderr = RichConsole(stderr=True, highlight=False, soft_wrap=True)
 
     def run(
@@ -154,6 +156,8 @@ class Sweep:
             folder = planner.store.run(run.id).store
             has_traceback = folder.read(TRACEBACK) is not None
             self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)
+        for node, reason in self.left_out.items():
+            self.stderr.print(f"left out: {node}: {reason}", markup=False)
         self.failed = bool(planner.failed_runs)
         if diverged := [point.point.display_label for point in planner.points if point.diverged]:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
@@ -213,6 +217,7 @@ class Sweep:
         fleet = Fleet(planner, packer, [console, *trackers])
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted())
+        self.left_out = fleet.health.left_out
         complete = False
         try:
             with console:

@@ -8,7 +8,7 @@ result files are written to a temporary folder, `scratch`, that is deleted at th
 import contextlib
 import logging
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -21,7 +21,9 @@ from ray import tune
 from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
+from lmzoo.cluster import connection
 from lmzoo.cluster.capacity import Capacity
+from lmzoo.cluster.head_store import start_server, write_nonce
 from lmzoo.stops import STOPS
 from lmzoo.sweep.driver.coordinator import Coordinator
 from lmzoo.sweep.driver.mailbox import start_mailbox
@@ -67,6 +69,21 @@ class _WorkerSearch(Searcher):
         """Do nothing: the study store holds all state."""
 
 
+class _StopWhenFinished(tune.Stopper):
+    """Ends what Ray Tune still waits for, such as workers that it has not placed yet.
+
+    Ray Tune pickles the instance, so the coordinator is an attribute of the class.
+    """
+
+    coordinator: ClassVar[Coordinator | None] = None
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.coordinator is not None and self.coordinator.finished
+
+
 class _Stop(tune.Callback):
     """Stops the sweep after a signal or an error; Ray Tune propagates errors of callbacks only."""
 
@@ -92,7 +109,9 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
     """
     planner, resources = fleet.planner, capacity.resources
     store, mailbox = planner.store.store, start_mailbox()
-    with Coordinator(fleet, store, capacity, mailbox) as coordinator:
+    server = start_server(store) if connection.ADDRESS else None
+    with Coordinator(fleet, store, capacity, mailbox, server) as coordinator:
+        _StopWhenFinished.coordinator = coordinator
         trainable = tune.with_parameters(
             Worker,
             mailbox=mailbox,
@@ -101,6 +120,8 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
             code=planner.code,
             threads=max(1, int(resources.cpus)),
             gpu=bool(resources.gpus),
+            nonce=write_nonce(store),
+            server=server,
         )
         with contextlib.suppress(_InterruptedError), STOPS.deferred():
             tune.run(
@@ -110,6 +131,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
                 search_alg=_WorkerSearch(coordinator),
                 resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus or 0},
                 storage_path=scratch,
+                stop=_StopWhenFinished(),
                 callbacks=[_Stop(coordinator)],
                 raise_on_failed_trial=False,
                 verbose=0,

@@ -3,25 +3,21 @@
 A worker reports after every epoch and gets its next assignment. Runs leave its pack when they have
 ended, are pruned or move to another worker; pending runs of the same shape join it (`sharing.py`).
 
-A run that was assigned to a worker that died is pending again. A run whose workers die repeatedly
-without progress is trained alone, so that it cannot end others, and finally fails.
+A run that failed, or whose worker died, is pending again until `health.py` says whose fault it was.
+The runs of a pack that died are tried in halves, and return to packs after an epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
+from lmzoo.sweep.fleet.health import Health
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.fleet.sharing import ReadyRuns, Sharing, WorkerState
 from lmzoo.sweep.fleet.time_left import Pace
 from lmzoo.sweep.messages import Assignment, Ended, Exchange, Job, Report
-
-DEATHS_TO_SUSPECT = 2
-"""Deaths without progress after which a run is trained alone."""
-MAX_DEATHS = 4
-"""Deaths without progress after which a run fails."""
 
 
 class Listener(Protocol):
@@ -44,8 +40,9 @@ class Fleet:
         self.sharing = Sharing(self.ready, packer)
         self.pace = Pace()
         """How long the epochs of packs take."""
-        self._deaths: dict[str, int] = {}
-        """Run identity -> deaths of its workers since its last epoch."""
+        self.health = Health()
+        self._failed_on: dict[str, Collection[str]] = {}
+        """Pack key of runs that are kept apart -> nodes on which they failed."""
         self._started: set[str] = set()
         self._collect()
 
@@ -58,16 +55,19 @@ class Fleet:
         """Return how many workers could be used at this moment."""
         return self.sharing.runs.total() + len(self.ready) + self.sharing.released
 
-    def exchange(self, message: Exchange, *, live: int, now: float) -> Assignment | None:
+    def exchange(
+        self, message: Exchange, *, live: int, now: float, node: str = ""
+    ) -> Assignment | None:
         """Take a worker's reports and return its next assignment; None if it has to wait.
 
         Args:
             message: Its reports are in the order of the epochs.
             live: Number of workers that the cluster has room for.
             now: Time in seconds, from any start.
+            node: The machine of the worker.
         """
         name, opened, reports = message.worker, message.opened, message.reports
-        worker = self.workers.setdefault(name, WorkerState(message.memory, replied_at=now))
+        worker = self.workers.setdefault(name, WorkerState(message.memory, node, replied_at=now))
         self.idle.discard(name)
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
@@ -78,8 +78,11 @@ class Fleet:
         for run_id in worker.leaving.keys() - set(opened):
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
-        self._give_away(worker)
-        self._take(worker, live)
+        if worker.node in self.health.left_out:
+            self._give_away(worker, len(worker.training))
+        else:
+            self._give_away(worker, self._count_to_give_away(worker))
+            self._take(worker, live - len(self.parked))
         worker.replied_at = now
         assignment = Assignment(
             members=list(worker.training),
@@ -93,15 +96,32 @@ class Fleet:
             return None
         return assignment
 
+    @property
+    def parked(self) -> list[str]:
+        """Workers on nodes that are left out: they keep Ray from starting others there."""
+        nodes = self.health.left_out
+        return [name for name, w in self.workers.items() if w.node in nodes] if nodes else []
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that have workers."""
+        return {worker.node for worker in self.workers.values()}
+
     def ended(self, name: str, end: Ended) -> None:
-        """Record that a worker has written the end of a run."""
+        """Record that a worker has written the end of a run.
+
+        A run that failed is pending again, unless the failure is its own fault.
+        """
         worker = self.workers.get(name)
         if worker is None:
             return
         for report in end.reports:
             self._report(worker, *report)
         run = self._remove(worker, end.run)
-        if run:
+        if run and end.status == "failed":
+            self._failed([run], worker.node, end.reason)
+            self._collect()
+        elif run:
             self._finish(run, end.status, end.reason, end.test)
 
     def released(self, name: str, run_id: str) -> None:
@@ -120,31 +140,47 @@ class Fleet:
         runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
         return [*runs, *worker.leaving.values()]
 
-    def give_back(self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "") -> None:
+    def give_back(
+        self, runs: Sequence[PlannedRun], *, interrupted: bool, reason: str = "", node: str = ""
+    ) -> None:
         """Make the runs of a worker that is gone pending again.
 
         Args:
             runs: What `gone` returned.
             interrupted: Whether the machine went away, which is not the fault of any run.
-            reason: Why the worker died, for the record of a run that fails.
+            reason: The error that ended the worker; "" if it died without one.
+            node: The machine of the worker.
         """
-        for run in runs:
-            deaths = self._deaths[run.id] = self._deaths.get(run.id, 0) + (not interrupted)
-            if deaths >= MAX_DEATHS:
-                why = f"died {deaths} times without progress" + (f": {reason}" if reason else "")
-                self._finish(run, "failed", why)
-            else:
-                if deaths >= DEATHS_TO_SUSPECT or reason:  # an error is likely to come again
-                    self.packer.isolate(run)
+        if interrupted:
+            for run in runs:
                 self.planner.requeue(run.id)
+        elif runs:
+            self._failed(runs, node, reason)
         self._collect()
+
+    def _failed(self, runs: Sequence[PlannedRun], node: str, reason: str) -> None:
+        """End the run whose fault it was, or make all pending again, in two halves."""
+        in_use = self.nodes | {node}
+        self.health.failed([run.id for run in runs], node, in_use, reason)
+        self._failed_on.pop(self.packer.pack_key(runs[0]), None)
+        if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
+            where = " and ".join(sorted(filter(None, self.health.failed_on(runs[0].id))))
+            why = reason or "its workers died without progress"
+            self._finish(runs[0], "failed", f"{why}; on {where}" if where else why)
+            return
+        half = (len(runs) + 1) // 2
+        for group in filter(None, (runs[:half], runs[half:])):
+            self._failed_on[self.packer.keep_apart(group)] = self.health.failed_on(group[0].id)
+        for run in runs:
+            self.planner.requeue(run.id)
 
     def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
         run = worker.training.get(run_id)
         if run is None:
             return
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
-            self._deaths.pop(run_id, None)
+            self.health.trained(run_id, worker.node)
+            self.packer.join(run)
             for listener in self.listeners:
                 listener.epoch(run, record)
         answer = self.planner.report(run_id, record)
@@ -165,9 +201,14 @@ class Fleet:
             self.pace.add(worker.key, trained, worker.epoch_seconds, first=first)
             worker.trained.add(worker.key)
 
-    def _give_away(self, worker: WorkerState) -> None:
-        """Release runs of which another worker has more use."""
-        count = self.sharing.count_to_release(worker, self.workers.values(), len(self.idle))
+    def _count_to_give_away(self, worker: WorkerState) -> int:
+        """Return the number of runs of which another worker has more use."""
+        parked = len(self.parked)
+        idle = max(0, len(self.idle) - parked)
+        return self.sharing.count_to_release(worker, self.workers.values(), idle)
+
+    def _give_away(self, worker: WorkerState, count: int) -> None:
+        """Release the last `count` runs of a worker."""
         for run_id in list(worker.training)[len(worker.training) - count :]:
             self._leave(worker, run_id)
             self._release(worker, run_id)
@@ -177,8 +218,19 @@ class Fleet:
         self.sharing.released += 1
 
     def _take(self, worker: WorkerState, live: int) -> None:
-        """Assign pending runs to a worker, up to its share."""
-        count = self.sharing.count_to_take(worker, max(live, len(self.workers)))
+        """Assign pending runs to a worker, up to its share.
+
+        Runs that failed on its node are left to the others.
+        """
+        if worker.training and not any(map(self.packer.is_apart, worker.training.values())):
+            key = self.packer.pack_key(next(iter(worker.training.values())))
+            if key != worker.key:
+                self._failed_on.pop(worker.key, None)
+                self.sharing.rename(worker, key)
+        others = {*self.health.usable(self.nodes)} - {worker.node}
+        avoid = {key for key, nodes in self._failed_on.items() if worker.node in nodes and others}
+        workers = max(live, len(self.workers) - len(self.parked))
+        count = self.sharing.count_to_take(worker, workers, avoid)
         for run in self.ready.take(worker.key, count):
             self.sharing.add(worker, run)
             self.planner.start(run)
@@ -215,6 +267,7 @@ class Fleet:
     def _finish(
         self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
+        self.health.forget(run.id)
         run = self.planner.end(run.id, status, reason, test["token"] if test else None)
         for listener in self.listeners:
             listener.end(run, dict(test) if test else None)

@@ -15,6 +15,7 @@ that autograd saves for one batch (`lmzoo/train/packed/memory.py`).
 import contextlib
 import json
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from lmzoo import zoo
@@ -60,18 +61,31 @@ class Packer:
 
     def __init__(self, corpus: Corpus, size: int | None) -> None:
         self.corpus, self.size = corpus, size
-        self._isolated: set[str] = set()
+        self._apart: dict[str, str] = {}
+        """Run identity -> the group that shares no pack with other runs."""
         self._keys: dict[str, str] = {}
         self._shapes = _Shapes(corpus)
 
-    def isolate(self, run: PlannedRun) -> None:
-        """Train a run in a pack of its own from now on."""
-        self._isolated.add(run.id)
+    def keep_apart(self, runs: Sequence[PlannedRun]) -> str:
+        """Train these runs without any others until `join`; return their pack key."""
+        for run in runs:
+            self._apart[run.id] = runs[0].id
+        return self.pack_key(runs[0])
+
+    def is_apart(self, run: PlannedRun) -> bool:
+        """Return whether the run shares no pack with runs outside its group."""
+        return run.id in self._apart
+
+    def join(self, run: PlannedRun) -> None:
+        """Let a run share packs with all others again."""
+        self._apart.pop(run.id, None)
 
     def pack_key(self, run: PlannedRun) -> str:
         """Return a key that is equal for runs that may share a pack."""
-        if run.id in self._isolated:
-            return run.id
+        group = self._apart.get(run.id)
+        return f"{self._shape_key(run)} {group}" if group else self._shape_key(run)
+
+    def _shape_key(self, run: PlannedRun) -> str:
         configs = json.dumps([run.config["model"], run.config["recipe"]])
         if configs not in self._keys:
             self._keys[configs] = pack_key(*_model_and_recipe(run))
@@ -84,7 +98,7 @@ class Packer:
         """
         if self.size == 0:
             return False
-        shape = self._shapes.get(self.pack_key(run), run)
+        shape = self._shapes.get(self._shape_key(run), run)
         return shape.packable and (shape.pays_on_cpu or memory > 0 or self.size is not None)
 
     def shares_estimate(self, run: PlannedRun) -> bool:
@@ -93,8 +107,6 @@ class Packer:
 
     def max_members(self, run: PlannedRun, memory: int = 0) -> int:
         """Return the maximum number of members of a pack with this run."""
-        if run.id in self._isolated:
-            return 1
         if self.shares_estimate(run):
             return SHARED_ESTIMATE
         if not self.is_packed(run, memory):
@@ -103,7 +115,7 @@ class Packer:
             return self.size
         if not memory:
             return CPU_PACK_SIZE
-        needed = self._shapes.get(self.pack_key(run), run).member_bytes()
+        needed = self._shapes.get(self._shape_key(run), run).member_bytes()
         most = max(1, min(GPU_PACK_SIZE, int(MEMORY_SHARE * memory / needed)))
         return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 

@@ -74,6 +74,7 @@ class WorkerState:
 
     memory: int = 0
     """Bytes of its GPU; 0 if it uses a CPU."""
+    node: str = ""
     training: dict[str, PlannedRun] = field(default_factory=dict)
     leaving: dict[str, PlannedRun] = field(default_factory=dict)
     """Runs that the worker is ending or releasing; they stay its own until it confirms."""
@@ -122,16 +123,24 @@ class Sharing:
         self.trainers[worker.key] -= not worker.training
         return run
 
-    def count_to_take(self, worker: WorkerState, live: int) -> int:
+    def rename(self, worker: WorkerState, key: str) -> None:
+        """Give the runs of a worker's pack another pack key."""
+        for counts, amount in ((self.runs, len(worker.training)), (self.trainers, 1)):
+            counts[worker.key] -= amount
+            counts[key] += amount
+        worker.key = key
+
+    def count_to_take(self, worker: WorkerState, live: int, avoid: Collection[str] = ()) -> int:
         """Return how many ready runs of `worker.key` the worker takes; sets the key if it is free.
 
-        `live` is the number of workers, or of those that the cluster has room for.
+        `live` is the number of workers, or of those that the cluster has room for. The worker does
+        not take runs with the keys in `avoid`.
         """
         if not self.ready:
             return 0
         if not worker.training:
-            wanted = worker.next_key
-            worker.key = wanted if self.ready.first(wanted) else self.ready.first_key()
+            wanted = "" if worker.next_key in avoid else worker.next_key
+            worker.key = wanted if self.ready.first(wanted) else self.ready.first_key(avoid)
         key, first = worker.key, self.ready.first(worker.key)
         if first and self.packer.shares_estimate(first):
             return max(0, self._limit(worker) - len(worker.training))

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import tune
@@ -36,6 +36,9 @@ from lmzoo.sweep.messages import (
     Released,
     Report,
 )
+
+if TYPE_CHECKING:
+    from lmzoo.sweep.worker.pack import Pack
 
 HEARTBEAT_SECONDS = 10.0
 """Time between two heartbeats of a worker."""
@@ -57,27 +60,45 @@ class Worker(tune.Trainable):
         code: UserCode | None = None,
         threads: int = 1,
         gpu: bool = False,  # noqa: FBT001, FBT002  Ray Tune passes it by keyword
+        nonce: str = "",
+        server: Any = None,
     ) -> None:
-        """Open the store and set up the device; torch is imported after the heartbeat starts."""
+        """Open the store and set up the device; torch is imported after the heartbeat starts.
+
+        A worker that cannot start says so and stays without work, so that Ray starts no other one
+        in its place.
+        """
         self._mailbox = mailbox
+        self._number = 0
+        """Number of the last exchange."""
+        self._confirmed: list[Ended | Released] = []
+        """Ends and releases that the sweep has not acknowledged by a reply."""
+        self._pack: Pack | None = None
+        """None if the worker could not start."""
+        self._memory = 0
         context = ray.get_runtime_context()
         handle = pickle.dumps(context.current_actor)
-        message = Hello(self.trial_id, handle, context.get_node_id())
+        host = os.uname().nodename
+        message = Hello(self.trial_id, handle, context.get_node_id(), host)
         hello = functools.partial(self._mailbox.post.remote, message)
         threading.Thread(target=self._send_heartbeats, args=(hello,), daemon=True).start()
         try:
             if code:
                 import_shipped(code)  # before `lmzoo.zoo`, which imports installed plugins
-            self._set_up_training(store, corpus, threads, gpu=gpu)
+            from lmzoo.cluster.head_store import find_store
+
+            self._store = find_store(store, nonce, server, str(self.trial_id))
+            self._set_up_training(corpus, threads, gpu=gpu)
         except Exception as error:
-            self._fail(error, fatal=isinstance(error, UserError))
-            raise
+            self._fail(error, starting=True)
 
     def step(self) -> dict[str, Any]:
         """Train all assignments, one epoch at a time."""
         reports: list[Report] = []
         try:
             while (assignment := self._exchange(reports)) is not None:
+                if self._pack is None:
+                    continue
                 reports = self._pack.apply(assignment)
                 reports += self._pack.train_epoch(assignment.members, packed=assignment.packed)
                 if not assignment.members:
@@ -90,8 +111,9 @@ class Worker(tune.Trainable):
 
     def cleanup(self) -> None:
         """Finish all writes and release the lock."""
-        self._pack.suspend()
-        self._lock.close()
+        if self._pack:
+            self._pack.suspend()
+            self._lock.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Do nothing: the run folders hold all state."""
@@ -99,31 +121,26 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Do nothing: the run folders hold all state."""
 
-    def _set_up_training(self, store: str, corpus: Any, threads: int, *, gpu: bool) -> None:
+    def _set_up_training(self, corpus: Any, threads: int, *, gpu: bool) -> None:
         import torch
 
         from lmzoo.kernels.device import CPU
-        from lmzoo.store.open import open_store
         from lmzoo.sweep.worker.pack import Pack
 
         torch.set_num_threads(threads)
-        device, self._memory = CPU, 0
+        device = CPU
         if gpu:
             from lmzoo.kernels.device import granted_gpu
 
             device = granted_gpu(os.uname().nodename)
             self._memory = torch.cuda.get_device_properties(device).total_memory
-        self._store = open_store(store)
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
-        self._number = 0
-        """Number of the last exchange."""
-        self._confirmed: list[Ended | Released] = []
-        """Ends and releases that the sweep has not acknowledged by a reply."""
         self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
 
     def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""
-        opened, confirmed = self._pack.opened, len(self._confirmed)
+        opened = self._pack.opened if self._pack else []
+        confirmed = len(self._confirmed)
         self._number += 1
         reply = self._mailbox.exchange.remote(
             Exchange(
@@ -135,6 +152,8 @@ class Worker(tune.Trainable):
         try:
             assignment: Any = ray.get(reply, timeout=RELEASE_SECONDS)
         except GetTimeoutError:
+            if self._pack is None:
+                return ray.get(reply)
             self._pack.suspend()
             self._lock.close()
             ray.get(reply)
@@ -149,15 +168,15 @@ class Worker(tune.Trainable):
         self._confirmed.append(run)
         self._mailbox.post.remote(Confirmed(self.trial_id, [run]))
 
-    def _fail(self, error: Exception, *, fatal: bool = False) -> None:
-        """Inform the sweep of the error that ends this worker; a fatal one ends the sweep."""
+    def _fail(self, error: Exception, *, starting: bool = False) -> None:
+        """Inform the sweep of the error that ends this worker, or with which it cannot start."""
         text = str(error) if isinstance(error, UserError) else describe_error(error)
-        self._mailbox.post.remote(Failed(self.trial_id, text, fatal))
+        self._mailbox.post.remote(Failed(self.trial_id, text, starting))
 
     def _write_traceback(self, error: Exception) -> None:
         """Write the traceback into the folders of the open runs, any of which may have failed."""
         text = "".join(traceback.format_exception(error)).encode()
-        for run_id in self._pack.opened:
+        for run_id in self._pack.opened if self._pack else ():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 (self._store / run_id).write(TRACEBACK, text)
 
