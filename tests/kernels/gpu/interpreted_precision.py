@@ -15,7 +15,11 @@ TOLERANCES = {Precision.TF32X3: 2e-6, Precision.TF32: 2**-10, Precision.BF16: 2*
 """Of TF32 and bfloat16, one unit in the last place of an operand."""
 
 
-@pytest.mark.parametrize("config", VARIANTS, ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(c, marks=pytest.mark.slow if i % 4 else ()) for i, c in enumerate(VARIANTS)],
+    ids=str,
+)
 @pytest.mark.parametrize("precision", [Precision.TF32, Precision.BF16])
 def test_the_error_is_that_of_the_precision(config, precision, monkeypatch):
     monkeypatch.setattr(interpreted, "TOLERANCE", TOLERANCES[precision])

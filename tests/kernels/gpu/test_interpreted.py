@@ -28,5 +28,6 @@ def test_kernels_equal_their_references(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_kernels_of_all_mutants_equal_their_cells() -> None:
-    run("interpreted.py", "slow")
+@pytest.mark.parametrize("name", ["interpreted.py", "interpreted_precision.py"])
+def test_the_kernels_of_all_mutants_equal_their_cells(name: str) -> None:
+    run(name, "slow")
