@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test test-lowest quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
+.PHONY: sweep test quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -19,13 +19,6 @@ test: $(ALL)
 # What changed since main, in less than a minute; `check` and `test` are complete.
 quick: $(ALL)
 	$(BIN)/python tools/quick.py
-
-# The same tests with the oldest versions that pyproject.toml admits, in an environment of its own.
-test-lowest:
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet "setuptools>=77"
-	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation -e ".[all]"
-	.venv-lowest/bin/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 check: $(ALL)
 	$(BIN)/ruff format --check .
@@ -95,4 +88,4 @@ $(ALL): $(SWEEP)
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest runs site .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv runs site .pytest_cache .ruff_cache .hypothesis
