@@ -416,6 +416,14 @@ IMPORTANCE = (
     Column("field", None, "field", lambda row, _: row["field"], ("searched",), is_text=True),
     Column("share", None, "share", ".0%", ("searched",)),
     Column("low", None, "95 %", _share, ("searched",), ends=("high",)),
+    Column(
+        "chance",
+        None,
+        "by chance",
+        ".0%",
+        ("searched",),
+        legend="a field without effect exceeds this share in 5 % of studies",
+    ),
 )
 """Shares of the searched fields."""
 

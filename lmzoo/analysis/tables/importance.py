@@ -6,7 +6,8 @@ r"""Importance of each searched field: functional analysis of variance with a ra
 The losses are centred by point, because the question is about settings, not about points. A field
 searched on a log scale is log-transformed. The shares need not sum to one; the rest is
 interactions. Intervals are percentiles over points resampled with replacement, each with its runs;
-they are null for fewer than five points.
+they are null for fewer than five points. A forest finds shares in pure noise, too: `chance` is the
+share that a field exceeds in 5 % of permutations of the losses within points.
 
 The tune runs can be exported for optuna-dashboard and Optuna's plots:
 
@@ -65,7 +66,7 @@ TREES = 32
 def importance_shares(
     tuning: TuneRuns, search: Mapping[str, Range], *, resamples: int = 20, seed: int = 0
 ) -> pl.DataFrame:
-    """Return field, share, low, high; the largest share first.
+    """Return field, share, low, high, chance; the largest share first.
 
     Args:
         tuning: the tune runs.
@@ -96,11 +97,21 @@ def importance_shares(
         chosen = random.integers(len(groups), size=len(groups))
         rows = np.concatenate([groups[g] for g in chosen])
         resampled.append(_shares(fields, [tried[r] for r in rows], losses[rows], seed + index + 1))
+    null = []
+    for index in range(resamples):
+        shuffled = losses.copy()
+        for group in groups:
+            shuffled[group] = random.permutation(losses[group])
+        null.append(_shares(fields, tried, shuffled, seed + index + 1))
+    chance = np.quantile(null, 0.95, axis=0) if null else [None] * len(fields)
     no_interval = [[None] * len(fields)] * 2
     ends = np.quantile(resampled, [0.025, 0.975], axis=0) if resampled else no_interval
     frame = pl.DataFrame(
-        {"field": list(fields), "share": shares, "low": ends[0], "high": ends[1]},
-        {"field": pl.String, "share": pl.Float64, "low": pl.Float64, "high": pl.Float64},
+        {
+            **{"field": list(fields), "share": shares, "low": ends[0], "high": ends[1]},
+            "chance": chance,
+        },
+        {"field": pl.String, **dict.fromkeys(("share", "low", "high", "chance"), pl.Float64)},
     )
     return frame.sort("share", descending=True)
 
@@ -172,6 +183,7 @@ def study_importance(
     frame = importance_shares(tuning, search_ranges(folder.study, run_settings(tuning), labels))
     columns = shown_columns("importance", "searched")
     legend = [
+        *(f"{c.heading}: {c.legend}" for c in columns if c.legend),
         "share: of the variance of losses within points, explained by this field alone (fANOVA); "
         "interactions of fields explain the rest; diverged runs have no loss",
     ]

@@ -181,3 +181,12 @@ def test_unknown_files_and_too_few_runs_are_refused(toy, tmp_path):
         study_importance(toy.path, export=tmp_path / "tuned.csv")
     with pytest.raises(UserError, match="5 tune runs with a loss are not enough to compare fields"):
         study_importance(toy.path)
+
+
+def test_a_share_found_in_noise_is_one_by_chance(toy):
+    noise = np.random.default_rng(3)
+    folder = load_study(tune(toy, lambda *_: float(noise.normal())).path)
+    tuning = read_tune_runs(folder)
+    frame = importance_shares(tuning, folder.study["search"], resamples=8)
+    assert frame["share"].max() > 0.1  # a forest explains noise
+    assert (frame["share"] <= frame["chance"] + 0.1).all()
