@@ -2,16 +2,19 @@ r"""Responses: how the loss of each point depends on its setting, fitted to all 
 
 One training of each setting says little: the spread between seeds exceeds the difference between
 neighbouring settings. So a point borrows strength from neighbouring settings and from the other
-points of its study. The loss of point p at setting x is modelled as
+points of its study. The loss of point p at setting x with training seed s is modelled as
 
-    y_p(x) = μ_p + g(x) + t_p(x) + ε
+    y_ps(x) = μ_p + g(x) + t_p(x) + u_ps + ε
     g   ~ GP(0, σ_g² k(x, x'; ℓ_g))     what the points have in common
-    t_p ~ GP(0, σ_t² k(x, x'; ℓ_t))     how a point deviates
-    ε   ~ N(0, σ²),   k(x, x'; ℓ) = exp(−|x − x'|² / 2ℓ²)
+    t_p ~ GP(0, σ_t² k(x, x'; ℓ_t))     how an ordinary point deviates, probability 1 − DEVIANT
+    t_p ~ GP(0, max(σ_d, σ_t)² k(x, x'; ℓ_d))   a point that differs, probability DEVIANT
+    u, ε ~ N(0, σ²),   k(x, x'; ℓ) = exp(−|x − x'|² / 2ℓ²)
 
-with a wide prior for μ_p. σ_g, σ_t, σ, ℓ_g and ℓ_t maximise the marginal likelihood times weak
-priors. x is in [−1, 1] along each searched field; the priors expect ℓ_g ≈ 1 and ℓ_t ≈ 1.5, half and
-three quarters of the range.
+with a wide prior for μ_p. Settings that are trained with the same seed share u_ps, because their
+losses are correlated by about a half. σ_g, σ_t, σ, ℓ_g and ℓ_t maximise a lower bound of the
+marginal likelihood, in which g and the kinds of the points are independent (mean field), times
+weak priors. x is in [−1, 1] along each searched field; the priors expect ℓ_g ≈ 1 and ℓ_t ≈ 1.5,
+half and three quarters of the range. Repeated trainings of a setting are further observations.
 
 The points of a study differ in how much their losses vary, with the setting and with the seed. So
 the losses of a point are divided by its height h_p, which is a geometric mean with the median over
@@ -19,35 +22,54 @@ the points, because one point's own range is a noisy estimate:
 
     d_p = third best y_p − best y_p,   h_p = CAP · √(d_p · median_q d_q)
 
-A loss above min_x y_p(x) + h_p is lowered to this value before the fit, because the response is
-smooth near its minimum only. A diverged run has the loss infinity, which becomes this value too.
+The noise of a point with a large height is at most that of the median point. A response is smooth
+near its minimum only. So a loss above min_x y_p(x) + h_p is lowered to this value before the fit,
+and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times the noise, is left
+out, as is a diverged one. Here the noise is bounded without the fit, by the small differences
+between neighbouring settings.
 
-The chosen setting has the least posterior mean. A setting is ruled out if its own loss exceeds the
-best one of the point by `NEAR` σ or more, with σ in nats at most that of the median point: a point
-that differs from all others keeps its own optimum.
+The chosen setting has the least posterior mean. A setting is ruled out if its own mean loss exceeds
+the best one of the point by `NEAR` standard deviations of their difference: measurements that are
+clear are never overruled.
+
+A run that was stopped early has the final loss e_pj + a_p + b_j, where e_pj is its loss at the
+rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. It
+informs the fit, with the variance of this prediction, and is not chosen.
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapter 2; Swersky et al. 2013
-(NeurIPS 26) share a process among tasks.
+(NeurIPS 26) share a process among tasks; Quiñonero-Candela and Rasmussen 2005 (JMLR 6): g at
+settings that only some points have follows from g at the shared ones.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, optimize
+from scipy import optimize, stats
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 CAP = 2.0
 """Height of the cap, in distances of the third best setting from the best."""
 RANGE = 20.0
 """Largest ratio, and its inverse the smallest, of a point's distance to the median one."""
-NEAR = 3 * 2**0.5
-"""Observed distance from the best setting, in units of σ, above which a setting is ruled out."""
+CLIFF = 10.0
+"""Distance from the best setting, in units of the noise, above which a setting is left out."""
+NEAR = 3.0
+"""Distance from the best setting, in standard deviations, above which a setting is ruled out."""
+DEVIANT, SIGMA_D, ELL_D = 0.1, 0.7, 0.6
+"""Probability, σ_d and ℓ_d of a point that differs from the others."""
+ALIKE = 4.0
+"""Ratio of the noise bounds of two points that chance explains."""
 CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
-REPETITIONS = 400
-"""Simulated repetitions of the tuning."""
+DRAWS = 200
+"""Draws from the posterior."""
+MOST = 64
+"""Points whose losses decide the hyperparameters; g is fitted to all of them."""
+STEPS = 3
+"""Mean-field updates of the kinds of the points."""
 PRIOR = np.log([1.0, 0.3, 1.0, 1.5, 0.5])
 """Centre of the priors of log σ_g, log σ_t, log ℓ_g, log ℓ_t, log σ; losses have the cap 1."""
 PRIOR_SD = np.array([1.0, 1.0, 0.3, 0.3, 1.0])
@@ -55,151 +77,350 @@ PRIOR_SD = np.array([1.0, 1.0, 0.3, 0.3, 1.0])
 
 @dataclass(frozen=True)
 class Responses:
-    """The fitted responses of P points at J settings."""
+    """The fitted responses of P points, each with N runs."""
 
     mean: Array
-    """Posterior mean of μ_p + g(x_j) + t_p(x_j), (P, J); losses above the cap count as the cap."""
+    """Posterior mean of μ_p + g + t_p at the setting of each run, (P, N), in nats."""
     order: NDArray[np.int64]
-    """The settings in the order of their posterior means, those that are ruled out last, (P, J)."""
+    """The runs in the order of their posterior means, those that are ruled out last, (P, N)."""
+    challenger: NDArray[np.int64]
+    """The run whose setting is the most likely to be better than the chosen one, (P,).
+
+    It is that of the least measured loss if this is another setting. A run that was stopped early
+    may be one. It is the chosen run itself if there is no other setting.
+    """
+    regret: Array
+    """Expected loss of the chosen setting less that of the best one tried, (P,), in nats."""
     tuning_sd: Array
-    """Standard deviation of the loss at the chosen setting if the tuning is repeated, (P,)."""
+    """Root mean square of the loss that the choice adds, (P,), in nats per token.
+
+    The loss is that of the chosen setting less the least one of the settings that are not ruled out
+    and, if one range is searched, between them and their neighbours, and up to the bound of the
+    range if the chosen setting is the first or last tried. So it contains the noise and the bias of
+    the choice and the error of the grid.
+    """
 
     @property
     def best(self) -> NDArray[np.int64]:
-        """The chosen setting, (P,)."""
+        """A run with the chosen setting, (P,)."""
         return self.order[:, 0]
 
 
-def fit_responses(losses: ArrayLike, settings: ArrayLike, seed: int = 0) -> Responses:
-    """Fit the responses of the points of a study that share their settings.
+def fit_responses(
+    losses: ArrayLike,
+    settings: ArrayLike,
+    *,
+    seeds: ArrayLike | None = None,
+    early: ArrayLike | None = None,
+    shared: int = 0,
+    seed: int = 0,
+) -> Responses:
+    """Fit the responses of the points of a study that share their first settings.
 
     Args:
-        losses: (P, J), one training each; infinity for a diverged run, NaN for one that is missing.
-            Each point needs one finite loss.
-        settings: Coordinates of the settings in [−1, 1], (J, D).
-        seed: Random seed of the simulated repetitions.
+        losses: (P, N), one training each; infinity for a diverged run, NaN for one that is missing
+            or was stopped early. Each point needs one finite loss.
+        settings: Coordinates of the settings in [−1, 1], (N, D) or (P, N, D).
+        seeds: Number of the training seed of each run, (P, N); None: one seed for each point.
+        early: Losses at the rung of the shared settings, (P, shared), of all runs.
+        shared: The number of first settings that all points have; 0: all.
+        seed: Random seed of the draws from the posterior.
     """
-    losses, x = np.asarray(losses, np.float64), np.asarray(settings, np.float64)
-    assert np.isfinite(losses).any(1).all()
-    heights = _cap_heights(losses)
-    least = np.where(np.isnan(losses), np.inf, losses).min(1, keepdims=True)
-    if not heights.any() or len(x) < 2:
-        order = np.argsort(np.where(np.isnan(losses), np.inf, losses), 1, kind="stable")
-        return Responses(np.minimum(losses, least), order, np.zeros(len(losses)))
-    y = np.minimum((losses - least) / heights, 1.0)
-    known = ~np.isnan(y)
-    centre = np.where(known, y, 0).sum(1, keepdims=True) / known.sum(1, keepdims=True)
-    fit = _Fit(np.where(known, y - centre, 0.0), known, x)
-    mean = fit.smooth(np.where(known, y - centre, 0.0))
-    far = NEAR * fit.noise * np.minimum(1.0, np.median(heights) / heights)
-    near = (losses - least) / heights <= far  # not if missing or diverged
-    order = np.lexsort((mean, ~near))
-    rng = np.random.default_rng(seed)
-    truth = mean + fit.draw(REPETITIONS, rng)
-    repeated = truth + fit.noise * rng.standard_normal(truth.shape)
-    possible = np.where(np.isfinite(losses), 0.0, np.inf)
-    near = repeated + possible <= (repeated + possible).min(2, keepdims=True) + far
-    again = np.argmin(np.where(near, fit.smooth(repeated), np.inf), 2)[..., None]
-    regret = np.take_along_axis(truth, again, 2)[..., 0] - (truth + possible).min(2)
-    return Responses(least + heights * (mean + centre), order, heights[:, 0] * regret.std(0))
+    y, x = np.asarray(losses, np.float64), np.asarray(settings, np.float64)
+    assert np.isfinite(y).any(1).all()
+    x = np.broadcast_to(x, (*y.shape, x.shape[-1]))
+    runs = _Runs.read(y, x, seeds, early, shared or y.shape[1])
+    if not runs.height.any() or y.shape[1] < 2:
+        order = np.argsort(np.where(np.isnan(y), np.inf, y), 1, kind="stable")
+        noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)[:, 0]
+        mean = np.minimum(runs.mean, runs.least)
+        return Responses(mean, order, order[:, 0], np.zeros(len(y)), noise)
+    fit, rng = _Fit(runs), np.random.default_rng(seed)
+    mean = fit.mean(x)
+    near = runs.near(fit.noise)
+    order = np.lexsort((mean, ~near, np.isinf(y), np.isnan(y)))
+    best = order[:, 0]
+    rows = np.arange(len(y))
+    grid, tried = _around(x, near, best), y.shape[1]
+    drawn = fit.draw(np.concatenate([x, grid], 1), rng)
+    chosen = drawn[:, rows, best][..., None]
+    possible = near | (runs.known & ~runs.trained)
+    within = np.where(possible, drawn[..., :tried], np.inf)
+    gain = np.maximum(chosen - within, 0).mean(0)
+    other = runs.same[rows, best]
+    gain[other] = -1.0
+    own = np.where(runs.trained & runs.known, runs.mean, np.inf).argmin(1)
+    challenger = np.where(other[rows, own], gain.argmax(1), own)
+    challenger = np.where(gain.max(1) > 0, challenger, best)
+    height = runs.height[:, 0]
+    regret = chosen[..., 0] - within.min(2)
+    beyond = np.concatenate([within, drawn[..., tried:]], 2).min(2)
+    tuning_sd = np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
+    return Responses(
+        runs.least + runs.height * (mean + runs.centre),
+        order,
+        challenger,
+        height * regret.mean(0),
+        height * tuning_sd,
+    )
 
 
-def _cap_heights(losses: Array) -> Array:
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of all points, their settings and what the fit reads of them."""
+
+    x: Array
+    trained: Mask
+    """Runs that were trained to the end and did not diverge, (P, N)."""
+    known: Mask
+    """Runs that the fit reads."""
+    same: Mask
+    """Whether two runs of a point have the same setting, (P, N, N)."""
+    one_seed: Mask
+    """Whether two runs of a point have the same training seed, (P, N, N)."""
+    mean: Array
+    """Mean loss of the runs of a setting, (P, N)."""
+    least: Array
+    """The least of the means, (P, 1)."""
+    height: Array
+    noise: Array
+    """Bound of the noise from differences between neighbours, (P, 1)."""
+    variance: Array
+    """Variance of a predicted loss, in units of the height, (P, N)."""
+    ratio: Array
+    """Noise of the point in units of its height, over that of the median point, (P, 1)."""
+    centre: Array
+    z: Array
+    """Losses in units of the height, capped and centred, 0 where unknown, (P, N)."""
+    shared: int
+
+    @staticmethod
+    def read(
+        y: Array, x: Array, seeds: ArrayLike | None, early: ArrayLike | None, shared: int
+    ) -> "_Runs":
+        trained, variance = np.isfinite(y), np.zeros_like(y)
+        if early is not None:
+            y = y.copy()
+            predicted = _predict(y[:, :shared], np.asarray(early, np.float64), x[0, :shared])
+            y[:, :shared], variance[:, :shared] = predicted
+        finite = np.isfinite(y)
+        same = (np.abs(x[:, :, None] - x[:, None]) < 1e-9).all(-1)
+        same &= finite[:, :, None] & finite[:, None]
+        count = np.maximum(same.sum(2), 1)
+        sums = np.where(same, np.where(finite, y, 0.0)[:, None], 0.0).sum(2)
+        mean = np.where(finite, sums / count, np.inf)
+        first = finite & (same.argmax(2) == np.arange(y.shape[1]))
+        least = np.where(trained, mean, np.inf).min(1, keepdims=True)
+        noise = _noise_bound(np.where(first, mean, np.nan)[:, :shared], x[:, :shared])
+        known = finite & (mean <= least + CLIFF * noise)
+        height = _heights(np.where(first & known, mean, np.inf))
+        scale = np.where(height > 0, height, 1.0)
+        z = np.minimum((np.where(known, y, least) - least) / scale, 1.0)
+        centre = (z * known).sum(1, keepdims=True) / known.sum(1, keepdims=True)
+        group = np.zeros(y.shape) if seeds is None else np.asarray(seeds)
+        return _Runs(
+            x, trained, known, same, group[:, :, None] == group[:, None], mean, least, height,
+            noise, variance / scale**2, np.minimum(1.0, np.median(height) / scale), centre,
+            np.where(known, z - centre, 0.0), shared,
+        )  # fmt: skip
+
+    def near(self, sigma: float) -> Mask:
+        """Return which runs are not ruled out for noise `sigma`, in heights, (P, N)."""
+        runs = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
+        usable = self.known & self.trained
+        best = np.where(usable, self.mean, np.inf).argmin(1)[:, None]
+        nats = np.minimum(sigma * self.ratio * self.height, self.noise)
+        sd = nats * np.sqrt(1 / runs + 1 / np.take_along_axis(runs, best, 1))
+        return usable & (self.mean <= self.least + NEAR * sd)
+
+
+def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
+    """Return the losses with predicted ones of the runs stopped early, and their variances.
+
+    y − early = a_p + b(x_j) with b linear in the setting, by least squares; a point without a run
+    that was trained to the end has the mean of the others for a_p.
+    """
+    both = np.isfinite(y) & np.isfinite(early)
+    wanted = np.isnan(y) & np.isfinite(early)
+    p, j = np.nonzero(both)
+    d = np.concatenate([np.eye(len(y))[p], x[j]], 1)
+    freedom = len(p) - int(np.linalg.matrix_rank(d)) if len(p) else 0
+    if not wanted.any() or freedom < 1:
+        return y, np.zeros_like(y)
+    value = y[p, j] - early[p, j]
+    inverse = np.linalg.pinv(d.T @ d)
+    found = inverse @ d.T @ value
+    variance = ((value - d @ found) ** 2).sum() / freedom
+    q, k = np.nonzero(wanted & both.any(1)[:, None])
+    rows = np.concatenate([np.eye(len(y))[q], x[k]], 1)
+    y, extra = y.copy(), np.zeros_like(y)
+    y[q, k] = early[q, k] + rows @ found
+    extra[q, k] = variance * (1 + np.einsum("ni,ij,nj->n", rows, inverse, rows))
+    return y, extra
+
+
+def _heights(means: Array) -> Array:
     """Return the height of the cap above each point's least loss, (P, 1); 0 if no losses differ."""
-    ordered = np.sort(np.where(np.isfinite(losses), losses, np.inf), 1)
+    ordered = np.sort(means, 1)
     for place in (2, 1):  # the second best where most settings diverged
-        if place < losses.shape[1] and np.isfinite(ordered[:, place]).any():
+        if place < means.shape[1] and np.isfinite(ordered[:, place]).any():
             own = ordered[:, place] - ordered[:, 0]
-            median = float(np.median(own[np.isfinite(own)]))
-            own = np.where(np.isfinite(own), own, median)
-            own = np.clip(own, median / RANGE, median * RANGE)
-            return CAP * np.sqrt(own * median)[:, None]
-    return np.zeros((len(losses), 1))
+            return CAP * _with_median(own)
+    return np.zeros((len(means), 1))
+
+
+def _noise_bound(means: Array, x: Array) -> Array:
+    """Return a bound of the noise of each point, (P, 1); infinity if nothing is known.
+
+    The differences between neighbouring settings contain the noise of both. The lower quartile of
+    their sizes, over that of |N(0, 2)| at its rank, is about the noise if the response is flat, and
+    more if it is not. It is multiplied by 1.5, because few differences are known. Points within a
+    factor `ALIKE` of the median one count as equally noisy.
+    """
+    own = np.full(len(means), np.nan)
+    for p, row in enumerate(means):
+        known = np.flatnonzero(np.isfinite(row))
+        if len(known) < 3:
+            continue
+        if x.shape[2] == 1:
+            known = known[np.argsort(x[p, known, 0])]
+            size = np.sort(np.abs(np.diff(row[known])))
+        else:
+            distance = ((x[p, known][:, None] - x[p, known][None]) ** 2).sum(-1)
+            np.fill_diagonal(distance, np.inf)
+            size = np.sort(np.abs(row[known] - row[known[distance.argmin(1)]]))
+        rank = len(size) // 4
+        share = (rank + 0.7) / (len(size) + 0.4)
+        own[p] = 1.5 * size[rank] / (float(stats.norm.ppf(0.5 + 0.5 * share)) * 2**0.5)
+    if not np.isfinite(own).any() or not np.nanmedian(own):
+        return np.full((len(means), 1), np.inf)
+    median = float(np.nanmedian(own))
+    far = np.log(np.clip(np.where(np.isnan(own), median, own) / median, 1e-6, 1e6))
+    far = np.sign(far) * np.maximum(np.abs(far) - np.log(ALIKE), 0.0)
+    return (median * np.exp(far))[:, None]
+
+
+def _with_median(own: Array) -> Array:
+    """Return the geometric mean of each value and the median; the median for unknown ones."""
+    median = float(np.median(own[np.isfinite(own)]))
+    own = np.clip(np.where(np.isfinite(own), own, median), median / RANGE, median * RANGE)
+    return np.sqrt(own * median)[:, None]
 
 
 class _Fit:
-    """The hyperparameters for centred losses (P, J), and the posterior that they give.
+    """The hyperparameters, and the posterior that they give.
 
-    Given g at the settings, the points are independent. With the known settings o of a point,
-    D = K[o, o] + σ² I and K the covariance of μ_p + t_p, the posterior of g has the precision
-    A = K_g⁻¹ + Σ_p D⁻¹ and the mean A⁻¹ Σ_p D⁻¹ y_p, where a point adds to its settings o only. The
-    posterior mean of a point is g + K[:, o] D⁻¹ (y_p − g[o]).
+    g is represented by its values at the shared settings s: g(x) = B g(s), B = K_g[x, s] K_g⁻¹.
+    Given g, the points and their two kinds c are independent. With the covariance D_pc of the runs
+    of point p, weighted by the probability w_pc of the kind, g(s) has the precision
+    A = K_g⁻¹ + Σ w B'D⁻¹B and the mean A⁻¹ Σ w B'D⁻¹ z.
     """
 
-    def __init__(self, y: Array, known: NDArray[np.bool_], x: Array) -> None:
-        self._square = ((x[:, None] - x[None]) ** 2).sum(-1)
-        patterns, group = np.unique(known, axis=0, return_inverse=True)
-        self._groups = [
-            (np.flatnonzero(pattern), np.flatnonzero(group == i))
-            for i, pattern in enumerate(patterns)
-        ]
+    def __init__(self, runs: _Runs) -> None:
+        self.runs, self._shared = runs, runs.x[0, : runs.shared]
+        few = np.unique(np.linspace(0, len(runs.z) - 1, MOST).round().astype(int))
         bounds = [(p - 3 * s, p + 3 * s) for p, s in zip(PRIOR, PRIOR_SD, strict=True)]
-        h = optimize.minimize(self._loss, PRIOR, (y,), method="L-BFGS-B", bounds=bounds).x
-        common, self._own = self._covariances(h)
+        h = optimize.minimize(
+            self._solve, PRIOR, few, method="L-BFGS-B", bounds=bounds,
+            options={"maxiter": 40, "ftol": 1e-6},
+        ).x  # fmt: skip
+        self._h = h
         self.noise = float(np.exp(h[-1]))
-        self._inverses = [np.linalg.inv(self._with_noise(o)) for o, _ in self._groups]
-        precision = np.linalg.inv(common)
-        for (o, members), inverse in zip(self._groups, self._inverses, strict=True):
-            precision[np.ix_(o, o)] += len(members) * inverse
-        self._common: Array = np.asarray(np.linalg.inv(precision), np.float64)
-        """Posterior covariance of g, A⁻¹."""
+        self._solve(h, np.arange(len(runs.z)))
 
-    def smooth(self, values: Array) -> Array:
-        """Return the posterior means for losses (..., P, J); unknown losses are not read."""
-        weighted = np.zeros((*values.shape[:-2], values.shape[-1]))
-        for (o, members), inverse in zip(self._groups, self._inverses, strict=True):
-            weighted[..., o] += values[..., members[:, None], o].sum(-2) @ inverse
-        return self._given(weighted @ self._common, values)
+    def mean(self, x: Array) -> Array:
+        """Return the posterior means at settings (P, M, D), (P, M)."""
+        return (self._weights[..., None] * self._posterior(x)[0]).sum(0)
 
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Return draws from the posterior around its mean, (count, P, J)."""
-        points = sum(len(members) for _, members in self._groups)
-        common = _normal(rng, self._common, (count,))
-        drawn = self._given(common, np.zeros((count, points, len(self._own))))
-        for (o, members), inverse in zip(self._groups, self._inverses, strict=True):
-            error = np.asarray(self._own - self._own[:, o] @ inverse @ self._own[o], np.float64)
-            drawn[:, members] += _normal(rng, error, (count, len(members)))
-        return drawn
+    def draw(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return draws from the posterior at settings (P, M, D), (DRAWS, P, M)."""
+        means, covariances = self._posterior(x)
+        noise = rng.standard_normal((DRAWS, *means.shape[1:]))
+        ordinary = rng.random((DRAWS, means.shape[1], 1)) < self._weights[0][:, None]
+        value, vector = np.linalg.eigh(covariances)
+        root = vector * np.sqrt(np.maximum(value, 0))[..., None, :]
+        drawn = means[:, None] + np.einsum("cpmk,dpk->cdpm", root, noise)
+        return np.where(ordinary, drawn[0], drawn[1])
 
-    def _given(self, common: Array, values: Array) -> Array:
-        """Return the posterior means of the points for g = `common` (..., J)."""
-        result = np.broadcast_to(common[..., None, :], values.shape).copy()
-        for (o, members), inverse in zip(self._groups, self._inverses, strict=True):
-            residual = values[..., members[:, None], o] - common[..., None, o]
-            result[..., members, :] += residual @ inverse @ self._own[o]
-        return result
+    def _posterior(self, x: Array) -> tuple[Array, Array]:
+        """Return means (2, P, M) and covariances (2, P, M, M) of the two kinds."""
+        known = self.runs.known[:, None]
+        b = self._onto(x)
+        means, covariances = [], []
+        for inverse, (sigma, ell) in zip(self._inverses, self._kinds, strict=True):
+            across = np.where(known, sigma**2 * _kernel(x, self.runs.x, ell) + CONSTANT**2, 0.0)
+            gain = across @ inverse
+            rest = b - gain @ self._b
+            residual = self.runs.z - self._b @ self._g
+            means.append(b @ self._g + np.einsum("pmn,pn->pm", gain, residual))
+            own = sigma**2 * _kernel(x, x, ell) + CONSTANT**2 - gain @ across.swapaxes(1, 2)
+            covariances.append(own + rest @ self._covariance @ rest.swapaxes(1, 2))
+        return np.array(means), np.array(covariances)
 
-    def _covariances(self, h: Array) -> tuple[Array, Array]:
-        """Return those of g and of μ_p + t_p, (J, J) each."""
-        common, own, ell_common, ell_own, _ = np.exp(h)
-        jitter = 1e-8 * common**2 * np.eye(len(self._square))
-        return (
-            common**2 * np.exp(-0.5 * self._square / ell_common**2) + jitter,
-            own**2 * np.exp(-0.5 * self._square / ell_own**2) + CONSTANT**2,
-        )
+    def _onto(self, x: Array) -> Array:
+        """Return B for settings x, (P, M, J)."""
+        sigma, ell = np.exp(self._h[[0, 2]])
+        return sigma**2 * _kernel(x, self._shared[None], ell) @ self._precision
 
-    def _with_noise(self, o: NDArray[np.int64]) -> Array:
-        return self._own[np.ix_(o, o)] + self.noise**2 * np.eye(len(o))
+    def _solve(self, h: Array, few: NDArray[np.int64]) -> float:
+        """Compute the posterior of g and the kinds; return minus the bound of the log posterior."""
+        self._h = h
+        sigma_g, sigma_t, ell_g, ell_t, sigma = np.exp(h)
+        runs, n = self.runs, self.runs.z.shape[1]
+        x, z, known = runs.x[few], runs.z[few], runs.known[few]
+        both = known[:, :, None] & known[:, None]
+        prior = sigma_g**2 * (_kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(runs.shared))
+        self._precision = np.linalg.inv(prior)
+        b = self._b = self._onto(x)
+        noise = sigma**2 * (runs.ratio[few] ** 2)[..., None] * (runs.one_seed[few] + np.eye(n))
+        noise += runs.variance[few][..., None] * np.eye(n)
+        self._kinds = ((sigma_t, ell_t), (max(SIGMA_D, sigma_t), ELL_D))
+        d = np.array([a**2 * _kernel(x, x, ell) + CONSTANT**2 + noise for a, ell in self._kinds])
+        d = np.where(both, d, np.eye(n))
+        inverses = self._inverses = np.where(both, np.linalg.inv(d), 0.0)
+        size = np.linalg.slogdet(d)[1] + np.einsum("pn,cpnm,pm->cp", z, inverses, z)
+        linear = np.einsum("pnj,cpnm,pm->cpj", b, inverses, z)
+        square = np.einsum("pnj,cpnm,pmk->cpjk", b, inverses, b, optimize=True)
+        shares = np.log([[1 - DEVIANT], [DEVIANT]])
+        weights = np.broadcast_to(np.exp(shares), size.shape)
+        for step in range(STEPS):
+            if step:
+                fit = size - 2 * linear @ self._g + np.einsum("cpjk,jk->cp", square, second)
+                log = shares - 0.5 * fit
+                weights = np.exp(log - log.max(0))
+                weights = weights / weights.sum(0)
+            total = np.einsum("cp,cpjk->jk", weights, square)
+            vector = np.einsum("cp,cpj->j", weights, linear)
+            self._covariance = np.linalg.inv(self._precision + total)
+            self._g = self._covariance @ vector
+            second = np.outer(self._g, self._g) + self._covariance
+        self._weights = weights
+        entropy = (weights * (np.log(np.maximum(weights, 1e-300)) - shares)).sum()
+        value = 0.5 * (((h - PRIOR) / PRIOR_SD) ** 2).sum() + 0.5 * (weights * size).sum() + entropy
+        value += 0.5 * np.linalg.slogdet(np.eye(runs.shared) + prior @ total)[1]
+        return float(value - 0.5 * vector @ self._g)
 
-    def _loss(self, h: Array, y: Array) -> float:
-        """Return the negative log posterior of the hyperparameters, without its constant."""
-        common, self._own = self._covariances(h)
-        self.noise = float(np.exp(h[-1]))
-        value = 0.5 * float((((h - PRIOR) / PRIOR_SD) ** 2).sum())
-        precision, weighted = np.zeros_like(common), np.zeros(len(common))
-        for o, members in self._groups:
-            factor = linalg.cho_factor(self._with_noise(o), lower=True)
-            solved = np.asarray(linalg.cho_solve(factor, y[np.ix_(members, o)].T))
-            value += 0.5 * float((solved * y[np.ix_(members, o)].T).sum())
-            value += len(members) * float(np.log(np.diag(factor[0])).sum())
-            weighted[o] += solved.sum(1)
-            precision[np.ix_(o, o)] += len(members) * linalg.cho_solve(factor, np.eye(len(o)))
-        # log |I + K_g Σ D⁻¹| and bᵀ (K_g⁻¹ + Σ D⁻¹)⁻¹ b
-        system = np.eye(len(common)) + common @ precision
-        value += 0.5 * float(np.linalg.slogdet(system)[1])
-        return value - 0.5 * float(weighted @ np.linalg.solve(system, common @ weighted))
+
+def _kernel(a: Array, b: Array, ell: float) -> Array:
+    square = ((a[..., :, None, :] - b[..., None, :, :]) ** 2).sum(-1)
+    return np.exp(-0.5 * square / ell**2)
 
 
-def _normal(rng: np.random.Generator, covariance: Array, shape: tuple[int, ...]) -> Array:
-    mean = np.zeros(len(covariance))
-    return rng.multivariate_normal(mean, covariance, shape, method="eigh", check_valid="ignore")
+def _around(x: Array, near: Mask, best: NDArray[np.int64]) -> Array:
+    """Return settings between the chosen one and its neighbours or the bounds, (P, M, 1).
+
+    There are none if several fields are searched.
+    """
+    if x.shape[2] != 1:
+        return np.zeros((len(x), 0, x.shape[2]))
+    rows = np.arange(len(x))
+    centre = x[rows, best, 0][:, None]
+    tried = x[..., 0]
+    low = np.where(tried < centre - 1e-9, tried, -np.inf).max(1, keepdims=True)
+    high = np.where(tried > centre + 1e-9, tried, np.inf).min(1, keepdims=True)
+    low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
+    high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
+    share = np.array([0.25, 0.5, 0.75])
+    return np.concatenate([centre + share * (low - centre), centre + share * (high - centre)], 1)[
+        ..., None
+    ]

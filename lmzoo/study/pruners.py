@@ -4,20 +4,16 @@ A pruner compares a run with earlier settings of its point at the same epoch. Wh
 are is fixed before the run starts (`start_rules.py`). So a sweep stops the same runs regardless
 of the order of execution, deaths and restarts.
 
-response    stops settings of the start design by a fit to all points (`shared_tuning.py`), further
-            settings as `asha` does
 asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best 1/η quantile of the
-         earlier losses (Li et al. 2020, arXiv:1810.05934).
-halving  keeps, at a rung, a run that is among the best ⌊n/η⌋ (at least one) of the n settings that
-         are known there. Successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943) lets
-         runs wait until all are at the rung; here a run is compared with earlier settings only.
-median   stops a run at any epoch from `grace` on if its loss is above the median of the earlier
-         losses, once there are `STARTUP` of them (Golovin et al. 2017, Google Vizier).
+         other losses known there (Li et al. 2020, arXiv:1810.05934). The runs of the start design
+         wait at the first rung for each other (`shared_tuning.py`), and the best ones of the fit to
+         all points continue, too.
+halving  Optuna's `SuccessiveHalvingPruner`.
+median   Optuna's `MedianPruner`, from `grace` on, once `STARTUP` runs have ended.
 none     stops no run.
 """
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -30,10 +26,10 @@ from lmzoo.study.study import Study
 Curve = Mapping[int, float]
 """Epoch -> lowest validation loss up to that epoch; there are no later epochs than the present."""
 
-KEEP = 0.6
-"""Share of the settings of the start design that `response` continues past its rung."""
+KEEP = 0.75
+"""Share of the settings of the start design that continue past the first rung because of the fit."""
 STARTUP = 3
-"""Earlier settings that the median pruner needs."""
+"""Earlier runs that the median pruner needs."""
 
 
 @runtime_checkable
@@ -67,34 +63,6 @@ class Asha:
         return bool(losses) and curve[epoch] > _quantile(losses, 1 / self.reduction)
 
 
-@dataclass(frozen=True)
-class Halving:
-    """Keeps the best 1/η of the known runs at rungs."""
-
-    rungs: tuple[int, ...]
-    reduction: int
-
-    def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        if epoch not in self.rungs:
-            return False
-        losses = _losses(epoch, earlier)
-        better = sum(loss < curve[epoch] for loss in losses)
-        return better >= max(1, (len(losses) + 1) // self.reduction)
-
-
-@dataclass(frozen=True)
-class Median:
-    """Compares the loss with the median of the earlier losses."""
-
-    grace: int
-
-    def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        if epoch < self.grace:
-            return False
-        losses = _losses(epoch, earlier)
-        return len(losses) >= STARTUP and curve[epoch] > statistics.median(losses)
-
-
 class NoPruner:
     """Stops no run."""
 
@@ -125,11 +93,22 @@ class OptunaPruner:
         return _replay(study.ask(), curve)
 
 
+def _halving(study: Study) -> Pruner:
+    pruner = optuna.pruners.SuccessiveHalvingPruner(
+        min_resource=first_rung(study), reduction_factor=study.reduction
+    )
+    return OptunaPruner(pruner, study.epochs)
+
+
+def _median(study: Study) -> Pruner:
+    pruner = optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=first_rung(study) - 1)
+    return OptunaPruner(pruner, study.epochs)
+
+
 PRUNERS: dict[str, Callable[[Study], Pruner]] = {
-    "response": lambda study: Asha(rungs(study), study.reduction),
     "asha": lambda study: Asha(rungs(study), study.reduction),
-    "halving": lambda study: Halving(rungs(study), study.reduction),
-    "median": lambda study: Median(study.grace),
+    "halving": _halving,
+    "median": _median,
     "none": lambda study: NoPruner(),
 }
 
@@ -150,23 +129,22 @@ def make_pruner(study: Study) -> Pruner:
     raise UserError(f"no pruner {pruner!r}; choose {', '.join(PRUNERS)}, or give an object")
 
 
+def first_rung(study: Study) -> int:
+    """Return `grace`, by default half of the epochs.
+
+    With recorded trainings of 10 and 12 epochs (`benchmarks/search.py`), low learning rates look
+    worse than they are before: they train more slowly.
+    """
+    return study.grace or max(1, study.epochs // 2)
+
+
 def rungs(study: Study) -> tuple[int, ...]:
     """Return the epochs at which ASHA may stop a run: all grace·η^k below the full budget."""
-    result, epoch = [], study.grace
+    result, epoch = [], first_rung(study)
     while epoch < study.epochs:
         result.append(epoch)
         epoch *= study.reduction
     return tuple(result)
-
-
-def rung_epoch(epochs: int) -> int:
-    """Return the epoch at which `response` compares the start design; 0 if it is too late.
-
-    With recorded trainings of 10 and 12 epochs (`benchmarks/search.py`), the setting that would be
-    chosen without early stopping is among the best three of five at this epoch.
-    """
-    rung = max(1, epochs // 6)
-    return rung if rung < epochs else 0
 
 
 def until(epoch: int, curve: Curve) -> Curve:

@@ -130,17 +130,17 @@ class Study:
         default=0,
     )
     """More start when these reach the first rung, and again at later rungs (`start_rules.py`)."""
-    sampler: Any = option("tpe, gp, cmaes, qmc, random or grid.", default="tpe")
+    sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
     """Where the settings come from: a name of `samplers.py`, or a sampler of Optuna."""
-    pruner: Any = option("response, asha, halving, median or none.", default="response")
+    pruner: Any = option("asha, halving, median or none.", default="asha")
     """Which tune runs stop early: a name of `pruners.py`, or an object with its method."""
     grace: int = option(
-        "First epoch at which asha, halving and median may stop a run.", low=1, default=2
+        "First epoch at which a tune run may stop; 0: half of the epochs.", low=0, default=0
     )
     reduction: int = option(
         "About one in this number of runs continues past each rung of asha and halving.",
         low=2,
-        default=3,
+        default=2,
     )
     """η of ASHA."""
     seeds: int = option(
