@@ -3,28 +3,23 @@
     python benchmarks/search.py [FILE.ndjson.gz ...]
 
 A line of a file is one training: point, rate, seed, validation loss after every epoch, test loss.
-A simulated study draws five seeds that confirm and, from the others, the seed that tunes each
-point. The case `mixture` has the points of two files. The truth of a setting is its mean
-test loss over all seeds.
+A simulated study draws the tuning seeds of each point and five seeds that confirm. Between the
+recorded rates, losses are interpolated. The truth of a rate is its mean test loss over the seeds
+that did not tune.
 
-    regret   truth of the chosen setting less that of the best one, in nats; mean and 95 % quantile
-    same     share of points where the choice is that of the same rule without early stopping
-    kept     share of points where that choice was trained to the end
-    epochs   epochs of tuning a point, and the same in full runs
-    alarms   share of contrasts called significant (5 %) by a paired t-test over the confirm seeds,
-             with the stated tuning sd of both points, of those whose truth, at the best settings,
-             is below 0.02 nats; the rule `best setting, known` says how many of them are right,
-             because a difference below 0.02 may be real
+    regret   truth of the chosen rate less that of the best recorded one, in nats; mean, 95 %
+    runs     epochs of tuning a point, in full runs
+    stated   root mean square of the stated tuning sd; `regret` has the root mean square beside it
+    worse    share of studies in which the changed point, whose true difference from its own
+             unchanged copy is 0, is called worse than that copy, with five confirm seeds
 
-An interval is a bootstrap over the simulated studies. It holds the noise of the simulation, not
-that of the recorded points, which are few.
+Cases of a file: as recorded (`plain`); one point with its axis moved by 2x or 4x, `up` or `down`,
+each step beyond the recorded rates adding 0.06 nats; one point whose third and higher rates lose
+1.5 nats (`cliff`). `mixture` has the points of captions and words in one study.
 """
 
 import gzip
-import itertools
 import json
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -32,67 +27,53 @@ import numpy as np
 import optuna
 import typer
 from numpy.typing import NDArray
-from scipy import stats
-from search_rules import RULES, Array, Outcome, Rule
+from scipy.interpolate import PchipInterpolator
+from search_rules import RULES, Array, Rule, Trainings
 
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
-from lmzoo.statistics.responses import fit_responses
+from lmzoo.statistics.contrasts import contrasts
+from lmzoo.statistics.verdicts import verdicts
 
 CURVES = Path(__file__).parent / "curves"
-MIXTURE = ("captions", "words")
-CONFIRM, SMALL, LEVEL, RESAMPLES = 5, 0.02, 0.05, 1000
+MOVES = {"2x up": 1, "4x up": 2, "2x down": -1, "4x down": -2}
+STEP, CLIFF, CONFIRM, MARGIN = 0.06, 1.5, 5, 0.02
 
 
 class Recorded(NamedTuple):
     """The trainings of P points at J rates with S seeds."""
 
-    rates: list[float]
+    rates: Array
     curves: Array
     """Lowest validation loss up to each epoch, (P, J, S, E)."""
     test: Array
     """Test loss, (P, J, S)."""
 
 
-class Drawn(NamedTuple):
-    """The simulated study: lists over its points."""
-
-    curves: list[Array]
-    truth: Array
-    """Mean test loss, (P, J)."""
-    confirm: Array
-    """Test losses of the confirm seeds, (P, J, 5)."""
-    file: NDArray[np.int64]
-    """The file of each point; losses of different files are not compared, (P,)."""
-
-
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Recorded trainings.")] = None,
-    studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 300,
+    studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 100,
     out: Annotated[Path, typer.Option(help="The table.")] = Path("runs/bench/search.md"),
+    only: Annotated[str, typer.Option(help="Words of the cases; all by default.")] = "",
+    rules: Annotated[str, typer.Option(help="Words of the rules; all by default.")] = "",
 ) -> None:
     """Simulate, print the table and write it."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     loaded = {_name(path): load(path) for path in files or sorted(CURVES.glob("*.ndjson.gz"))}
-    cases = {name: [recorded] for name, recorded in loaded.items()}
-    if loaded.keys() >= set(MIXTURE):
-        cases["mixture"] = [loaded[name] for name in MIXTURE]
     lines = list[str]()
 
     def add(line: str) -> None:
         typer.echo(line)
         lines.append(f"{line}\n")
 
-    add("| case | rule | regret | 95 % | same | kept | epochs | full runs | alarms |")
+    add("| case | rule | regret | 95 % | changed point | rms | stated | runs | worse |")
     add("|---|---|---:|---:|---:|---:|---:|---:|---:|")
-    for case, (name, rule) in itertools.product(cases, RULES.items()):
-        measured = measure(cases[case], rule, studies)
-        cells = [case, name, *(show(key, value) for key, value in measured.items())]
-        add(f"| {' | '.join(cells)} |")
+    for case, (parts, changed) in cases(loaded).items():
+        for name, rule in RULES.items():
+            if only in case and rules in name:
+                add(f"| {case} | {name} | {' | '.join(measure(parts, changed, rule, studies))} |")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(lines))
-    for points in (12, 240):
-        typer.echo(f"fit of {points} x 5: {seconds(points):.2f} s")
 
 
 def load(path: Path) -> Recorded:
@@ -112,94 +93,103 @@ def load(path: Path) -> Recorded:
         raise UserError(
             f"{path}: every point needs all rates and more than {CONFIRM} seeds; complete the file"
         )
-    return Recorded(rates, np.minimum.accumulate(curves, -1), test)
+    return Recorded(np.array(rates), np.minimum.accumulate(curves, -1), test)
 
 
-def draw(case: list[Recorded], rng: np.random.Generator, *, one_seed: bool) -> Drawn:
-    """Draw a study; with `one_seed`, the points of a file have the same tuning seed."""
-    curves, truth, confirm, file = list[Array](), [], [], list[int]()
-    for f, recorded in enumerate(case):
-        points, _, seeds = recorded.test.shape
-        order = rng.permutation(seeds)
-        tuning = rng.choice(order[CONFIRM:], points)
-        for p in range(points):
-            curves.append(recorded.curves[p][:, tuning[0 if one_seed else p]])
-            truth.append(recorded.test[p].mean(1))
-            confirm.append(recorded.test[p][:, order[:CONFIRM]])
-            file.append(f)
-    return Drawn(curves, np.array(truth), np.array(confirm), np.array(file))
+def cases(loaded: dict[str, Recorded]) -> dict[str, tuple[list[Recorded], int]]:
+    """Return the studies of each case and the number of the changed point; -1 if there is none."""
+    found: dict[str, tuple[list[Recorded], int]] = {n: ([r], -1) for n, r in loaded.items()}
+    if {"captions", "words"} <= loaded.keys():
+        words, epochs = loaded["words"], loaded["captions"].curves.shape[-1]
+        at = np.linspace(0, words.curves.shape[-1] - 1, epochs).round().astype(int)
+        short = words._replace(curves=words.curves[..., at])
+        found["mixture"] = ([loaded["captions"], short], -1)
+        for name, point in (("captions", 5), ("words", 3)):
+            for move, steps in MOVES.items():
+                found[f"{name}, {move}"] = ([moved(loaded[name], point, steps)], point)
+            found[f"{name}, cliff"] = ([with_cliff(loaded[name], point)], point)
+    return found
 
 
-def measure(case: list[Recorded], rule: Rule, studies: int) -> dict[str, list[float]]:
-    """Return each measure as its value and the ends of its interval."""
-    kinds = ("regret", "same", "kept", "epochs", "runs", "alarms")
-    results: dict[str, list[Array]] = {kind: [] for kind in kinds}
+def moved(recorded: Recorded, point: int, steps: int) -> Recorded:
+    """Return the trainings with the axis of a point moved by a number of recorded rates."""
+    curves, test = recorded.curves.copy(), recorded.test.copy()
+    wanted = np.arange(len(recorded.rates)) - steps
+    at = np.clip(wanted, 0, len(recorded.rates) - 1)
+    beyond = np.abs(wanted - at) * STEP
+    curves[point] = curves[point][at] + beyond[:, None, None]
+    test[point] = test[point][at] + beyond[:, None]
+    return Recorded(recorded.rates, curves, test)
+
+
+def with_cliff(recorded: Recorded, point: int) -> Recorded:
+    """Return the trainings with a cliff after the second rate of a point."""
+    curves, test = recorded.curves.copy(), recorded.test.copy()
+    curves[point, 2:] += CLIFF
+    test[point, 2:] += CLIFF
+    return Recorded(recorded.rates, curves, test)
+
+
+def measure(parts: list[Recorded], changed: int, rule: Rule, studies: int) -> list[str]:
+    """Return the cells of a row."""
+    regret, runs, stated, worse = list[Array](), list[float](), list[Array](), list[bool]()
     for n in range(studies):
-        study = draw(case, np.random.default_rng(n), one_seed=rule.one_seed)
-        points = np.arange(len(study.truth))
-        got = full = rule.apply(study.curves, study.truth, case[0].rates, n)
-        if rule.stops:
-            full = rule._replace(stops=False).apply(study.curves, study.truth, case[0].rates, n)
-        results["regret"].append(study.truth[points, got.best] - study.truth.min(1))
-        results["same"].append((got.best == full.best).astype(float))
-        results["kept"].append(got.finished[points, full.best].astype(float))
-        results["epochs"].append(got.epochs)
-        lengths = np.array([curve.shape[1] for curve in study.curves])
-        results["runs"].append(got.epochs / lengths)
-        results["alarms"].append(alarms(study, got))
-    arrays = {kind: np.array(values) for kind, values in results.items()}
-    return intervals(arrays, studies)
+        rng, own = np.random.default_rng(n), list[Trainings]()
+        tests = [test for part in parts for test in part.test]
+        for part in parts:
+            for curves in part.curves:
+                own.append(Trainings(part.rates, curves, rng.permutation(curves.shape[1])))
+        got = rule(own, n)
+        regret.append(
+            np.array([_regret(*each) for each in zip(own, tests, got.rates, strict=True)])
+        )
+        runs.append(float(np.mean([t.epochs / t.curves.shape[-1] for t in own])))
+        stated.append(got.tuning_sd)
+        if changed >= 0:
+            worse.append(_is_worse(own, tests, got.rates, got.tuning_sd, changed, rng))
+    all_regret = np.array(regret)
+    mean = all_regret.mean(1)
+    cells = [_with_error(mean), f"{np.quantile(all_regret, 0.95):.3f}"]
+    cells.append(_with_error(all_regret[:, changed]) if changed >= 0 else "")
+    cells += [f"{np.sqrt((values**2).mean()):.4f}" for values in (all_regret, np.array(stated))]
+    return [*cells, f"{np.mean(runs):.2f}", f"{100 * np.mean(worse):.0f} %" if worse else ""]
 
 
-def alarms(study: Drawn, got: Outcome) -> Array:
-    """Return whether each contrast whose truth is small is called significant."""
-    pairs = itertools.combinations(range(len(got.best)), 2)
-    least = study.truth.min(1)
-    small = [
-        (p, q)
-        for p, q in pairs
-        if study.file[p] == study.file[q] and abs(least[p] - least[q]) < SMALL
+def _regret(own: Trainings, test: Array, rate: float) -> float:
+    """Return the truth of a rate less that of the best recorded one."""
+    used = own.order[: max(1, len(own.seeds))]
+    rest = np.delete(test, used, 1).mean(1)
+    return float(_at(own, rest, rate) - rest.min())
+
+
+def _is_worse(
+    own: list[Trainings], tests: list[Array], rates: Array, sd: Array, p: int,
+    rng: np.random.Generator,
+) -> bool:  # fmt: skip
+    """Return whether a point is called worse than itself at its best rate.
+
+    All points are in the test; the reference is the changed point at its best recorded rate, which
+    the rule is told, with other seeds.
+    """
+    picks = [np.delete(t.order, np.arange(max(1, len(t.seeds)))) for t in own]
+    rows = [
+        _at(t, test, rate)[rng.permutation(pick)[:CONFIRM]]
+        for t, test, rate, pick in zip(own, tests, rates, picks, strict=True)
     ]
-    losses = study.confirm[np.arange(len(got.best)), got.best]
-    d = np.array([losses[p] - losses[q] for p, q in small]).reshape(-1, CONFIRM)
-    tuning = np.array([got.tuning_sd[p] ** 2 + got.tuning_sd[q] ** 2 for p, q in small])
-    noise = d.var(1, ddof=1) / CONFIRM
-    freedom = (CONFIRM - 1) * ((noise + tuning) / noise) ** 2  # Satterthwaite; tuning is known
-    t = np.abs(d.mean(1)) / np.sqrt(noise + tuning)
-    return (2 * stats.t.sf(t, freedom) < LEVEL).astype(float)
+    best = tests[p][int(tests[p].mean(1).argmin())]
+    rows.append(best[rng.permutation(picks[p])[:CONFIRM]])
+    found = contrasts(np.array(rows), len(own), [*sd, 0.0])
+    return str(verdicts(found, MARGIN).verdict[p]) == "worse"
 
 
-def intervals(results: Mapping[str, Array], studies: int) -> dict[str, list[float]]:
-    """Return [value, low, high] of each measure; rows of the arrays are studies."""
-    picks = np.random.default_rng(0).integers(studies, size=(RESAMPLES, studies))
-    found = {}
-    for kind, values in results.items():
-        means = values.mean(1)
-        found[kind] = [values.mean(), *np.quantile(means[picks].mean(1), [0.025, 0.975])]
-        if kind == "regret":
-            again = [np.quantile(values[pick], 0.95) for pick in picks]
-            found["high"] = [np.quantile(values, 0.95), *np.quantile(again, [0.025, 0.975])]
-    return {kind: [float(x) for x in triple] for kind, triple in found.items()}
+def _at(own: Trainings, values: NDArray[np.float64], rate: float) -> Array:
+    """Return values (J, ...) at a rate."""
+    at = np.log(np.clip(rate, own.rates[0], own.rates[-1]))
+    return np.asarray(PchipInterpolator(np.log(own.rates), values, axis=0)(at))
 
 
-def show(key: str, value: list[float]) -> str:
-    """Return a cell: the value and its interval."""
-    if key in ("same", "kept", "alarms"):
-        return "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * x for x in value))
-    digits = {"regret": 4, "high": 3, "epochs": 1, "runs": 2}[key]
-    return "{0:.{3}f} ({1:.{3}f} to {2:.{3}f})".format(*value, digits)
-
-
-def seconds(points: int) -> float:
-    """Return the wall time of a fit of noisy parabolas, a fifth of the losses missing."""
-    rng = np.random.default_rng(0)
-    x = np.linspace(-0.8, 0.8, 5)
-    losses = 2 + 0.1 * (x - 0.3 * rng.standard_normal((points, 1))) ** 2
-    losses += 0.03 * rng.standard_normal(losses.shape)
-    losses[np.arange(points), rng.integers(5, size=points)] = np.nan
-    begin = time.perf_counter()
-    fit_responses(losses, x[:, None])
-    return time.perf_counter() - begin
+def _with_error(values: Array) -> str:
+    return f"{values.mean():.4f} ±{values.std(ddof=1) / np.sqrt(len(values)):.4f}"
 
 
 def _name(path: Path) -> str:

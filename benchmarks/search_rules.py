@@ -1,15 +1,14 @@
-"""Ways of choosing a setting, applied to recorded curves: ours and its rivals.
+"""Ways of choosing a setting, applied to recorded trainings: the planner of a sweep and its rivals.
 
-A rule gets, for each point, the curves of J settings: the lowest validation loss up to each epoch,
-(J, E). All settings of a point have the same training seed. It returns an `Outcome`. With `stops`
-false it trains every setting to the end and is the same otherwise.
-
-Random rates are drawn from the range of the recorded ones, uniformly in the logarithm, and replaced
-by the nearest recorded rate. A rate that is drawn twice is trained twice, with the same curve.
+A rule gets the points of a simulated study and the range of the learning rate. It trains any rate
+with any of the point's seeds, to the end or not, and returns a rate for each point.
 """
 
-import math
+import dataclasses
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,194 +17,167 @@ from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
+from scipy.interpolate import PchipInterpolator
+from simulated_cluster import MemoryStore
 
+from lmzoo.data.corpus import open_corpus
 from lmzoo.search_space import FloatRange
-from lmzoo.statistics.responses import fit_responses
-from lmzoo.study.design import coordinates
-from lmzoo.study.pruners import KEEP, Asha, rung_epoch
+from lmzoo.study.planned_run import Answer
+from lmzoo.study.planner import Planner
+from lmzoo.study.resolve import ResolvedPoint, corpus_config, resolve
+from lmzoo.study.study import Point, Study
 
 Array = NDArray[np.float64]
-FORMER_SAMPLES, FORMER_PARALLEL, FORMER_RUNGS, FORMER_REDUCTION = 4, 2, (2, 6), 3
-RANDOM_SAMPLES = 3
 TOGETHER = 2
 """Trials of a point that Tune trains at the same time."""
+FIELD = "recipe.lr"
+
+
+@dataclass
+class Trainings:
+    """The recorded trainings of one point, at any rate: monotone interpolation in log rate."""
+
+    rates: Array
+    curves: Array
+    """Lowest validation loss up to each epoch, (J, S, E)."""
+    order: NDArray[np.int64]
+    """The seeds in the order in which they are used, (S,)."""
+    epochs: float = 0.0
+    """Epochs trained."""
+    seeds: list[int] = field(default_factory=list)
+    """The seeds that were asked for."""
+
+    def __post_init__(self) -> None:
+        self._at = PchipInterpolator(np.log(self.rates), self.curves, axis=0)
+
+    def curve(self, rate: float, seed: int) -> Array:
+        """Return the curve of a training; beyond the recorded rates it is that of the last one."""
+        if seed not in self.seeds:
+            self.seeds.append(seed)
+        used = self.order[self.seeds.index(seed) % len(self.order)]
+        return self._at(np.log(np.clip(rate, self.rates[0], self.rates[-1])))[used]
 
 
 class Outcome(NamedTuple):
     """What a rule did with P points."""
 
-    best: NDArray[np.int64]
-    """The chosen setting, (P,)."""
-    finished: NDArray[np.bool_]
-    """The settings that were trained to the end, (P, J)."""
-    epochs: Array
-    """Epochs trained, (P,)."""
+    rates: Array
+    """The chosen rate, (P,)."""
     tuning_sd: Array
-    """The standard deviation that the rule states for its choice, (P,); 0 if it states none."""
+    """What the rule states for its choice, (P,); 0 if it states none."""
 
 
-Choice = Callable[..., Outcome]
+Rule = Callable[[Sequence[Trainings], int], Outcome]
 
 
-class Rule(NamedTuple):
-    """A way of choosing the settings of a study's points."""
-
-    choose: Choice | None
-    """None chooses the best setting, which only a simulation knows."""
-    stops: bool = False
-    """Whether it stops trainings early."""
-    one_seed: bool = False
-    """Whether all points have the same tuning seed."""
-
-    def apply(self, curves: Sequence[Array], truth: Array, rates: list[float], n: int) -> Outcome:
-        """Choose in the study of number `n`, whose settings have the losses `truth`, (P, J)."""
-        if self.choose is None:
-            points, settings = truth.shape
-            finished = np.ones((points, settings), bool)
-            return Outcome(truth.argmin(1), finished, np.zeros(points), np.zeros(points))
-        return self.choose(curves, rates, np.random.default_rng([n, 1]), stops=self.stops)
-
-
-def response(curves: Sequence[Array], rates: list[float], _: Any, *, stops: bool) -> Outcome:
-    """Choose by the fit to all points; settings outside the best 60 % stop at the rung."""
-    x = coordinates({"lr": _range(rates)}, [{"lr": rate} for rate in rates])
-    final = np.array([curve[:, -1] for curve in curves])
-    finished = np.ones(final.shape, bool)
-    rungs = [rung_epoch(curve.shape[1]) for curve in curves]
-    if stops:
-        at_rung = [curve[:, rung - 1] for curve, rung in zip(curves, rungs, strict=True)]
-        order = fit_responses(at_rung, x).order
-        np.put_along_axis(finished, order[:, math.ceil(KEEP * len(x)) :], values=False, axis=1)
-    fit = fit_responses(np.where(finished, final, np.nan), x)
-    full = np.array([curve.shape[1] for curve in curves])[:, None]
-    epochs = np.where(finished, full, np.array(rungs)[:, None]).sum(1).astype(float)
-    return Outcome(fit.best, finished, epochs, fit.tuning_sd)
+def sweep(points: Sequence[Trainings], n: int) -> Outcome:
+    """Let the planner of a sweep decide, with its defaults; study n has the seed n."""
+    epochs, rates = points[0].curves.shape[-1], points[0].rates
+    study, resolved, corpus = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
+    planner = Planner(dataclasses.replace(study, seed=n), resolved, corpus, MemoryStore())  # pyright: ignore[reportArgumentType]
+    by_label = {p.point.label: own for p, own in zip(planner.points, points, strict=True)}
+    while not planner.done:
+        for run in planner.new_ready():
+            planner.start(run)
+            if run.stage == "confirm":
+                planner.end(run.id, "finished", test_loss=2.0)
+                continue
+            own = by_label[run.label]
+            curve = own.curve(run.config["recipe"]["lr"], run.config["seed"])
+            answer = Answer.CONTINUE
+            while answer is Answer.CONTINUE and run.last_epoch < epochs:
+                epoch = run.last_epoch + 1
+                own.epochs += 1
+                answer = planner.report(
+                    run.id, {"epoch": epoch, "valid_token": float(curve[epoch - 1])}
+                )
+            if run.last_epoch == epochs:
+                planner.end(run.id, "finished")
+            elif answer is Answer.WAIT:
+                planner.requeue(run.id)
+            else:
+                planner.end(run.id, "pruned")
+    chosen = [(point.best_setting or {})[FIELD] for point in planner.points]
+    return Outcome(np.array(chosen), np.array([point.tuning_sd for point in planner.points]))
 
 
-def grid(curves: Sequence[Array], rates: list[float], _: Any, *, stops: bool) -> Outcome:
-    """Take the minimum of all settings."""
-    return _of_points([_minimum(curve, range(len(rates))) for curve in curves])
+def grid(points: Sequence[Trainings], n: int) -> Outcome:
+    """Take the minimum of the recorded rates, one seed each."""
+    best = [own.rates[int(own.curves[:, own.order[0], -1].argmin())] for own in points]
+    for own in points:
+        own.epochs += own.curves.shape[0] * own.curves.shape[-1]
+    return Outcome(np.array(best), np.zeros(len(points)))
 
 
-def random_search(
-    curves: Sequence[Array], rates: list[float], rng: np.random.Generator, *, stops: bool
-) -> Outcome:
-    """Take the minimum of three random settings."""
-    low, high = np.log(_bounds(rates))
-    draws = [np.exp(rng.uniform(low, high, RANDOM_SAMPLES)) for _ in curves]
-    tried = [[_nearest(rates, rate) for rate in draw] for draw in draws]
-    return _of_points([_minimum(c, own) for c, own in zip(curves, tried, strict=True)])
-
-
-def former(
-    curves: Sequence[Array], rates: list[float], rng: np.random.Generator, *, stops: bool
-) -> Outcome:
-    """Take the minimum of the middle rate and three others, pruned by ASHA in windows of two.
-
-    The others are random and different: TPE needs five results.
-    """
-    pruner, middle = Asha(FORMER_RUNGS, FORMER_REDUCTION), len(rates) // 2
-    points = []
-    for curve in curves:
-        others = [j for j in range(len(rates)) if j != middle]
-        tried = [middle, *rng.choice(others, FORMER_SAMPLES - 1, replace=False)]
-        known: list[dict[int, float]] = []
-        for i, j in enumerate(tried):
-            epochs = dict(enumerate(curve[j].tolist(), 1))
-            for level, rung in enumerate(FORMER_RUNGS if stops else ()):
-                earlier = known[: max(0, i - FORMER_PARALLEL * (level + 1) + 1)]
-                if pruner.prunes(rung, {e: epochs[e] for e in epochs if e <= rung}, earlier):
-                    epochs = {e: epochs[e] for e in epochs if e <= rung}
-                    break
-            known.append(epochs)
-        complete = [j for j, run in zip(tried, known, strict=True) if len(run) == curve.shape[1]]
-        point = _minimum(curve, complete)
-        points.append((*point[:2], float(sum(map(len, known)))))
-    return _of_points(points)
-
-
-def tune(
-    curves: Sequence[Array], rates: list[float], rng: np.random.Generator, *, stops: bool
-) -> Outcome:
+def tune(points: Sequence[Trainings], n: int) -> Outcome:
     """Let Ray Tune decide: five settings of `OptunaSearch`, stopped by `ASHAScheduler`.
 
-    Both have their defaults: TPE suggests at random until it has ten results, ASHA judges at the
-    epochs 1 and 4 and keeps the best quarter. The lowest last loss of all trials wins.
+    Both have their defaults. The lowest last loss of all trials wins.
     """
-    low, high = _bounds(rates)
-    points = []
-    for curve in curves:
+    chosen = []
+    for p, own in enumerate(points):
         search = OptunaSearch(
-            {"lr": FloatDistribution(low, high, log=True)},
-            metric="loss", mode="min", seed=int(rng.integers(2**31)),
+            {"lr": FloatDistribution(*_bounds(own.rates), log=True)},
+            metric="loss", mode="min", seed=1000 * n + p,
         )  # fmt: skip
-        scheduler: Any = ASHAScheduler(metric="loss", mode="min", max_t=curve.shape[1])
-        points.append(_tune_point(curve, rates, search, scheduler if stops else None))
-    return _of_points(points)
+        scheduler: Any = ASHAScheduler(metric="loss", mode="min", max_t=own.curves.shape[-1])
+        chosen.append(_tune_point(own, search, scheduler))
+    return Outcome(np.array(chosen), np.zeros(len(points)))
 
 
-RULES = {
-    "responses, rung": Rule(response, stops=True),
-    "responses, no stopping": Rule(response),
-    "former default: 4 settings, ASHA": Rule(former, stops=True, one_seed=True),
-    "random search, 3": Rule(random_search),
-    "grid of five, minimum": Rule(grid),
-    "Tune: TPE and ASHA, 5": Rule(tune, stops=True),
-    "best setting, known": Rule(None),
+RULES: dict[str, Rule] = {
+    "a sweep": sweep,
+    "grid of five, minimum": grid,
+    "Tune: TPE and ASHA, 5": tune,
 }
 
-Point = tuple[int, NDArray[np.bool_], float]
+_STUDIES: dict[Any, tuple[Study, list[ResolvedPoint], Any]] = {}
 
 
-def _tune_point(curve: Array, rates: list[float], search: Any, scheduler: Any) -> Point:
+def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any], Any]:
+    """Return a study whose range has the recorded rates as the middles of its cells."""
+    key = (count, epochs, low, high)
+    if key not in _STUDIES:
+        bounds = _bounds(np.array([low, np.sqrt(low * high), high]), cells=5)
+        points = (Point(f"p{i}", "DLM46", {"dropout_input": 0.001 * i}) for i in range(count))
+        text = Path(tempfile.mkdtemp(), "words.txt")  # no run reads it
+        text.write_text("".join(f"{'a b ' * (3 + i % 5)}c\n" for i in range(60)))
+        study = Study(
+            name="search", question="?", points=tuple(points), corpus=f"text:{text}",
+            epochs=epochs, search={FIELD: FloatRange(*bounds, log=True)}, seeds=1,
+            fields={FIELD: float(f"{np.sqrt(low * high):.4g}"), "corpus.length": 10},
+        )  # fmt: skip
+        fields = corpus_config(study, study.fields)
+        corpus = open_corpus(fields)
+        resolved = [p for p in resolve(study, corpus, fields) if not p.baseline]
+        _STUDIES[key] = study, resolved, corpus
+    return _STUDIES[key]
+
+
+def _bounds(rates: Array, cells: int = 0) -> tuple[float, float]:
+    """Return the range of which the rates are the middles of equal cells."""
+    half = (rates[-1] / rates[0]) ** (0.5 / ((cells or len(rates)) - 1))
+    return float(rates[0] / half), float(rates[-1] * half)
+
+
+def _tune_point(own: Trainings, search: Any, scheduler: Any) -> float:
     """Train the trials of a point, `TOGETHER` at a time, epoch by epoch in turn."""
-    settings, last, epochs = dict[str, int](), dict[str, float](), 0
-    finished, active = np.zeros(len(rates), bool), dict[str, int]()
-    while active or len(settings) < len(rates):
-        while len(active) < TOGETHER and len(settings) < len(rates):
-            name = str(len(settings))
-            settings[name] = _nearest(rates, search.suggest(name)["lr"])
+    rates, last, active = dict[str, float](), dict[str, float](), dict[str, int]()
+    total = own.curves.shape[-1]
+    while active or len(rates) < len(own.rates):
+        while len(active) < TOGETHER and len(rates) < len(own.rates):
+            name = str(len(rates))
+            rates[name] = search.suggest(name)["lr"]
             active[name] = 0
-            if scheduler:
-                scheduler.on_trial_add(None, SimpleNamespace(trial_id=name))
+            scheduler.on_trial_add(None, SimpleNamespace(trial_id=name))
         for name in list(active):
             active[name] += 1
-            epochs += 1
-            last[name] = float(curve[settings[name], active[name] - 1])
+            own.epochs += 1
+            last[name] = float(own.curve(rates[name], 0)[active[name] - 1])
             result = {"loss": last[name], "training_iteration": active[name]}
-            complete = active[name] == curve.shape[1]
-            trial = SimpleNamespace(trial_id=name)
-            stop = scheduler and scheduler.on_trial_result(None, trial, result)
+            stop = scheduler.on_trial_result(None, SimpleNamespace(trial_id=name), result)
             search.on_trial_result(name, result)
-            if complete or stop == TrialScheduler.STOP:
-                finished[settings[name]] |= complete
+            if active[name] == total or stop == TrialScheduler.STOP:
                 search.on_trial_complete(name, result)
                 del active[name]
-    return settings[min(last, key=last.__getitem__)], finished, float(epochs)
-
-
-def _minimum(curve: Array, tried: Sequence[int]) -> Point:
-    """Return the setting with the lowest loss of those that were trained to the end."""
-    finished = np.zeros(len(curve), bool)
-    finished[list(tried)] = True
-    best = min(tried, key=lambda j: curve[j, -1])
-    return int(best), finished, float(len(tried) * curve.shape[1])
-
-
-def _of_points(points: Sequence[Point]) -> Outcome:
-    best, finished, epochs = zip(*points, strict=True)
-    return Outcome(np.array(best), np.array(finished), np.array(epochs), np.zeros(len(points)))
-
-
-def _bounds(rates: list[float]) -> tuple[float, float]:
-    """Return the range of which the rates are the middles of equal cells."""
-    half = (rates[-1] / rates[0]) ** (0.5 / (len(rates) - 1))
-    return rates[0] / half, rates[-1] * half
-
-
-def _range(rates: list[float]) -> FloatRange:
-    return FloatRange(*_bounds(rates), log=True)
-
-
-def _nearest(rates: list[float], rate: float) -> int:
-    return int(np.argmin(np.abs(np.log(rates) - math.log(rate))))
+    return rates[min(last, key=last.__getitem__)]

@@ -30,7 +30,7 @@ between neighbouring settings.
 
 The chosen setting has the least posterior mean. A setting is ruled out if its own mean loss exceeds
 the best one of the point by `NEAR` standard deviations of their difference: measurements that are
-clear are never overruled.
+clear are never overruled. Where the noise is unknown, the least measured loss is chosen.
 
 A run that was stopped early has the final loss e_pj + a_p + b_j, where e_pj is its loss at the
 rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. It
@@ -60,7 +60,7 @@ NEAR = 3.0
 """Distance from the best setting, in standard deviations, above which a setting is ruled out."""
 DEVIANT, SIGMA_D, ELL_D = 0.1, 0.7, 0.6
 """Probability, σ_d and ℓ_d of a point that differs from the others."""
-ALIKE = 4.0
+ALIKE = 2.0
 """Ratio of the noise bounds of two points that chance explains."""
 CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
@@ -198,12 +198,13 @@ class _Runs:
     def read(
         y: Array, x: Array, seeds: ArrayLike | None, early: ArrayLike | None, shared: int
     ) -> "_Runs":
-        trained, variance = np.isfinite(y), np.zeros_like(y)
+        trained: Mask = np.asarray(np.isfinite(y))
+        variance = np.zeros_like(y)
         if early is not None:
             y = y.copy()
             predicted = _predict(y[:, :shared], np.asarray(early, np.float64), x[0, :shared])
             y[:, :shared], variance[:, :shared] = predicted
-        finite = np.isfinite(y)
+        finite: Mask = np.asarray(np.isfinite(y))
         same = (np.abs(x[:, :, None] - x[:, None]) < 1e-9).all(-1)
         same &= finite[:, :, None] & finite[:, None]
         count = np.maximum(same.sum(2), 1)
@@ -229,7 +230,8 @@ class _Runs:
         runs = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
         usable = self.known & self.trained
         best = np.where(usable, self.mean, np.inf).argmin(1)[:, None]
-        nats = np.minimum(sigma * self.ratio * self.height, self.noise)
+        known = np.where(np.isfinite(self.noise), self.noise, 0.0)
+        nats = np.minimum(sigma * self.ratio * self.height, known)
         sd = nats * np.sqrt(1 / runs + 1 / np.take_along_axis(runs, best, 1))
         return usable & (self.mean <= self.least + NEAR * sd)
 
@@ -241,7 +243,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     that was trained to the end has the mean of the others for a_p.
     """
     both = np.isfinite(y) & np.isfinite(early)
-    wanted = np.isnan(y) & np.isfinite(early)
+    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early))
     p, j = np.nonzero(both)
     d = np.concatenate([np.eye(len(y))[p], x[j]], 1)
     freedom = len(p) - int(np.linalg.matrix_rank(d)) if len(p) else 0
@@ -251,7 +253,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     inverse = np.linalg.pinv(d.T @ d)
     found = inverse @ d.T @ value
     variance = ((value - d @ found) ** 2).sum() / freedom
-    q, k = np.nonzero(wanted & both.any(1)[:, None])
+    q, k = np.nonzero(wanted & both.any(axis=1, keepdims=True))
     rows = np.concatenate([np.eye(len(y))[q], x[k]], 1)
     y, extra = y.copy(), np.zeros_like(y)
     y[q, k] = early[q, k] + rows @ found
@@ -272,19 +274,22 @@ def _heights(means: Array) -> Array:
 def _noise_bound(means: Array, x: Array) -> Array:
     """Return a bound of the noise of each point, (P, 1); infinity if nothing is known.
 
-    The differences between neighbouring settings contain the noise of both. The lower quartile of
-    their sizes, over that of |N(0, 2)| at its rank, is about the noise if the response is flat, and
-    more if it is not. It is multiplied by 1.5, because few differences are known. Points within a
-    factor `ALIKE` of the median one count as equally noisy.
+    The differences between neighbouring settings contain the noise of both; the second differences
+    of one range, over √3, have the same variance. The lower quartile of their sizes, over that of
+    |N(0, 2)| at its rank, is about the noise if the response is flat or straight, and more if it is
+    not. It is multiplied by 1.5, because few differences are known. Points within a
+    factor `ALIKE` of the median one count as equally noisy. A point with fewer than four settings,
+    because others diverged, has the noise of the median point.
     """
     own = np.full(len(means), np.nan)
     for p, row in enumerate(means):
         known = np.flatnonzero(np.isfinite(row))
-        if len(known) < 3:
+        if len(known) < min(4, means.shape[1]) or len(known) < 2:
             continue
         if x.shape[2] == 1:
             known = known[np.argsort(x[p, known, 0])]
-            size = np.sort(np.abs(np.diff(row[known])))
+            first, second = np.diff(row[known]), np.diff(row[known], 2) / 3**0.5
+            size = np.sort(np.abs(np.concatenate([first, second])))
         else:
             distance = ((x[p, known][:, None] - x[p, known][None]) ** 2).sum(-1)
             np.fill_diagonal(distance, np.inf)
@@ -292,9 +297,9 @@ def _noise_bound(means: Array, x: Array) -> Array:
         rank = len(size) // 4
         share = (rank + 0.7) / (len(size) + 0.4)
         own[p] = 1.5 * size[rank] / (float(stats.norm.ppf(0.5 + 0.5 * share)) * 2**0.5)
-    if not np.isfinite(own).any() or not np.nanmedian(own):
+    if not np.isfinite(own).any() or not np.nanpercentile(own, 50, method="lower"):
         return np.full((len(means), 1), np.inf)
-    median = float(np.nanmedian(own))
+    median = float(np.nanpercentile(own, 50, method="lower"))
     far = np.log(np.clip(np.where(np.isnan(own), median, own) / median, 1e-6, 1e6))
     far = np.sign(far) * np.maximum(np.abs(far) - np.log(ALIKE), 0.0)
     return (median * np.exp(far))[:, None]
@@ -369,7 +374,9 @@ class _Fit:
         runs, n = self.runs, self.runs.z.shape[1]
         x, z, known = runs.x[few], runs.z[few], runs.known[few]
         both = known[:, :, None] & known[:, None]
-        prior = sigma_g**2 * (_kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(runs.shared))
+        prior = sigma_g**2 * (
+            _kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(runs.shared)
+        )
         self._precision = np.linalg.inv(prior)
         b = self._b = self._onto(x)
         noise = sigma**2 * (runs.ratio[few] ** 2)[..., None] * (runs.one_seed[few] + np.eye(n))
@@ -383,22 +390,27 @@ class _Fit:
         square = np.einsum("pnj,cpnm,pmk->cpjk", b, inverses, b, optimize=True)
         shares = np.log([[1 - DEVIANT], [DEVIANT]])
         weights = np.broadcast_to(np.exp(shares), size.shape)
-        for step in range(STEPS):
-            if step:
-                fit = size - 2 * linear @ self._g + np.einsum("cpjk,jk->cp", square, second)
-                log = shares - 0.5 * fit
-                weights = np.exp(log - log.max(0))
-                weights = weights / weights.sum(0)
-            total = np.einsum("cp,cpjk->jk", weights, square)
-            vector = np.einsum("cp,cpj->j", weights, linear)
-            self._covariance = np.linalg.inv(self._precision + total)
-            self._g = self._covariance @ vector
+        total, vector = self._update(weights, square, linear)
+        for _ in range(STEPS - 1):
             second = np.outer(self._g, self._g) + self._covariance
+            fit = size - 2 * linear @ self._g + np.einsum("cpjk,jk->cp", square, second)
+            log = shares - 0.5 * fit
+            weights = np.exp(log - log.max(0))
+            weights = weights / weights.sum(0)
+            total, vector = self._update(weights, square, linear)
         self._weights = weights
         entropy = (weights * (np.log(np.maximum(weights, 1e-300)) - shares)).sum()
         value = 0.5 * (((h - PRIOR) / PRIOR_SD) ** 2).sum() + 0.5 * (weights * size).sum() + entropy
         value += 0.5 * np.linalg.slogdet(np.eye(runs.shared) + prior @ total)[1]
         return float(value - 0.5 * vector @ self._g)
+
+    def _update(self, weights: Array, square: Array, linear: Array) -> tuple[Array, Array]:
+        """Compute the posterior of g for the probabilities of the kinds; return its sums."""
+        total = np.einsum("cp,cpjk->jk", weights, square)
+        vector = np.einsum("cp,cpj->j", weights, linear)
+        self._covariance = np.asarray(np.linalg.inv(self._precision + total))
+        self._g = self._covariance @ vector
+        return total, vector
 
 
 def _kernel(a: Array, b: Array, ell: float) -> Array:

@@ -1,10 +1,10 @@
 """The start design: the settings that all points of a study try first.
 
-It has `SIZE` settings, or a quarter of the samples if that is more. One field: the middles of equal
-cells of its range, equal in the logarithm if the range says so. Several fields: points of a
-scrambled Sobol sequence (Owen 1998, J. Complexity 14). A default setting inside the ranges replaces
-the nearest setting. The settings are in the order of their distance from the default one; a study
-with fewer samples leaves out the last ones.
+One field: the middles of `CELLS` equal cells of its range, or of a quarter of the samples if that
+is more; equal in the logarithm if the range says so. Several fields: as many points of a scrambled
+Sobol sequence (Owen 1998, J. Complexity 14). A default setting inside the ranges replaces the
+nearest setting. The settings are in the order of their distance from the default one. The last one
+is left out, and as many others as leave the sampler at least one of the samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmzoo.search_space import Choice, IntRange, Range
+from lmzoo.search_space import Choice, IntRange, Range, near_bound
 
-SIZE = 5
-"""Settings of the start design of a study with at most 23 samples."""
+CELLS = 5
+"""Cells of the range of a study with at most 23 samples."""
 
 Setting = dict[str, Any]
 Space = Mapping[str, Range]
 
 
 def start_design(space: Space, default: Setting, samples: int, seed: int) -> list[Setting]:
-    """Return at most `samples` different settings."""
-    size = max(SIZE, samples // 4)
+    """Return different settings, fewer than `samples` if those are two or more."""
+    size = max(CELLS, samples // 4)
     if len(space) == 1:
         shares = ((np.arange(size) + 0.5) / size)[:, None]
     else:
@@ -46,7 +46,34 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
     for setting in settings:
         if setting not in unique:
             unique.append(setting)
-    return unique[:samples]
+    return unique[: max(1, min(size, samples) - 1)]
+
+
+def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | None:
+    """Return a setting beyond the best one; None if it is not the first or last one tried.
+
+    A field whose best value is the least or largest of those tried moves on by the distance of the
+    next value, at most to the bound of its range.
+    """
+    moved = dict(best)
+    for path in edges(space, tried, best):
+        bounds = space[path]
+        shares = sorted({_share(bounds, setting[path]) for setting in tried})
+        at = _share(bounds, best[path])
+        next_share = shares[1] if at <= shares[0] else shares[-2]
+        if not near_bound(best[path], bounds):
+            moved[path] = _value(bounds, min(max(2 * at - next_share, 0.0), 1.0))
+    return None if moved == best or moved in tried else moved
+
+
+def edges(space: Space, tried: Sequence[Setting], best: Setting) -> list[str]:
+    """Return the fields whose best value is the first or the last of those tried."""
+    found = []
+    for path in (path for path, bounds in space.items() if not isinstance(bounds, Choice)):
+        values = {setting[path] for setting in tried}
+        if len(values) > 1 and best[path] in (min(values), max(values)):
+            found.append(path)
+    return found
 
 
 def coordinates(space: Space, settings: Sequence[Setting]) -> NDArray[np.float64]:

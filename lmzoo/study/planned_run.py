@@ -1,6 +1,7 @@
 """A run as the planner sees it: its config, its validation curve and its status."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -15,6 +16,14 @@ class Answer(Enum):
     PRUNE = auto()
     WAIT = auto()
     """The run is closed and waits until it can be compared with others."""
+
+
+def failure_counts(reasons: Sequence[str]) -> bool:
+    """Return whether failures say something about the run: the last two sweeps had the same one.
+
+    The first may be due to the machine: a broken node, a full disk, a lost worker.
+    """
+    return len(reasons) > 1 and reasons[-1] == reasons[-2]
 
 
 @dataclass(eq=False)
@@ -41,6 +50,8 @@ class PlannedRun:
     """finished, pruned, diverged, failed or refused; "" while the run has not ended."""
     reason: str = ""
     """Why the run failed or was refused."""
+    failures: list[str] = field(default_factory=list)
+    """Why it failed in earlier sweeps and in this one."""
     priority: tuple[int, int] = (0, 0)
     """Runs of its point that were planned before it, position of its point; the lowest is first.
 
@@ -54,6 +65,11 @@ class PlannedRun:
         if loss is not None:
             earlier = (self.curve[e] for e in range(epoch - 1, 0, -1) if e in self.curve)
             self.curve[epoch] = min(loss, next(earlier, math.inf))
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has a result: a failure that has not repeated is missing, not bad."""
+        return bool(self.status) and (self.status != "failed" or failure_counts(self.failures))
 
     @property
     def display_label(self) -> str:

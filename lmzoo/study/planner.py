@@ -147,6 +147,7 @@ class Planner:
         run = self._runs[run_id]
         run.status, run.reason, run.test_loss = status, reason, test_loss
         if status == "failed":
+            run.failures.append(reason)
             self.failed_runs.append(run)
         for point in self._points.pop(run_id):
             point.end(run_id)

@@ -1,9 +1,9 @@
 """The planner of one point: its runs, what the store knows of them, and the choice of a setting.
 
-The tune runs come in order of the settings, then the confirm runs of the best setting. The first
-settings are the start design. `start_rules.py` says when a setting may start; `shared_tuning.py`
-compares the start designs of all points and chooses the best settings. A run is open while it is
-ready or running.
+The tune runs come in order of the settings: the start design, the suggestions of the sampler, and
+runs that measure again. The confirm runs of the best setting follow. `start_rules.py` says when a
+setting may start; `shared_tuning.py` compares the points, asks for more runs and chooses the best
+settings. A run is open while it is ready or running.
 """
 
 import logging
@@ -13,11 +13,10 @@ from typing import Any
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
-from lmzoo.search_space import near_bound
 from lmzoo.store.records import epoch_records, find_end, records_pending
-from lmzoo.study.design import SIZE, start_design
+from lmzoo.study.design import edges, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
-from lmzoo.study.pruners import make_pruner, rung_epoch, until
+from lmzoo.study.pruners import make_pruner, rungs, until
 from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.study.samplers import make_sampler
 from lmzoo.study.search import Result, Search, Setting
@@ -26,6 +25,8 @@ from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
 
 LOG = logging.getLogger("lmzoo.sweep")
+MOST_AGAIN = 3
+"""Most runs that measure a point again: its two best settings, and one beyond those tried."""
 FIRST_TUNE_SEED = 1_000_000_000
 """Tune seeds start here, so that no confirm run has the seed of a tune run."""
 
@@ -51,22 +52,28 @@ class PointPlanner:
         self._new: list[PlannedRun] = []
         # Each point has its own: the luck of one seed must not favour the same points everywhere.
         self.tune_seed = FIRST_TUNE_SEED + derive_seed(study.seed, point.id) % FIRST_TUNE_SEED
+        """Training seed of the tune runs that are not repeated."""
+        self.repeats: list[int] = []
+        """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on."""
         self.space, self.design = point.search_space, list[Setting]()
         self.settings: list[Setting] = []
         """The settings of the tune runs."""
         self.best_setting: Setting | None = None
         self.tuning_sd = 0.0
-        """Standard deviation of the loss between repetitions of the tuning, in nats per token."""
-        self.samples, self.rung = 0, 0
+        """Root mean square of the loss that the choice adds, in nats per token."""
+        self.samples, self.rung, self.first_rung = 0, 0, 0
+        self.measured_again = False
+        """Whether the runs that measure again are planned."""
         self._design_ended = False
+        self._smoothed: list[float] = []
+        self._beyond: Setting | None = None
         if not self.space:
             self._confirm({})
             return
         self.design = start_design(self.space, point.default_setting, study.samples, study.seed)
-        by_design = study.samples <= SIZE
-        self.samples = len(self.design) if by_design else study.samples
-        if study.pruner == "response" and not point.closed_form:
-            self.rung = rung_epoch(study.epochs)
+        self.samples = study.samples
+        if study.pruner == "asha" and not point.closed_form:
+            self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
         self._pruner = make_pruner(study)
         sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
@@ -96,8 +103,9 @@ class PointPlanner:
         """Return what a run does after an epoch, which is not after its last one."""
         if run.stage == "confirm" or epoch not in run.curve or epoch >= self.study.epochs:
             return Answer.CONTINUE
-        in_design = run.index < len(self.design)
-        if in_design and self.study.pruner == "response":
+        if run.index >= self.samples:
+            return Answer.CONTINUE
+        if run.index < len(self.design) and self.study.pruner == "asha":
             return Answer.WAIT if self.rung and epoch >= self.rung else Answer.CONTINUE
         known = self.tune_runs[: self._rules.compared(run.index, epoch)]
         earlier = (until(epoch, other.curve) for other in known)
@@ -107,19 +115,28 @@ class PointPlanner:
     @property
     def at_rung(self) -> bool:
         """Whether all runs of the start design have ended, have passed the rung or wait there."""
-        opened = [run for run in self._design_runs if run.id in self.open]
-        return not self.rung or all(run.last_epoch > self.rung for run in opened)
+        runs = [r for r in self._design_runs if r.id in self.open or (r.status and not r.ended)]
+        return not self.rung or all(run.last_epoch > self.rung for run in runs)
 
     @property
     def design_ended(self) -> bool:
         """Whether all runs of the start design have ended."""
         runs = self._design_runs
-        return len(runs) == len(self.design) and all(run.status for run in runs)
+        return len(runs) == len(self.design) and all(run.ended for run in runs)
 
     @property
     def tuned(self) -> bool:
-        """Whether the runs of all settings have ended."""
-        return len(self.tune_runs) == self.samples and all(run.status for run in self.tune_runs)
+        """Whether all planned tune runs have ended, at least those of `samples` settings."""
+        return len(self.tune_runs) >= self.samples and all(run.ended for run in self.tune_runs)
+
+    def favours(self) -> list[bool]:
+        """Return which settings of the start design ASHA continues at the rung."""
+        curves = [until(self.first_rung, run.curve) for run in self._design_runs]
+        return [
+            self.first_rung in own
+            and not self._pruner.prunes(self.first_rung, own, [*curves[:i], *curves[i + 1 :]])
+            for i, own in enumerate(curves)
+        ]
 
     @property
     def diverged(self) -> bool:
@@ -129,14 +146,20 @@ class PointPlanner:
 
     def losses_at_rung(self) -> list[float]:
         """Return the loss of each setting of the start design at the rung; infinity if it ended."""
-        return [run.curve.get(self.rung, math.inf) for run in self._design_runs]
+        return [run.curve.get(self.first_rung, math.inf) for run in self._design_runs]
 
     def losses(self) -> list[float]:
-        """Return the final loss of each setting: NaN if pruned, infinity if there is none."""
-        return [
-            math.nan if run.status == "pruned" else self._value(run, math.inf)
-            for run in self.tune_runs
-        ]
+        """Return the final loss of each run: infinity if there is none.
+
+        It is NaN for a run that was pruned, and for a setting that was suggested twice.
+        """
+        seen: set[str] = set()
+        losses = list[float]()
+        for run in self.tune_runs:
+            unknown = run.status == "pruned" or (run.id != "" and run.id in seen)
+            losses.append(math.nan if unknown else self._value(run, math.inf))
+            seen.add(run.id)
+        return losses
 
     def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
         """Continue the runs of these settings; prune and return those of the others."""
@@ -154,14 +177,26 @@ class PointPlanner:
         self._advance()
         return pruned
 
-    def end_design(self, others: list[tuple[Setting, float]]) -> None:
-        """Start the settings after the start design, with these results of other points."""
-        self._search.add_results(others)
+    def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
+        """Start the settings after the start design.
+
+        Args:
+            smoothed: Losses of the start design according to the fit to all points.
+            beyond: The first of these settings; None: the sampler suggests it.
+        """
+        self._smoothed, self._beyond = smoothed, beyond
         self._design_ended = True
         self._advance()
 
+    def measure_again(self, runs: list[tuple[Setting, int]]) -> None:
+        """Plan tune runs of these settings, each with its number in `repeats`."""
+        self.measured_again = True
+        for setting, repeat in runs:
+            self.settings.append(setting)
+            self._plan_tune_run(len(self.tune_runs), setting, repeat)
+
     def choose(self, index: int, tuning_sd: float) -> None:
-        """Plan the confirm runs of a setting."""
+        """Plan the confirm runs of the setting of a tune run."""
         # The choice of a closed form is no matter of chance.
         self.tuning_sd = 0.0 if self.point.closed_form else tuning_sd
         self._confirm(self.settings[index])
@@ -186,9 +221,11 @@ class PointPlanner:
 
     def pending(self) -> tuple[int, int]:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
-        later = self.samples - len(self.tune_runs)
+        later = max(0, self.samples - len(self.tune_runs))
         if self.best_setting is None:
             later += self.study.seeds
+            if not self.measured_again and not self.point.closed_form:
+                later += MOST_AGAIN
         runs = [run for run in (*self.tune_runs, *self.confirm_runs) if not run.status]
         done = sum(run.last_epoch for run in runs)
         return later + len(runs), (later + len(runs)) * self.study.epochs - done
@@ -196,7 +233,7 @@ class PointPlanner:
     def best_setting_json(self) -> dict[str, Any]:
         """Return the best setting, its confirm runs and its values at the edge of their ranges."""
         assert self.best_setting is not None
-        edge = [path for path, x in self.best_setting.items() if near_bound(x, self.space[path])]
+        edge = edges(self.space, self.settings, self.best_setting)
         runs = [run.id for run in self.confirm_runs]
         sd = float(f"{self.tuning_sd:.2g}")
         return {"setting": self.best_setting, "runs": runs, "edge": edge, "tuning_sd": sd}
@@ -244,10 +281,15 @@ class PointPlanner:
         if new:
             self.store.add_settings(self.point.id, new)
 
-    def _plan_tune_run(self, index: int, setting: Setting) -> None:
-        """Plan the run of a setting; one that the model refuses has ended without training."""
+    def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
+        """Plan a run of a setting; one that the model refuses has ended without training."""
+        seed = self.tune_seed
+        if repeat:
+            derived = derive_seed(self.study.seed, self.point.id, "again", repeat)
+            seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
+        self.repeats.append(repeat)
         try:
-            config = self.point.run_config(setting, self.tune_seed, self.corpus)
+            config = self.point.run_config(setting, seed, self.corpus)
         except UserError as error:
             LOG.warning(
                 "%s: setting %s is not trained: %s", self.point.display_label, setting, error
@@ -294,6 +336,7 @@ class PointPlanner:
             pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
         except UserError as error:
             raise UserError(f"point {self.point.display_label!r}: {error}") from None
+        run.failures = [r.get("reason", "") for r in records if r.get("status") == "failed"]
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"
@@ -304,13 +347,18 @@ class PointPlanner:
         """Return the setting after `earlier`."""
         if len(earlier) < len(self.design):
             return self.design[len(earlier)]
-        return self._search.suggest(earlier, self._result)
+        suggested = self._search.suggest(earlier, self._result)
+        first = len(earlier) == len(self.design)
+        return (self._beyond or suggested) if first else suggested
 
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""
         run = self.tune_runs[index]
         guess = 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
-        return Result(self._value(run, guess), run.status == "pruned", run.curve)
+        value = self._value(run, guess)
+        if run.status == "finished" and index < len(self._smoothed):
+            value = self._smoothed[index]
+        return Result(value, run.status == "pruned", run.curve)
 
     def _value(self, run: PlannedRun, otherwise: float) -> float:
         """Return the lowest loss of a finished or pruned run."""

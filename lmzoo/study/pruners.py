@@ -27,7 +27,7 @@ Curve = Mapping[int, float]
 """Epoch -> lowest validation loss up to that epoch; there are no later epochs than the present."""
 
 KEEP = 0.75
-"""Share of the settings of the start design that continue past the first rung because of the fit."""
+"""Share of the start design that continues past the first rung because of the fit."""
 STARTUP = 3
 """Earlier runs that the median pruner needs."""
 

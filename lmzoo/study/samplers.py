@@ -1,11 +1,10 @@
 """Samplers: where the settings of a search come from.
 
-tpe     Optuna's tree-structured Parzen estimator; it models the results from the fifth on
-gp      Optuna's Gaussian process, from the fifth result on; needs scipy
+tpe     Optuna's tree-structured Parzen estimator; it models the results from the third on
+gp      Optuna's Gaussian process, from the third result on; needs scipy
 cmaes   Optuna's CMA-ES, for two or more ranges of numbers; needs the package cmaes
 qmc     a scrambled Sobol sequence, which covers the space evenly; needs scipy
 random  independent random settings
-grid    all combinations of the values of choices and of evenly spaced values of ranges
 
 An object of the user's is any `optuna.samplers.BaseSampler` that was built with a seed, or a
 function that takes `seed` and returns one: `functools.partial(TPESampler, n_startup_trials=3)`. Two
@@ -15,65 +14,20 @@ order. An object is copied for each point; a function gives each point a seed of
 
 import copy
 import importlib.util
-import itertools
-import math
-import random
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import optuna
 from optuna import samplers
-from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, TrialState
 
 from lmzoo.errors import UserError
-from lmzoo.search_space import Choice, IntRange, Range
-from lmzoo.study.search import distribution
+from lmzoo.search_space import Choice, Range
 from lmzoo.study.study import Study
 
-STARTUP = 5
+STARTUP = 3
 """Results that a model of the results needs; until then suggestions are random."""
 
 Space = Mapping[str, Range]
-
-
-class GridSampler(samplers.BaseSampler):
-    """Suggests the combinations of a grid in random order.
-
-    A choice gives all its values. Each range gives the same number of evenly spaced values, the
-    least number, from two on, with which there are `samples` combinations. Tried combinations are
-    skipped; when all have been tried, they are repeated.
-    """
-
-    def __init__(self, space: Space, samples: int, seed: int) -> None:
-        self._space = {path: distribution(bounds) for path, bounds in space.items()}
-        choices = [len(bounds.values) for bounds in space.values() if isinstance(bounds, Choice)]
-        ranges = len(space) - len(choices)
-        count = 2
-        while ranges and math.prod(choices) * count**ranges < samples:
-            count += 1
-        combinations = itertools.product(*(_values(bounds, count) for bounds in space.values()))
-        self._grid = [dict(zip(space, values, strict=True)) for values in combinations]
-        random.Random(seed).shuffle(self._grid)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._space
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        trials = study.get_trials(deepcopy=False)
-        tried = [t.params for t in trials if t.state != TrialState.FAIL]
-        untried = (setting for setting in self._grid if setting not in tried)
-        return next(untried, self._grid[len(tried) % len(self._grid)])
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any
-    ) -> Any:
-        raise AssertionError(f"{param_name} is not in the grid")
 
 
 def _tpe(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
@@ -109,7 +63,6 @@ SAMPLERS: dict[str, Callable[[Study, Space, int], samplers.BaseSampler]] = {
     "cmaes": _cmaes,
     "qmc": _qmc,
     "random": lambda study, space, seed: samplers.RandomSampler(seed),
-    "grid": lambda study, space, seed: GridSampler(space, study.samples, seed),
 }
 
 
@@ -136,17 +89,3 @@ def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
 def _need(sampler: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise UserError(f"sampler {sampler!r} needs the package {package}: pip install {package}")
-
-
-def _values(bounds: Range, count: int) -> list[Any]:
-    """Return the values of a choice, or `count` evenly spaced values of a range."""
-    if isinstance(bounds, Choice):
-        return list(bounds.values)
-    shares = [i / (count - 1) for i in range(count)]
-    if bounds.log:
-        values = [bounds.low * (bounds.high / bounds.low) ** share for share in shares]
-    else:
-        values = [bounds.low + (bounds.high - bounds.low) * share for share in shares]
-    if isinstance(bounds, IntRange):
-        return list(dict.fromkeys(map(round, values)))
-    return [min(max(value, bounds.low), bounds.high) for value in values]

@@ -4,12 +4,12 @@ Ray Tune's Optuna integration asks for a suggestion whenever a worker is free, s
 depend on the order in which trials end. Here the sampler of a point suggests the settings 0, 1, 2,
 ... in this order. The first settings are the start design, which the sampler does not choose.
 Before setting i it gets the results of the start design and of the settings 0 to i-`lag`, in this
-order, and those of the other points, moved to the level of this point. The settings between them
-are running trials for it. After a restart the same calls are repeated, which gives the same
-suggestions, also from a sampler that keeps a state.
+order. The losses of the start design are those of the fit to all points, so that the sampler knows
+what the other points know. The settings between them are running trials for it. After a restart the
+same calls are repeated, which gives the same suggestions, also from a sampler that keeps a state.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler
-from optuna.trial import TrialState, create_trial
+from optuna.trial import TrialState
 
 from lmzoo.search_space import Choice, FloatRange, IntRange, Range
 
@@ -54,12 +54,6 @@ class Search:
         self._trials = list[optuna.Trial]()
         # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
         self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
-
-    def add_results(self, results: Iterable[tuple[Setting, float]]) -> None:
-        """Add (setting, loss) of other points; call it once, before the first suggestion."""
-        for setting, loss in results:
-            trial = create_trial(params=setting, distributions=self._distributions, value=loss)
-            self._study.add_trial(trial)
 
     def suggest(self, settings: Sequence[Setting], result: Callable[[int], Result]) -> Setting:
         """Return the setting that follows `settings`.

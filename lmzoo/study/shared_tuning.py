@@ -1,27 +1,36 @@
 """The tuning of the points that search the same space: they share the start design and a fit.
 
-1. Each point trains the start design. With the pruner `response`, every run waits at the rung, a
-   sixth of the epochs. When all points are there, the responses (`lmzoo/statistics/responses.py`)
-   are fitted to the losses at the rung. In each point the best `KEEP` of the settings continue.
-2. When all points have trained the start design, the sampler may propose further settings.
-3. When all settings of all points have ended, the responses are fitted to the final losses. They
-   choose the setting of each point and say how much the choice varies between repetitions. Pruned
-   runs count as missing. A point that has further settings has a fit of its own.
+1. Each point trains the start design. With ASHA, the default, every run waits at the first rung.
+   When all points are there, a setting continues if it is in the best 1/η of its point, as ASHA
+   does, or in the best `KEEP` of the fit to all points (`lmzoo/statistics/responses.py`). So no
+   rung removes what a point's own measurements favour, or what the points have in common.
+2. When all points have trained the start design, the sampler, one of Optuna's, suggests the other
+   settings. It is told the losses of the fit. If one field is searched and the best setting is the
+   first or last one tried, the first suggestion is a setting beyond it.
+3. When these have ended, some points are measured again: those with the largest expected loss by a
+   wrong choice train the chosen setting and its challenger with a new seed, which they share.
+   A point whose best setting is the first or last one tried trains one beyond it.
+4. The fit to all runs chooses, and says how much loss the choice may add.
 
-A decision is made when all runs that it needs have reached an epoch. So it does not depend on the
-order of execution, on deaths or on restarts.
+A decision is made when all runs that it needs have ended or reached an epoch. So it does not depend
+on the order of execution, on deaths or on restarts. A failed run is missing: the decision waits
+until the run succeeds, or fails again for the same reason (`failure_counts`).
+
+The losses of a count model, which is fitted in one epoch, have no noise: the least one is chosen.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from lmzoo.statistics.responses import fit_responses
-from lmzoo.study.design import coordinates
+from lmzoo.statistics.responses import Responses, fit_responses
+from lmzoo.study.design import beyond, coordinates
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.pruners import KEEP
+
+AGAIN = 0.15
+"""Share of the points whose two best settings are measured again."""
 
 
 class SharedTuning:
@@ -29,65 +38,96 @@ class SharedTuning:
 
     def __init__(self, points: Sequence[PointPlanner]) -> None:
         self.points = points
-        self._passed_rung = self._designed = self._chosen = False
+        self._steps = [
+            (lambda point: point.at_rung, self._pass_rung),
+            (lambda point: point.design_ended, self._end_design),
+            (lambda point: point.tuned, self._measure_again),
+            (lambda point: point.tuned, self._choose),
+        ]
+        self._waits = 0
+        """Points before the first one for which the next step waits."""
 
     def advance(self) -> tuple[bool, list[PlannedRun]]:
-        """Make the decisions that are due.
+        """Make the next decision if it is due.
 
         Returns:
-            Whether there was one, and the runs that were pruned.
+            Whether it was, and the runs that were pruned.
         """
-        advanced, pruned = False, list[PlannedRun]()
-        if not self._passed_rung and all(point.at_rung for point in self.points):
-            pruned = self._pass_rung()
-            self._passed_rung = advanced = True
-        if self._passed_rung and not self._designed and all(p.design_ended for p in self.points):
-            self._end_design()
-            self._designed = advanced = True
-        if self._designed and not self._chosen and all(p.tuned for p in self.points):
-            self._choose()
-            self._chosen = advanced = True
-        return advanced, pruned
+        if not self._steps:
+            return False, []
+        ready, decide = self._steps[0]
+        while self._waits < len(self.points):
+            if not ready(self.points[self._waits]):
+                return False, []
+            self._waits += 1
+        self._waits = 0
+        del self._steps[0]
+        return True, decide() or []
 
     def _pass_rung(self) -> list[PlannedRun]:
         """Continue the best settings of each point; prune and return the others."""
         if not any(point.rung for point in self.points):
             return []
         losses = np.array([point.losses_at_rung() for point in self.points])
+        kept = np.array([point.favours() for point in self.points])
         finite = np.isfinite(losses).any(1)
-        kept = [set[int]() for _ in self.points]
         if finite.any():
             x = coordinates(self.points[0].space, self.points[0].design)
-            order = fit_responses(losses[finite], x).order
-            count = math.ceil(KEEP * len(x))
-            for p, best in zip(np.flatnonzero(finite), order, strict=True):
-                kept[p] = {int(i) for i in best[:count]}
-        pruned = [p.pass_rung(own) for p, own in zip(self.points, kept, strict=True)]
+            order = fit_responses(losses[finite], x).order[:, : int(KEEP * len(x))]
+            kept[np.flatnonzero(finite)[:, None], order] = True
+        pruned = [
+            point.pass_rung({*np.flatnonzero(own).tolist()})
+            for point, own in zip(self.points, kept, strict=True)
+        ]
         return [run for runs in pruned for run in runs]
 
     def _end_design(self) -> None:
-        """Give each point the results of the others, moved so that the best losses are equal."""
-        losses = [point.losses() for point in self.points]
-        least = [min((x for x in own if math.isfinite(x)), default=math.inf) for own in losses]
-        for p, point in enumerate(self.points):
-            others = [
-                (setting, loss - least[q] + least[p])
-                for q, own in enumerate(losses)
-                if q != p and math.isfinite(least[p])
-                for setting, loss in zip(point.design, own, strict=True)
-                if math.isfinite(loss)
-            ]
-            point.end_design(others)
+        """Give the sampler of each point the losses of the fit."""
+        for point, fit, row in self._fitted():
+            new = None
+            if len(point.space) == 1:
+                new = beyond(point.space, point.settings, point.settings[fit.best[row]])
+            point.end_design(fit.mean[row].tolist(), new)
+        for point in self.points:
+            if not np.isfinite(point.losses()).any():
+                point.end_design([], None)
+
+    def _measure_again(self) -> None:
+        """Plan runs of the settings between which the choice is the least sure."""
+        fitted = [] if self.points[0].point.closed_form else self._fitted()
+        fitted.sort(key=lambda found: -found[1].regret[found[2]])
+        for place, (point, fit, row) in enumerate(fitted):
+            best, challenger = fit.best[row], fit.challenger[row]
+            runs = [(point.settings[i], 1) for i in (best, challenger)]
+            if place >= AGAIN * len(fitted) or best == challenger or not fit.regret[row]:
+                runs = []
+            if new := beyond(point.space, point.settings, point.settings[best]):
+                runs.append((new, 0))
+            point.measure_again(runs)
 
     def _choose(self) -> None:
         """Choose the setting of each point that has a finished run."""
-        together = [p for p in self.points if len(p.settings) == len(p.design)]
-        alone = [[p] for p in self.points if len(p.settings) > len(p.design)]
-        for points in [together, *alone]:
-            points = [p for p in points if np.isfinite(p.losses()).any()]
-            if points:
-                losses = np.array([point.losses() for point in points])
-                x = coordinates(points[0].space, points[0].settings)
-                fit = fit_responses(losses, x)
-                for point, best, sd in zip(points, fit.best, fit.tuning_sd, strict=True):
-                    point.choose(int(best), float(sd))
+        for point, fit, row in self._fitted():
+            if point.point.closed_form:
+                point.choose(int(np.nanargmin(point.losses())), 0.0)
+            else:
+                point.choose(int(fit.best[row]), float(fit.tuning_sd[row]))
+
+    def _fitted(self) -> list[tuple[PointPlanner, Responses, int]]:
+        """Return the points that have a finished run, the fit to them, and the row of each."""
+        losses = {p: own for p in self.points if np.isfinite(own := p.losses()).any()}
+        if not losses:
+            return []
+        shape = len(losses), max(map(len, losses.values()))
+        y, seeds = np.full(shape, np.nan), np.zeros(shape, np.int64)
+        x = []
+        for row, (point, own) in enumerate(losses.items()):
+            y[row, : len(own)], seeds[row, : len(own)] = own, point.repeats
+            padded = [*point.settings, *point.settings[:1] * (shape[1] - len(own))]
+            x.append(coordinates(point.space, padded))
+        early = None
+        if self.points[0].first_rung:
+            early = np.array([point.losses_at_rung() for point in losses])
+        design = len(self.points[0].design)
+        fit = fit_responses(y, np.array(x), seeds=seeds, early=early, shared=design)
+        return [(point, fit, row) for row, point in enumerate(losses)]

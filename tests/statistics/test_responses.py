@@ -101,16 +101,71 @@ def test_a_missing_or_diverged_setting_is_not_chosen(seed):
     assert np.isfinite([*fit.mean.flat, *fit.tuning_sd]).all()
 
 
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.00, 1.50, 3.28, 3.3, 3.3],
+        [1.754, 1.659, 3.284, 3.3, 3.3],
+        [1.60, 1.50, np.inf, np.inf, np.inf],
+        [np.inf, np.inf, 3.3, 1.5, 2.0],
+    ],
+)
+@pytest.mark.parametrize("points", [1, 2, 6])
+def test_a_cliff_does_not_hide_the_measured_minimum(losses, points):
+    ordinary = noisy(parabolas(points, 3), 3)[1:]
+    fit = fit_responses(np.concatenate([[losses], ordinary]), X)
+    assert fit.best[0] == np.argmin(losses)
+
+
+def test_a_clear_measurement_is_never_overruled():
+    """Beside eleven points that agree, a point keeps its minimum at the other end."""
+    for seed in range(10):
+        losses = noisy(parabolas(12, seed, spread=0.0), seed)
+        losses[3] = 2 + 0.4 * np.abs(X[:, 0] + 0.8)
+        assert fit_responses(losses, X).best[3] == 0
+
+
+def test_runs_with_a_new_seed_settle_what_one_seed_leaves_open():
+    """The two best settings of each point, measured four times more with seeds that they share."""
+    once, more = [], []
+    for truth, losses in SHARED[:6]:
+        rng, rows = np.random.default_rng(7), np.arange(12)[:, None]
+        first = fit_responses(losses, X)
+        two = np.stack([first.best, first.challenger], 1)
+        again = truth[rows, np.tile(two, 4)] + NOISE * rng.standard_normal((12, 8))
+        x = np.concatenate([np.broadcast_to(X, (12, 5, 1)), X[np.tile(two, 4)]], 1)
+        seeds = np.broadcast_to([0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4], (12, 13))
+        fit = fit_responses(np.concatenate([losses, again], 1), x, seeds=seeds, shared=5)
+        chosen = np.concatenate([np.broadcast_to(np.arange(5), (12, 5)), np.tile(two, 4)], 1)
+        more.append(regret(truth, chosen[np.arange(12), fit.best]))
+        once.append(regret(truth, first.best))
+    assert np.mean(more) < 0.8 * np.mean(once)
+
+
+def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
+    stopped = []
+    for truth, losses in SHARED[:6]:
+        early = losses + 0.5 + 0.1 * X.T
+        known = losses.copy()
+        worst = early.argmax(1)
+        known[np.arange(12), worst] = np.nan
+        fit = fit_responses(known, X, early=early)
+        assert (fit.best != worst).all()
+        stopped.append(regret(truth, fit.best).mean())
+    full = np.mean([regret(truth, fit_responses(losses, X).best) for truth, losses in SHARED[:6]])
+    assert np.mean(stopped) < full + 0.003
+
+
 @pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
 def test_without_a_difference_there_is_nothing_to_fit(losses):
     fit = fit_responses(losses, X)
     assert [fit.best.tolist(), fit.tuning_sd.tolist()] == [[0], [0.0]]
 
 
-def test_very_high_losses_count_as_high_ones():
+def test_very_high_losses_are_left_out():
     """A rate at which training breaks down must not bend the response elsewhere."""
     losses = noisy(parabolas(8, 2), 2)
-    losses[:, 4] = losses.min(1) + 1
+    losses[:, 4] = losses.min(1) + 10
     worse = losses.copy()
     worse[:, 4] += 100
     np.testing.assert_allclose(fit_responses(losses, X).mean, fit_responses(worse, X).mean)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmzoo.search_space import Choice, FloatRange, IntRange
-from lmzoo.study.design import SIZE, coordinates, start_design
+from lmzoo.study.design import CELLS, beyond, coordinates, edges, start_design
 
 RANGES = st.one_of(
     st.builds(FloatRange, st.floats(1e-5, 1e-2), st.floats(0.1, 10), st.booleans()),
@@ -31,7 +31,7 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
     default = {path: first(bounds) for path, bounds in space.items()}
     design = start_design(space, default, samples, seed)
     assert design[0] == default
-    assert 1 <= len(design) <= min(samples, max(SIZE, samples // 4))
+    assert 1 <= len(design) <= max(1, min(samples, max(CELLS, samples // 4)) - 1)
     assert all(a != b for i, a in enumerate(design) for b in design[:i])
     assert all(inside(space[path], x) for setting in design for path, x in setting.items())
     assert design == start_design(space, default, samples, seed)
@@ -42,27 +42,44 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
 
 
 @settings(deadline=None)  # the first call imports scipy
-@given(SPACES, st.integers(SIZE, 60))
+@given(SPACES, st.integers(CELLS, 60))
 def test_fewer_samples_leave_out_the_last_settings(space, seed):
     default = {path: first(bounds) for path, bounds in space.items()}
-    design = start_design(space, default, SIZE, seed)
-    for samples in range(1, SIZE):
-        assert start_design(space, default, samples, seed) == design[:samples]
+    design = start_design(space, default, CELLS, seed)
+    for samples in range(1, CELLS):
+        assert start_design(space, default, samples, seed) == design[: max(1, samples - 1)]
 
 
-def test_one_range_is_divided_into_equal_cells():
+def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out():
     space = {"lr": FloatRange(1e-4, 1e1, log=True)}
     outside = start_design(space, {"lr": 50.0}, 5, 0)
-    np.testing.assert_allclose([s["lr"] for s in outside], 10.0 ** np.arange(-3.5, 1, 1), rtol=1e-3)
+    np.testing.assert_allclose([s["lr"] for s in outside], 10.0 ** np.arange(-3.5, 0), rtol=1e-3)
     replaced = start_design(space, {"lr": 0.02}, 5, 0)
     assert sorted(s["lr"] for s in replaced)[2] == 0.02
 
 
+@given(st.permutations([0.001, 0.01, 0.1]), st.integers(0, 2))
+def test_a_setting_beyond_is_asked_for_at_the_first_and_last_tried(rates, which):
+    space = {"lr": FloatRange(1e-4, 1.0, log=True), "norm": Choice(("a", "b"))}
+    tried = [{"lr": rate, "norm": "a"} for rate in rates]
+    best = tried[which]
+    new = beyond(space, tried, best)
+    if best["lr"] == 0.01:
+        assert new is None
+        assert edges(space, tried, best) == []
+        return
+    assert edges(space, tried, best) == ["lr"]
+    assert new == {"lr": 1e-4 if best["lr"] == 0.001 else 1.0, "norm": "a"}
+    assert new is not None
+    assert beyond(space, [*tried, new], new) is None, "the range ends there"
+    assert edges(space, [*tried, new], new) == ["lr"], "and the mark says so"
+
+
 def test_several_ranges_are_covered():
-    """Each half of each range has at least two of eight settings; independent ones often fail."""
+    """Each half of each range has at least two settings; independent ones often fail."""
     space = {name: FloatRange(0.0, 1.0) for name in "abc"}
     for seed in range(20):
         design = start_design(space, dict.fromkeys("abc", 5.0), 32, seed)
         x = coordinates(space, design)
-        assert len(design) == 8
+        assert len(design) == 7
         assert (np.minimum((x < 0).sum(0), (x > 0).sum(0)) >= 2).all()

@@ -10,6 +10,7 @@ import pytest
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
+from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import SETTINGS, StudyStore
 from tests.sweep.local_sweep import outcome, sweep
@@ -33,16 +34,18 @@ def test_every_point_has_its_samples_and_its_seeds(undisturbed):
     for config in configs:
         by_stage[config["point"]["label"], config["stage"]].append(config)
     assert len(by_stage) == 3 * 2 + BASELINES
-    tune_seeds = []
+    first = []
     for (_, stage), runs in by_stage.items():
-        assert len(runs) == (4 if stage == "tune" else 2)
-        seeds = {r["seed"] for r in runs}
+        seeds = [r["seed"] for r in runs]
         if stage == "tune":
-            tune_seeds += seeds
+            assert 4 <= len(runs) <= 4 + MOST_AGAIN
+            assert len({*seeds}) <= 2, "its own, and that of the settings measured again"
+            first.append(max(seeds, key=seeds.count))
         else:
-            assert seeds == {1, 2}
-    assert len(tune_seeds) == len({1, 2, *tune_seeds}) - 2 == 3, "each point has its own"
-    assert len(configs) == 3 * (4 + 2) + BASELINES * 2
+            assert sorted(seeds) == [1, 2]
+    assert len({1, 2, *first}) - 2 == 3, "each point has its own"
+    again = [runs for (_, stage), runs in by_stage.items() if len({r["seed"] for r in runs}) > 1]
+    assert len([runs for runs in again if runs[0]["stage"] == "tune"]) <= 1, "one in seven, or one"
 
 
 def test_only_confirm_runs_are_tested_and_once_each(undisturbed):
@@ -55,19 +58,17 @@ def test_the_best_setting_of_each_point_is_confirmed(undisturbed):
     study = read_json(undisturbed / STUDY)
     records = outcome(undisturbed)
     for point in study["points"][:-BASELINES]:
-        tuned = {
-            p.parent.name: read_json(p)
-            for p in undisturbed.glob("*/config.json")
-            if read_json(p)["point"]["id"] == point["id"] and read_json(p)["stage"] == "tune"
-        }
+        chosen = study["chosen"][point["id"]]
         finished = [
-            run for run in tuned if any(r.get("status") == "finished" for r in records[run])
+            config["setting"]
+            for p in undisturbed.glob("*/config.json")
+            if (config := read_json(p))["point"]["id"] == point["id"]
+            and config["stage"] == "tune"
+            and any(r.get("status") == "finished" for r in records[p.parent.name])
         ]
-        best = min(
-            finished,
-            key=lambda run: min(r["valid_token"] for r in records[run] if r["event"] == "epoch"),
-        )
-        assert study["chosen"][point["id"]]["setting"] == tuned[best]["setting"]
+        assert chosen["setting"] in finished
+        confirmed = [read_json(undisturbed / run / "config.json") for run in chosen["runs"]]
+        assert all(config["setting"] == chosen["setting"] for config in confirmed)
 
 
 def test_only_tune_runs_are_pruned(undisturbed):
@@ -108,7 +109,7 @@ def test_a_finished_sweep_has_nothing_pending(study, corpus, corpus_fields, undi
     assert list(planner.pending()) == []
 
 
-@pytest.mark.parametrize(("change", "runs"), [({"seeds": 3}, 3 + BASELINES), ({"samples": 6}, 6)])
+@pytest.mark.parametrize(("change", "runs"), [({"seeds": 3}, 3 + BASELINES), ({"samples": 6}, 3)])
 def test_a_larger_budget_only_adds_runs(
     change, runs, tmp_path, study, corpus, corpus_fields, undisturbed
 ):
@@ -129,11 +130,13 @@ def test_more_epochs_continue_from_the_checkpoints(
     longer = dataclasses.replace(study, epochs=6)
     assert sweep(longer, corpus, corpus_fields, path)
     after = outcome(path)
+    left = 0
     for run, records in before.items():
         assert all(record in after[run] for record in records)
         pruned = any(r.get("status") == "pruned" for r in records)
         last_epoch = max(r["epoch"] for r in after[run])
-        assert pruned or last_epoch > 4 or not _is_needed(path, run)
+        left += not pruned and last_epoch == 4 and _is_needed(path, run)
+    assert left <= 3 * MOST_AGAIN, "other settings may be measured again"
 
 
 def test_a_torn_line_of_settings_is_ignored_and_computed_again(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ray.tune.schedulers.async_hyperband import _Bracket
 
 from lmzoo.errors import UserError
-from lmzoo.study.pruners import Asha, Halving, Median, make_pruner, rungs
+from lmzoo.study.pruners import Asha, make_pruner, rungs
 from lmzoo.sweep import Point, Study
 
 LOSSES = st.lists(st.floats(0, 10), min_size=1, max_size=12)
@@ -45,38 +45,34 @@ def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reducti
 
 @settings(deadline=None)
 @given(LOSSES, st.randoms())
-@pytest.mark.parametrize("pruner", [Asha((1,), 3), Halving((1,), 3), Median(1)])
-def test_the_order_of_earlier_settings_does_not_matter(pruner, losses, shuffler):
+@pytest.mark.parametrize("name", ["asha", "halving", "median"])
+def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):
+    pruner = make_pruner(dataclasses.replace(STUDY, pruner=name))
     shuffled = losses[1:]
     shuffler.shuffle(shuffled)
     answers = [pruner.prunes(1, {1: losses[0]}, curves(x)) for x in (losses[1:], shuffled)]
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("pruner", [Asha((1,), 3), Halving((1,), 3), Median(1)])
-def test_the_best_run_passes_and_the_worst_of_many_does_not(pruner):
+@pytest.mark.parametrize("name", ["asha", "halving"])
+def test_the_best_run_passes_and_the_worst_of_many_does_not(name):
+    pruner = make_pruner(dataclasses.replace(STUDY, pruner=name))
     earlier = curves([1.0, 2.0, 3.0, 4.0])
     assert not pruner.prunes(1, {1: 0.5}, earlier)
     assert pruner.prunes(1, {1: 5.0}, earlier)
     assert not pruner.prunes(1, {1: 5.0}, [])
 
 
-def test_asha_and_halving_act_at_rungs_only():
-    for pruner in (Asha((1, 3), 3), Halving((1, 3), 3)):
-        assert not pruner.prunes(2, {1: 5.0, 2: 5.0}, [{1: 1.0, 2: 1.0}])
-        assert pruner.prunes(3, {1: 5.0, 3: 5.0}, [{1: 1.0, 3: 1.0}])
+def test_asha_acts_at_rungs_only():
+    pruner = Asha((1, 3), 3)
+    assert not pruner.prunes(2, {1: 5.0, 2: 5.0}, [{1: 1.0, 2: 1.0}])
+    assert pruner.prunes(3, {1: 5.0, 3: 5.0}, [{1: 1.0, 3: 1.0}])
 
 
-def test_halving_keeps_a_third_of_the_known_runs():
-    losses = [3.0, 1.0, 2.0, 4.0, 5.0]
-    kept = [x for x in (0.5, 1.5, 2.5) if not Halving((1,), 3).prunes(1, {1: x}, curves(losses))]
-    assert kept == [0.5, 1.5]  # six known runs, two of which continue
-
-
-def test_the_median_pruner_waits_for_three_settings_and_the_grace_period():
-    assert not Median(1).prunes(1, {1: 5.0}, curves([1.0, 2.0]))
-    assert Median(1).prunes(1, {1: 5.0}, curves([1.0, 2.0, 3.0]))
-    assert not Median(2).prunes(1, {1: 5.0}, curves([1.0, 2.0, 3.0]))
+def test_by_default_a_run_may_stop_at_half_of_its_epochs():
+    for epochs, expected in ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,))):
+        study = Study(name="s", question="?", points=STUDY.points, epochs=epochs)
+        assert rungs(study) == expected
 
 
 def complete(*losses: float) -> list[dict[int, float]]:

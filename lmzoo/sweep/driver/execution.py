@@ -129,6 +129,8 @@ class Sweep:
         self.folder = store_folder(storage, self.study.name, fields)
         with closing(store_class(self.folder)) as store:
             planner = Planner(self.study, points, corpus, store, needed)
+            if not self.quiet and any(point.design for point in planner.points):
+                self.stderr.print(_searched(self.study))
             if dry_run:
                 print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
                 return 0
@@ -256,6 +258,18 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     except BaseException:
         process.terminate()
         raise
+
+
+def _searched(study: "Study") -> str:
+    """Return the line that says where settings come from and which runs end early."""
+    sampler, pruner = (
+        x if isinstance(x, str) else type(x).__name__ for x in (study.sampler, study.pruner)
+    )
+    early = {"asha": "ASHA's rule ends runs early", "none": "no run ends early"}
+    return (
+        f"settings: a start design, then Optuna's suggestions ({sampler}); "
+        f"{early.get(pruner, f'the pruner {pruner} ends runs early')}"
+    )
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:

@@ -1,6 +1,5 @@
 """The work that a planner's study still has, by stage and shape, for `time_left.py`."""
 
-import math
 from collections.abc import Iterator
 
 from lmzoo.study.planned_run import PlannedRun
@@ -55,10 +54,10 @@ def _point_work(
     least = 1.0 if study.pruner == "none" else PRUNED
     if point.rung:
         yield work(TO_RUNG, [left(run, point.rung) for run in design])
-        kept = min(len(design), math.ceil(KEEP * len(point.design)))
+        kept = min(len(design), max(1, int(KEEP * len(point.design))))
         yield work(TUNE, [budget - float(point.rung)] * kept)
     else:
-        others = study.pruner not in ("none", "response")
+        others = study.pruner not in ("none", "asha")
         yield work(TUNE, [left(run) for run in design], least if others else 1.0)
     later = point.samples - max(len(point.tune_runs), len(point.design))
     yield work(SEARCH, [*searched, *[float(budget)] * max(0, later)], least)
