@@ -212,7 +212,8 @@ class _Runs:
         mean = np.where(finite, sums / count, np.inf)
         first = finite & (same.argmax(2) == np.arange(y.shape[1]))
         least = np.where(trained, mean, np.inf).min(1, keepdims=True)
-        noise = _noise_bound(np.where(first, mean, np.nan)[:, :shared], x[:, :shared])
+        steep: Mask = np.asarray(np.isinf(y[:, :shared]).any(1))
+        noise = _noise_bound(np.where(first, mean, np.nan)[:, :shared], x[:, :shared], steep)
         known = finite & (mean <= least + CLIFF * noise)
         height = _heights(np.where(first & known, mean, np.inf))
         scale = np.where(height > 0, height, 1.0)
@@ -239,25 +240,28 @@ class _Runs:
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     """Return the losses with predicted ones of the runs stopped early, and their variances.
 
-    y − early = a_p + b(x_j) with b linear in the setting, by least squares; a point without a run
-    that was trained to the end has the mean of the others for a_p.
+    y − early = a_p + b(x_j) with b linear in the setting, by least squares.
     """
-    both = np.isfinite(y) & np.isfinite(early)
-    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early))
+    both: Mask = np.asarray(np.isfinite(y) & np.isfinite(early))
+    count = both.sum(1)
+    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early) & (count > 0)[:, None])
     p, j = np.nonzero(both)
-    d = np.concatenate([np.eye(len(y))[p], x[j]], 1)
-    freedom = len(p) - int(np.linalg.matrix_rank(d)) if len(p) else 0
+    values = np.zeros_like(y)
+    values[p, j] = y[p, j] - early[p, j]
+    runs = np.maximum(count, 1)[:, None]
+    centre, level = both @ x / runs, values.sum(1, keepdims=True) / runs
+    d, rest = x[j] - centre[p], values[p, j] - level[p, 0]
+    square = np.linalg.pinv(d.T @ d)
+    slope = square @ d.T @ rest
+    freedom = len(p) - int((count > 0).sum()) - int(np.linalg.matrix_rank(d)) if len(p) else 0
     if not wanted.any() or freedom < 1:
         return y, np.zeros_like(y)
-    value = y[p, j] - early[p, j]
-    inverse = np.linalg.pinv(d.T @ d)
-    found = inverse @ d.T @ value
-    variance = ((value - d @ found) ** 2).sum() / freedom
-    q, k = np.nonzero(wanted & both.any(axis=1, keepdims=True))
-    rows = np.concatenate([np.eye(len(y))[q], x[k]], 1)
+    variance = ((rest - d @ slope) ** 2).sum() / freedom
+    q, k = np.nonzero(wanted)
+    far = x[k] - centre[q]
     y, extra = y.copy(), np.zeros_like(y)
-    y[q, k] = early[q, k] + rows @ found
-    extra[q, k] = variance * (1 + np.einsum("ni,ij,nj->n", rows, inverse, rows))
+    y[q, k] = early[q, k] + level[q, 0] + far @ slope
+    extra[q, k] = variance * (1 + 1 / runs[q, 0] + np.einsum("ni,ij,nj->n", far, square, far))
     return y, extra
 
 
@@ -271,20 +275,20 @@ def _heights(means: Array) -> Array:
     return np.zeros((len(means), 1))
 
 
-def _noise_bound(means: Array, x: Array) -> Array:
+def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
     """Return a bound of the noise of each point, (P, 1); infinity if nothing is known.
 
     The differences between neighbouring settings contain the noise of both; the second differences
     of one range, over √3, have the same variance. The lower quartile of their sizes, over that of
     |N(0, 2)| at its rank, is about the noise if the response is flat or straight, and more if it is
     not. It is multiplied by 1.5, because few differences are known. Points within a
-    factor `ALIKE` of the median one count as equally noisy. A point with fewer than four settings,
-    because others diverged, has the noise of the median point.
+    factor `ALIKE` of the median one count as equally noisy. A `steep` point, of which a setting
+    diverged, has the noise of the median point if it has fewer than four others.
     """
     own = np.full(len(means), np.nan)
     for p, row in enumerate(means):
         known = np.flatnonzero(np.isfinite(row))
-        if len(known) < min(4, means.shape[1]) or len(known) < 2:
+        if len(known) < (4 if steep[p] else 2):
             continue
         if x.shape[2] == 1:
             known = known[np.argsort(x[p, known, 0])]

@@ -20,7 +20,7 @@ SEARCH = {"recipe.lr": FloatRange(1e-4, 1e-1, log=True), "recipe.batch": IntRang
 
 @pytest.fixture
 def fake_sweep(corpus, corpus_fields):
-    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, load_run=open_fake_run)
+    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_fake_run)
 
 
 @pytest.fixture

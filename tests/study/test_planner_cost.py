@@ -88,7 +88,7 @@ def test_study_json_is_written_when_a_best_setting_is_found_and_not_at_every_end
 def test_settings_that_start_together_are_written_at_once(study, points, corpus, tmp_path, calls):
     with closing(StudyStore(tmp_path)) as store:
         Planner(study, points, corpus, store)
-        assert all(len(store.settings(point.id)) == 4 for point in points)
+        assert all(len(store.settings(point.id)) == 3 for point in points)
     assert calls["append", SETTINGS] == len(points)
 
 

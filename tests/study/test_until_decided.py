@@ -46,7 +46,7 @@ def undecided(study):
 
 @pytest.fixture
 def run(corpus, corpus_fields):
-    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, load_run=load_run)
+    return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=load_run)
 
 
 def seeds(path) -> dict[str, int]:

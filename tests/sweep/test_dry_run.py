@@ -12,6 +12,7 @@ import pytest
 from lmzoo.store.records import RECORDS, RunFolder
 from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
+from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import main
@@ -100,4 +101,5 @@ def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dr
     with closing(StudyStore(tmp_path / "runs" / "toy-text")) as locked:
         Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
     runs = [runs for _, runs, _ in dry_run()]
-    assert runs == [study.samples + study.seeds] * 2 + [study.seeds] * len(BASELINES)
+    most = study.samples + MOST_AGAIN + study.seeds
+    assert runs == [most] * 2 + [study.seeds] * len(BASELINES)
