@@ -56,7 +56,7 @@ def sweep(
             dies = generator.random() < deaths
             if dies:
                 planner.requeue(run_id)
-            if dies or not _report(planner, planned, run):
+            if dies or not report(planner, planned, run):
                 run.close()
                 del open_runs[run_id]
         return False
@@ -66,7 +66,7 @@ def sweep(
         store.close()
 
 
-def _report(planner, planned, run) -> bool:
+def report(planner, planned, run) -> bool:
     """Report the last epoch and end the run as a worker does; return True if it continues."""
     test_loss = None
     answer = planner.report(planned.id, run.training.record)

@@ -11,6 +11,7 @@ from rich.console import Console as RichConsole
 
 from lmzoo.statistics.compared import compared
 from lmzoo.study.planner import Planner
+from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
@@ -87,7 +88,8 @@ def test_counts_add_up_at_every_time(planner):
             fleet.give_back(fleet.gone("w"), interrupted=True)
         sums = [counts(point, console._running) for point in planner.points]
         assert all(value >= 0 for numbers in sums for value in numbers.values())
-        assert sum(sum(numbers.values()) for numbers in sums) == total
+        measured = sum(sum(numbers.values()) for numbers in sums)
+        assert total <= measured <= total + MOST_AGAIN * len(planner.points)
     assert sum(n["pending"] + n["running"] for n in sums) == 0
     assert sum(n["pruned"] for n in sums) > 0
 

@@ -91,10 +91,10 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     pruned = sum(run.status == "pruned" for run in runs)
     done = sum(bool(run.status) for run in runs) - pruned
     trained = sum(not run.status and run.id in running for run in runs)
-    later = point.samples - len(point.tune_runs)
+    later = max(0, point.samples - len(point.tune_runs))
     if point.best_setting is None:
         later += point.study.seeds
-    pending = len(runs) + max(0, later) - done - pruned - trained
+    pending = len(runs) + later - done - pruned - trained
     return dict(zip(NUMBERS, (done, trained, pending, pruned), strict=True))
 
 
