@@ -11,7 +11,7 @@ that did not tune.
     runs     epochs of tuning a point, in full runs
     stated   root mean square of the stated tuning sd; `regret` has the root mean square beside it
     worse    share of studies in which the changed point, whose true difference from its own
-             unchanged copy is 0, is called worse than that copy, with five confirm seeds
+             unchanged copy is 0, is shown to be worse than that copy, with five confirm seeds
 
 Cases of a file: as recorded (`plain`); one point with its axis moved by 2x or 4x, `up` or `down`,
 each step beyond the recorded rates adding 0.06 nats; one point whose third and higher rates lose
@@ -32,8 +32,7 @@ from search_rules import RULES, Array, Rule, Trainings
 
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
-from lmzoo.statistics.contrasts import contrasts
-from lmzoo.statistics.verdicts import verdicts
+from lmzoo.statistics.compared import compared
 
 CURVES = Path(__file__).parent / "curves"
 MOVES = {"2x up": 1, "4x up": 2, "2x down": -1, "4x down": -2}
@@ -178,8 +177,8 @@ def _is_worse(
     ]
     best = tests[p][int(tests[p].mean(1).argmin())]
     rows.append(best[rng.permutation(picks[p])[:CONFIRM]])
-    found = contrasts(np.array(rows), len(own), [*sd, 0.0])
-    return str(verdicts(found, MARGIN).verdict[p]) == "worse"
+    found = compared(np.array(rows), len(own), tuning_sd=[*sd, 0.0], margin=MARGIN)
+    return bool(found.sign[p] > 0)
 
 
 def _at(own: Trainings, values: NDArray[np.float64], rate: float) -> Array:
