@@ -10,6 +10,7 @@ Source: S0 (DLM2, DLM5, DLM6, DLM13).
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 from lmzoo.blocks.latent import LatentModel
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
+from lmzoo.contract import Task
 from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.types import Embeddings, Prefix, Tokens
+from lmzoo.types import Prefix, Tokens
 
 
 def earlier_mask(count: int, device: torch.device) -> Bool[Tensor, "{count} {count}"]:
@@ -94,12 +96,22 @@ class ParentModel(LatentModel):
         return self.log_prior(self.task.length - 1)
 
 
-def tied_pair_scores(
-    transition: nn.Linear, table: Embeddings, parents: Prefix, targets: Prefix
-) -> Float[Tensor, "B AR t"]:
-    """Return log softmax(Emb y_ar) at every target, with (y_a1 .. y_aR) = transition(e(s_a))."""
-    x, at = embed_unique(table, parents)
-    y = transition(x)
-    log_z = log_normalisers(y.unflatten(1, (-1, x.shape[1])), table)  # N R
-    by_type = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
-    return by_type @ table[targets].transpose(1, 2) - at(log_z).flatten(1)[..., None]
+class TiedParentModel(ParentModel):
+    """P(v | s_a, r) = softmax(Emb y_ar)_v with (y_a1 .. y_aR) = (M_1 .. M_R) e(s_a) + b."""
+
+    def __init__(self, config: Any, task: Task, types: int = 1) -> None:
+        super().__init__(config, task)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        self.transition = nn.Linear(config.width, types * config.width)
+
+    def pair_scores(self, parents: Tensor, targets: Tensor) -> Float[Tensor, "B AR t"]:
+        table = self.embedding.weight
+        x, at = embed_unique(table, parents)
+        y = self.transition(x)
+        log_z = log_normalisers(y.unflatten(1, (-1, x.shape[1])), table)  # N R
+        by_type = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
+        return by_type @ table[targets].transpose(1, 2) - at(log_z).flatten(1)[..., None]
+
+    def child_scores(self, parents: Tensor) -> Float[Tensor, "B AR V"]:
+        y = self.transition(self.embedding(parents)).unflatten(2, (-1, self.config.width))
+        return torch.log_softmax(y.flatten(1, 2) @ self.embedding.weight.T, dim=-1)

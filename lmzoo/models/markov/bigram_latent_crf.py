@@ -14,6 +14,7 @@ Source: Lafferty et al. 2001 (the potentials); S0 (DLM16).
 from typing import Annotated
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -28,26 +29,39 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.search_space import IntRange
 
 
-@model(
-    "bigram_latent_crf", aliases=("DLM16",), family="latent-markov", document="S0",
-    source="Lafferty et al. 2001; S0",
-)  # fmt: skip
-class BigramLatentCRF(ComponentModel):
-    """Bigram latent CRF: the previous token conditions one transition of K states."""
+@config
+class StatesConfig(EmbeddingConfig):
+    """Fields of a latent CRF."""
 
-    @config
-    class Config(EmbeddingConfig):
-        """Embedding and number of states."""
+    components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
+    """Number K of states. A token has K² potentials."""
 
-        components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
-        """Number K of states. A token has K² potentials."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+class LatentCRF(ComponentModel):
+    """The embeddings, potentials and words of a latent CRF."""
+
+    def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
         self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.potentials = nn.Linear(width, count * count)
-        self.words = Components(count, width, Norm.NONE, scaled=False)
+        self.words = Components(count, width, norm, scaled=False)
+
+    def phi(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K K"]:
+        """Return the potentials of the vectors x."""
+        return self.potentials(x).unflatten(-1, (self.config.components, -1))
+
+
+@model(
+    "bigram_latent_crf", aliases=("DLM16",), family="latent-markov", document="S0",
+    source="Lafferty et al. 2001; S0",
+)  # fmt: skip
+class BigramLatentCRF(LatentCRF):
+    """Bigram latent CRF: the previous token conditions one transition of K states."""
+
+    @config
+    class Config(StatesConfig):
+        """Embedding and number of states."""
 
     @property
     def context_length(self) -> int | None:
@@ -55,5 +69,4 @@ class BigramLatentCRF(ComponentModel):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
-        phi = self.potentials(x).unflatten(-1, (self.config.components, -1))
-        return at(torch.log_softmax(torch.logsumexp(phi, dim=-2), dim=-1))
+        return at(torch.log_softmax(torch.logsumexp(self.phi(x), dim=-2), dim=-1))

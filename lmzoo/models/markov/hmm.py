@@ -29,15 +29,10 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.types import Lengths, Tokens
 
 
-@model("hmm", family="latent-markov", document="S0", source="Rabiner 1989; S0")
-class HMM(ComponentModel):
-    """Hidden Markov model over the whole sequence, by the forward algorithm."""
+class HiddenChain(ComponentModel):
+    """The weights π, Tr and B of a hidden Markov model."""
 
-    @config
-    class Config(ComponentConfig):
-        """Embedding and number of hidden states."""
-
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: ComponentConfig, task: Task) -> None:
         super().__init__(config, task)
         count = config.components
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
@@ -51,13 +46,22 @@ class HMM(ComponentModel):
         with torch.no_grad():
             self.transition.copy_(uniform(tuple(self.transition.shape), 1))
 
-    @property
-    def state_size(self) -> int | None:
-        return self.config.components
-
     def log_transition(self) -> Float[Tensor, "K K"]:
         """Return log Tr."""
         return torch.log_softmax(self.transition, dim=-1)
+
+
+@model("hmm", family="latent-markov", document="S0", source="Rabiner 1989; S0")
+class HMM(HiddenChain):
+    """Hidden Markov model over the whole sequence, by the forward algorithm."""
+
+    @config
+    class Config(ComponentConfig):
+        """Embedding and number of hidden states."""
+
+    @property
+    def state_size(self) -> int | None:
+        return self.config.components
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         """Return log α_{i+1} after each of the tokens s_0..s_i."""

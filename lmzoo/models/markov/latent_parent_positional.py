@@ -8,12 +8,10 @@ a is the position of the parent, Λ is (T, T), e(s) and b are (E), M is (E, E), 
 Source: Saul & Pereira 1997 (mixed-order Markov models, arXiv:cmp-lg/9706007); S0 (DLM5).
 """
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
+from lmzoo.blocks.parents import Alignment, TiedParentModel
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 
@@ -22,7 +20,7 @@ from lmzoo.contract import Task, model
     "latent_parent_positional", aliases=("DLM5",), family="latent-markov", document="S0",
     source="Saul & Pereira 1997 (arXiv:cmp-lg/9706007); S0",
 )  # fmt: skip
-class LatentParentPositional(ParentModel):
+class LatentParentPositional(TiedParentModel):
     """Bigram mixed over all earlier tokens with a learned alignment."""
 
     @config
@@ -31,16 +29,7 @@ class LatentParentPositional(ParentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.transition = nn.Linear(config.width, config.width)
         self.alignment = Alignment(task.length)
 
     def log_prior(self, count: int) -> Tensor:
         return self.alignment(count)
-
-    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
-
-    def child_scores(self, parents: Tensor) -> Tensor:
-        y = self.transition(self.embedding(parents))
-        return torch.log_softmax(y @ self.embedding.weight.T, dim=-1)

@@ -20,8 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.blocks.parents import Alignment, ParentModel, tied_pair_scores
+from lmzoo.blocks.parents import Alignment, TiedParentModel
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.functional.initialisers import uniform
@@ -36,7 +35,7 @@ class Arcs(StrEnum):
 
 
 @model("latent_parent_typed", aliases=("DLM6",), family="latent-markov", document="S0", source="S0")
-class LatentParentTyped(ParentModel):
+class LatentParentTyped(TiedParentModel):
     """Mixture of R bigrams over all earlier tokens with a learned alignment."""
 
     latent = "parent and arc type"
@@ -50,11 +49,9 @@ class LatentParentTyped(ParentModel):
         arcs: Arcs = Arcs.SHARED
 
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        width, length = config.width, task.length
+        super().__init__(config, task, config.types)
+        length = task.length
         positions = (1, 1) if config.arcs is Arcs.SHARED else (length, length)
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
-        self.transition = nn.Linear(width, config.types * width)
         self.alignment = Alignment(length)
         self.types = nn.Parameter(torch.empty(config.types, *positions))
         self.reset_parameters()
@@ -76,10 +73,3 @@ class LatentParentTyped(ParentModel):
         if self.config.arcs is Arcs.POSITIONAL:
             types = types[:, :count, 1 : count + 1]
         return (parents[:, None] + types.transpose(0, 1)).flatten(0, 1)
-
-    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
-
-    def child_scores(self, parents: Tensor) -> Tensor:
-        y = self.transition(self.embedding(parents)).unflatten(2, (self.config.types, -1))
-        return torch.log_softmax(y.flatten(1, 2) @ self.embedding.weight.T, dim=-1)

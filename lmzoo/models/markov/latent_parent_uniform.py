@@ -13,20 +13,19 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.blocks.parents import ParentModel, earlier_mask, tied_pair_scores
+from lmzoo.blocks.parents import TiedParentModel, earlier_mask
 from lmzoo.config import config
-from lmzoo.contract import Task, model
+from lmzoo.contract import model
 from lmzoo.search_space import IntRange
 
 
 @model(
     "latent_parent_uniform", aliases=("DLM2",), family="latent-markov", document="S0", source="S0",
 )  # fmt: skip
-class LatentParentUniform(ParentModel):
+class LatentParentUniform(TiedParentModel):
     """Bigram mixed uniformly over the last W tokens."""
 
     @config
@@ -35,11 +34,6 @@ class LatentParentUniform(ParentModel):
 
         window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
         """Number W of possible parents; None means all earlier tokens."""
-
-    def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.transition = nn.Linear(config.width, config.width)
 
     @property
     def context_length(self) -> int | None:
@@ -52,10 +46,3 @@ class LatentParentUniform(ParentModel):
             allowed = allowed.tril(self.config.window - 1)
         prior = table.new_zeros(count, count).masked_fill(~allowed, -torch.inf)
         return torch.log_softmax(prior, dim=0)
-
-    def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        return tied_pair_scores(self.transition, self.embedding.weight, parents, targets)
-
-    def child_scores(self, parents: Tensor) -> Tensor:
-        y = self.transition(self.embedding(parents))
-        return torch.log_softmax(y @ self.embedding.weight.T, dim=-1)

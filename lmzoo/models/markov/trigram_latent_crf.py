@@ -14,48 +14,35 @@ aggregate Markov model.
 Source: Lafferty et al. 2001 (the potentials); S0 (DLM17; DLM27 with N = rms).
 """
 
-from typing import Annotated
-
 import torch
 from jaxtyping import Float
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.emissions.components import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
+from lmzoo.models.markov.bigram_latent_crf import LatentCRF, StatesConfig
 from lmzoo.registry import preset
-from lmzoo.search_space import IntRange
 
 
 @model(
     "trigram_latent_crf", aliases=("DLM17",), family="latent-markov", document="S0",
     source="Lafferty et al. 2001; S0",
 )  # fmt: skip
-class TrigramLatentCRF(ComponentModel):
+class TrigramLatentCRF(LatentCRF):
     """Trigram latent CRF: the last two tokens condition two transitions of K states."""
 
     @config
-    class Config(EmbeddingConfig):
+    class Config(StatesConfig):
         """Embedding, number of states and normaliser."""
 
-        components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
-        """Number K of states. A token has K² potentials."""
         norm: Norm = Norm.NONE
         """Normaliser N of each context token vector and each component vector."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        super().__init__(config, task)
-        width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
-        self.potentials = nn.Linear(width, count * count)
-        self.words = Components(count, width, config.norm, scaled=False)
+        super().__init__(config, task, config.norm)
 
     @property
     def context_length(self) -> int | None:
@@ -63,7 +50,7 @@ class TrigramLatentCRF(ComponentModel):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
-        phi = self._phi(normalise_vectors(x, self.config.norm))
+        phi = self.phi(normalise_vectors(x, self.config.norm))
         out_mass, transition = (
             at(torch.logsumexp(phi, dim=-1)),
             at(torch.softmax(phi, -1).flatten(1)),
@@ -75,11 +62,8 @@ class TrigramLatentCRF(ComponentModel):
     def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
         """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
         pad = self.table.new_ones(1, self.config.width)
-        before = torch.logsumexp(self._phi(pad), dim=-2).expand(len(in_mass), 1, -1)
+        before = torch.logsumexp(self.phi(pad), dim=-2).expand(len(in_mass), 1, -1)
         return torch.log_softmax(torch.cat([before, in_mass[:, :-1]], dim=1), dim=-1)
-
-    def _phi(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K K"]:
-        return self.potentials(x).unflatten(-1, (self.config.components, -1))
 
 
 preset(
