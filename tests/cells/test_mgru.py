@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lmzoo.cells.base import Cell
-from lmzoo.cells.mgru import MGRU
-from lmzoo.cells.mgru_switches import Carry, Cut, Gate, Output, Squash
+from lmzoo.cells.mgru import MGRU, Carry, Cut, Gate, Output, Squash
 from lmzoo.errors import UserError
 from tests.cells.support import inputs, make, outputs
 from tests.laws.support import assert_close

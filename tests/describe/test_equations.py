@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from lmzoo.cells.base import CELLS
-from lmzoo.cells.mgru_switches import NUMBERS, from_numbers
+from lmzoo.cells.mgru import NUMBERS, from_numbers
 from lmzoo.config import to_dict
 from lmzoo.describe.equations import (
     cell_equations,

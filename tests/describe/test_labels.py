@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lmzoo import zoo
-from lmzoo.cells.mgru_switches import NUMBERS, from_numbers
+from lmzoo.cells.mgru import NUMBERS, from_numbers
 from lmzoo.cells.mgu import MGU
 from lmzoo.config import to_dict
 from lmzoo.describe.equations import cut_names
