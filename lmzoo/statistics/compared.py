@@ -74,6 +74,10 @@ OWN_SEEDS = 4
 """Seeds of a noisy reference for each seed of the points."""
 
 
+_Indices = NDArray[np.int64]
+"""The reference, or that of each point."""
+
+
 class Look(NamedTuple):
     """A time at which verdicts are given."""
 
@@ -155,20 +159,22 @@ def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
 
 def compared(
     losses: ArrayLike,
-    reference: int,
+    reference: int | ArrayLike,
     *,
     family: ArrayLike | None = None,
     tuning_sd: ArrayLike = 0.0,
     looks: Sequence[Look] = (),
     margin: float = MARGIN,
     ended: ArrayLike | None = None,
+    paired: bool = True,
 ) -> Compared:
     """Return the comparison of all points with the reference.
 
     Args:
         losses: (P, S) in nats, confirm seeds in their order; infinity for a run that diverged, NaN
             for one that failed or has not ended.
-        reference: index of the reference.
+        reference: index of the reference, or of that of each point, int (P,); a point that is its
+            own reference is not compared.
         family: the contrasts that were asked, bool (P,); None: all. The other points have numbers
             and no verdict, and change no other row.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
@@ -176,12 +182,15 @@ def compared(
         margin: Δ in nats; 0 or less: nothing is negligible.
         ended: number of the point's first runs that have ended, int (P,): a look that waits for
             runs decides nothing. None: each look takes the runs that there are.
+        paired: whether the columns are seeds that all points share; if not, means are compared.
     """
     x = np.asarray(losses, np.float64)
     asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
-    asked[reference] = False
-    sharing = asked.copy()
-    sharing[reference] = True
+    to = np.asarray(reference)
+    asked &= np.arange(len(x)) != to
+    references = np.zeros(len(x), bool)
+    references[to if to.ndim == 0 else to[asked]] = True
+    sharing = asked | references
     schedule = [*looks] or [*spend([max(x.shape[1], 1)])]
     done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
     waits = ended is not None
@@ -195,23 +204,22 @@ def compared(
         if waits and not active.any() and previous:
             break
         seeds[active] = n
-        seeds[reference] = max(seeds[reference], own if noisy else n)
-        needing = active.copy()
-        needing[reference] = True
+        seeds[references] = np.maximum(seeds[references], own if noisy else n)
+        needing = active | references
         if waits and (done[needing] < seeds[needing]).any():
             break
         if previous and not (done[asked] > previous).any():
             break
-        most = np.where(np.arange(len(x)) == reference, seeds[reference], n)
+        most = np.where(references, seeds, n)
         known = np.where(columns < most[:, None], x, np.nan)
-        noise = seed_noise(known, sharing)
-        c = contrasts(known, reference, tuning_sd, family=sharing, noise=noise)
-        state.look(c, known, reference, error, margin)
+        noise = seed_noise(known, sharing, paired=paired)
+        c = contrasts(known, to, tuning_sd, family=sharing, noise=noise, paired=paired)
+        state.look(c, known, to, error, margin)
         varies = np.zeros(len(x), bool) if noise is None else noise.noisy()
-        previous, noisy, latest = n, bool(varies[reference]), (c, varies, known, k)
+        previous, noisy, latest = n, bool(varies[references].any()), (c, varies, known, k)
     if latest is None:  # no look yet
         none = np.full_like(x, np.nan)
-        latest = contrasts(none, reference), np.zeros(len(x), bool), none, -1
+        latest = contrasts(none, to), np.zeros(len(x), bool), none, -1
     c, varies, known, k = latest
     rest = schedule[k + 1 :]
     error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
@@ -233,7 +241,7 @@ def compared(
         state.p_diverged,
         needed,
         needs_tuning,
-        _shared(c, known, reference, verdict, margin),
+        _shared(c, known, to, verdict, margin) & paired,
         varies,
         seeds,
     )
@@ -273,10 +281,10 @@ class _State:
             "",
         )
 
-    def look(self, c: Contrasts, x: Array, reference: int, error: float, margin: float) -> None:
+    def look(self, c: Contrasts, x: Array, to: _Indices, error: float, margin: float) -> None:
         """Add a look at the losses x (P, S) and their contrasts, with the error α_k."""
         self._narrow(c, error)
-        more, p_more, least = _divergence(x, reference)
+        more, p_more, least = _divergence(x, to)
         self.p_diverged = np.where(np.isposinf(x).any(1) | (more != 0), p_more.min(0), np.nan)
         self.known |= self.asked & (~np.isnan(c.error) | np.isposinf(x).any(1))
         size, exact = np.abs(c.mean), c.exact & self.asked
@@ -341,7 +349,7 @@ def _adjusted(first: Array, second: Array, counts: Array) -> tuple[Array, Array,
     return found[0], found[1], found[2].reshape(counts.shape)
 
 
-def _divergence(x: Array, reference: int) -> tuple[Array, Array, Array]:
+def _divergence(x: Array, to: _Indices) -> tuple[Array, Array, Array]:
     """Return by how much more often points diverge than the reference (P,), and exact tests.
 
     The tests, (2, P), are Fisher's one-sided p of more and of fewer diverged runs, and the least p
@@ -349,12 +357,12 @@ def _divergence(x: Array, reference: int) -> tuple[Array, Array, Array]:
     """
     diverged, runs = np.isposinf(x).sum(1), (~np.isnan(x)).sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        more = np.nan_to_num(diverged / runs - diverged[reference] / runs[reference])
+        more = np.nan_to_num(diverged / runs - diverged[to] / runs[to])
     p, least = np.ones((2, 2, len(x)))
-    for i in np.flatnonzero(diverged + diverged[reference] > 0):
-        if i == reference:
+    for i, r in enumerate(np.broadcast_to(to, len(x))):
+        if i == r or not diverged[i] + diverged[r]:
             continue
-        a, b = (int(diverged[i]), int(runs[i])), (int(diverged[reference]), int(runs[reference]))
+        a, b = (int(diverged[i]), int(runs[i])), (int(diverged[r]), int(runs[r]))
         for side, (own, other) in enumerate(((a, b), (b, a))):
             total = own[0] + other[0]
             p[side, i] = _fisher(own[0], total, own[1], other[1])
@@ -378,11 +386,11 @@ def _could_reject(least: Array, asked: NDArray[np.bool_], error: float) -> NDArr
 
 
 def _shared(
-    c: Contrasts, x: Array, reference: int, verdict: NDArray[np.str_], margin: float
+    c: Contrasts, x: Array, to: _Indices, verdict: NDArray[np.str_], margin: float
 ) -> NDArray[np.bool_]:
     """Return which verdicts of few seeds the point's own paired differences do not show."""
     finite = np.where(np.isfinite(x), x, np.nan)
-    n, mean, error = mean_and_error(finite - finite[reference])
+    n, mean, error = mean_and_error(finite - finite[to])
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(verdict == NEGLIGIBLE, margin - np.abs(mean), np.abs(mean))
         p = special.stdtr(n - 1, -size / error) * np.where(verdict == NEGLIGIBLE, 1, 2)

@@ -14,9 +14,12 @@ x̄_r + λ (x̄_r(m) − x̄_r(n)), where λ minimises
 
     Var  = v_p/n + v_r ((1−λ)²/n + λ²/m) + λ² σ_b² (1/n + 1/m) + τ_p² + τ_r²
 
+Runs that share no seeds have no d_s. Their means are compared; n_p and n_r replace n in Var. Where
+nothing is shared, this is Welch's test, with the degrees of freedom of Satterthwaite.
+
 A diverged run has no loss: it is left out here, and `compared.py` counts it.
 
-Satterthwaite 1946 (Biometrics Bulletin 2:110).
+Satterthwaite 1946 (Biometrics Bulletin 2:110). Welch 1947 (Biometrika 34:28).
 """
 
 from typing import NamedTuple
@@ -77,38 +80,55 @@ class Contrasts(NamedTuple):
 
 def contrasts(
     losses: ArrayLike,
-    reference: int,
+    reference: int | NDArray[np.int64],
     tuning_sd: ArrayLike = 0.0,
     *,
     family: ArrayLike | None = None,
     noise: Noise | None = None,
+    paired: bool = True,
 ) -> Contrasts:
-    """Return the differences of all points to one of them.
+    """Return the differences of all points to one of them, or of each point to another.
 
     Args:
         losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
-        reference: index of the reference.
+        reference: index of the reference, or of that of each point, int (P,); a point that is its
+            own reference has no difference.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         family: the points that share their noise, with the reference, bool (P,); None: all.
-        noise: `seed_noise(losses, family)`, if it is known already.
+        noise: `seed_noise(losses, family, paired=paired)`, if it is known already.
+        paired: whether the columns are seeds that all points share.
     """
     x = np.asarray(losses, np.float64)
     x = np.where(np.isfinite(x), x, np.nan)
     if noise is None:
         sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
         sharing[reference] = True
-        noise = seed_noise(x, sharing)
-    counts, _, own_error = mean_and_error(x)
+        noise = seed_noise(x, sharing, paired=paired)
+    counts, means, own_error = mean_and_error(x)
     certain = (counts > 1) & (own_error == 0)
     square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
     tuning = square + square[reference]
-    d = x - x[reference]
-    d[reference] = np.nan
-    n, mean, error = mean_and_error(d)
-    if noise is None:
-        return _own(n, mean, error, tuning)
-    extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
-    mean, of_point, of_reference, of_common = _with_extra_seeds(mean, x, extra, reference, noise, n)
+    own = np.arange(len(x)) == reference
+    if not paired:
+        delta = np.where(own, np.nan, means - means[reference])
+        if noise is None:
+            return _welch(counts, delta, own_error, reference, tuning)
+        n, v = np.minimum(counts, counts[reference]), noise.expected()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_point, of_reference, of_common = 1 / counts, 1 / counts[reference], 0 * n
+            balanced = (v + v[reference]) / (v / counts + (v / counts)[reference])
+        mean, seeds_now = delta, np.where(np.isnan(balanced), n, balanced)
+        of_reference = np.broadcast_to(of_reference, len(x))
+    else:
+        d = np.where(own[:, None], np.nan, x - x[reference])
+        n, mean, error = mean_and_error(d)
+        if noise is None:
+            return _own(n, mean, error, tuning)
+        extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
+        mean, of_point, of_reference, of_common = _with_extra_seeds(
+            mean, x, extra, reference, noise, n
+        )
+        seeds_now = n
     v = noise.variance
     with np.errstate(invalid="ignore", divide="ignore"):
         seeds = of_point[:, None, None] * v[:, None] + of_reference[:, None, None] * v
@@ -121,18 +141,34 @@ def contrasts(
     variance = variance.reshape(len(x), -1)[:, used]
     with np.errstate(invalid="ignore"):
         expected = (weight * variance).sum(1)
-    expected[reference] = np.nan
+    expected[own] = np.nan
     freedom = np.full(len(x), np.nan)
     return Contrasts(
         mean,
         np.sqrt(expected),
-        n,
-        (expected - tuning) * n,
+        seeds_now,
+        (expected - tuning) * seeds_now,
         tuning,
         freedom,
         weight,
         np.sqrt(variance),
     )
+
+
+def _welch(
+    n: Array, delta: Array, error: Array, reference: int | NDArray[np.int64], tuning: Array
+) -> Contrasts:
+    """Return the differences δ of means that share nothing; `error` is that of each mean."""
+    w = np.where(n > 1, error**2, np.nan)
+    variance = w + w[reference]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        term = np.where(w > 0, w**2 / (n - 1), 0 * w)
+        freedom = (variance + tuning) ** 2 / (term + term[reference])
+        of_one = n * w + (n * w)[reference]
+        seeds = np.where(variance > 0, of_one / variance, np.minimum(n, n[reference]))
+    both = np.where(np.isnan(delta), np.nan, np.sqrt(variance + tuning))
+    nothing = np.full((len(n), 1), np.nan)
+    return Contrasts(delta, both, seeds, of_one, tuning, freedom, nothing, nothing)
 
 
 def _own(n: Array, mean: Array, error: Array, tuning: Array) -> Contrasts:
@@ -146,14 +182,19 @@ def _own(n: Array, mean: Array, error: Array, tuning: Array) -> Contrasts:
 
 
 def _with_extra_seeds(
-    mean: Array, x: Array, extra: Array, reference: int, noise: Noise, n: Array
+    mean: Array,
+    x: Array,
+    extra: Array,
+    reference: int | NDArray[np.int64],
+    noise: Noise,
+    n: Array,
 ) -> tuple[Array, Array, Array, Array]:
     """Return the means, and the factors of v_p, v_r and σ_b² in their variances, (P,) each."""
     m, of_extra, _ = mean_and_error(extra)
     common = np.where(np.isnan(x), np.nan, x[reference])
     with np.errstate(divide="ignore", invalid="ignore"):
         of_both = np.nanmean(np.where(np.isnan(common), 0.0, common), 1) * x.shape[1] / n
-        v = noise.expected()[reference] if noise.noisy()[reference] else 0.0
+        v = np.where(noise.noisy(), noise.expected(), 0.0)[reference]
         least = (v + noise.common) / n + (v + noise.common) / m
         share = np.where((m > 0) & (v > 0), v / n / least, 0.0)
         of_reference = (1 - share) ** 2 / n + np.where(m > 0, share**2 / m, 0.0)

@@ -85,12 +85,16 @@ class Noise(NamedTuple):
         return np.swapaxes(self.weight, 1, 2) @ of_reference
 
 
-def seed_noise(losses: ArrayLike, family: ArrayLike | None = None) -> Noise | None:
+def seed_noise(
+    losses: ArrayLike, family: ArrayLike | None = None, *, paired: bool = True
+) -> Noise | None:
     """Return the posterior of the variances of losses (P, S); NaN and infinity are left out.
 
     Args:
         losses: in nats.
         family: the points from which the distribution is estimated, bool (P,); None: all.
+        paired: whether the columns are seeds that all points share; if not, b_s = 0, and each s_p²
+            is that of the point's own losses, with n_p − 1 degrees of freedom.
 
     Returns:
         None if nothing is shared.
@@ -102,12 +106,15 @@ def seed_noise(losses: ArrayLike, family: ArrayLike | None = None) -> Noise | No
     least, most = (f(x, axis=1, initial=e, where=~np.isnan(x)) for f, e in _ENDS)
     varying = (count > 1) & (least < most)
     sharing = varying & family
-    shared = (~np.isnan(x[sharing])).sum(0) > 1
+    shared = (~np.isnan(x[sharing])).sum(0) > 1 if paired else np.ones(x.shape[1], bool)
     varying &= (~np.isnan(x[:, shared])).sum(1) > 1
     sharing &= varying
     if sharing.sum() < LEAST_POINTS:
         return None
-    s2, f, common = _residual_variances(x[:, shared], varying, sharing)
+    if paired:
+        s2, f, common = _residual_variances(x[:, shared], varying, sharing)
+    else:
+        s2, f, common = mean_and_error(x)[2] ** 2 * count, count - 1.0, 0.0
     if not s2[sharing].max() > 0:  # all differences are exact
         return None
     s2 = np.maximum(s2, 1e-12 * s2[sharing].max())
@@ -217,7 +224,11 @@ def half_width(weight: Array, sd: Array, level: float) -> Array:
 
 
 def point_intervals(
-    losses: ArrayLike, family: ArrayLike | None = None, level: float = LEVEL
+    losses: ArrayLike,
+    family: ArrayLike | None = None,
+    level: float = LEVEL,
+    *,
+    paired: bool = True,
 ) -> Interval:
     """Return the mean of each point with its interval over seeds; losses (P, S).
 
@@ -227,7 +238,7 @@ def point_intervals(
     """
     x = np.asarray(losses, np.float64)
     x = np.where(np.isfinite(x), x, np.nan)
-    noise = seed_noise(x, family)
+    noise = seed_noise(x, family, paired=paired)
     if noise is None:
         return mean_interval(x, level)
     n, mean, _ = mean_and_error(x)
