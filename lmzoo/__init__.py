@@ -7,6 +7,7 @@
     model.score("a man rides a horse")                   log-probability in nats
     model.sample(3)
     lmzoo.run_study(lmzoo.Study(...))                    a polars frame: the ranking
+    lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
     lmzoo.audit(function_or_module, vocab=50).faults     () for a normalised causal density
 
     lmzoo.zoo.names()                                    all rows of the zoo
@@ -18,6 +19,7 @@ The subpackages and modules, from the top layer to the bottom layer:
     cli                         the command line: lmzoo list, train, rank, ...
     api                         build, load_run, run_study: the calls above
     inspect                     gates, attention, latents and boundaries of trained models
+    judging                     verdicts on results that other programs produced
     sweep                       studies on Ray Tune
     analysis                    tables, statistics and plots from the records of studies
     laws                        what every model, cell, emission and corpus must obey
@@ -47,16 +49,19 @@ from lmzoo.version import __version__ as __version__
 if TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
+    from lmzoo.judging.verdicts import judge
     from lmzoo.laws.audit import audit
     from lmzoo.sweep import Point, Study
 
 __all__ = [
-    "Point", "Study", "TextModel", "UserError", "audit", "build", "load_run", "run_study", "zoo",
+    "Point", "Study", "TextModel", "UserError", "audit", "build", "judge", "load_run", "run_study",
+    "zoo",
 ]  # fmt: skip
 _MODULES = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
     **dict.fromkeys(("Point", "Study"), "lmzoo.sweep"),
     "audit": "lmzoo.laws.audit",
+    "judge": "lmzoo.judging.verdicts",
 }
 
 

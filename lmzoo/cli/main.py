@@ -16,7 +16,7 @@ from lmzoo.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
-WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.sweep")
+WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.sweep", "lmzoo.cli.judge")
 """Modules whose commands read records only, or have the option themselves."""
 
 COMMANDS = {
@@ -49,6 +49,7 @@ COMMANDS = {
     "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
     "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
+    "judge": ("lmzoo.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
     "records": ("lmzoo.cli.report:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.cli.report:report", "Write a study as one web page."),

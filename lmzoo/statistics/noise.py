@@ -79,7 +79,7 @@ class Noise(NamedTuple):
         usual = np.nanmedian(np.where(v > 0, v, np.nan)) if (v > 0).any() else np.inf
         return self.outlier & (v >= NOISY * usual)
 
-    def pairs(self, reference: int) -> Array:
+    def pairs(self, reference: int | NDArray[np.int64]) -> Array:
         """Return the joint probability of v_p and v_reference, (P, K, K)."""
         of_reference = self.model[:, None] * self.weight[reference]
         return np.swapaxes(self.weight, 1, 2) @ of_reference

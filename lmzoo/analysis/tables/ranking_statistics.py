@@ -43,7 +43,7 @@ def add_statistics(
         "high": interval.high,
         "rank_low": rank_low,
         "rank_high": rank_high,
-        "rank": _order(losses, interval.mean),
+        "rank": order(losses, interval.mean),
         "reference": reference,
         "margin": np.full(len(part), float(study.get("margin", MARGIN))),
         **_against_reference(losses, tuning, family, reference, study),
@@ -103,7 +103,7 @@ def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.
     return ~leaks & ~part["point"].is_in(list(outside)).to_numpy()
 
 
-def _order(losses: Array, mean: Array) -> Array:
+def order(losses: Array, mean: Array) -> Array:
     """Return numbers that sort the points: the mean, above all others with a diverged run."""
     finite = np.where(np.isfinite(losses), losses, np.nan)
     if np.isnan(finite).all():

@@ -1,0 +1,1 @@
+"""The open door: results, commands and candidates that lmzoo did not train."""
