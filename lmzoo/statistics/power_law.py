@@ -1,17 +1,21 @@
 r"""Losses against a size: a power law whose exponent may change with the size.
 
-    log L = c − α u + γ u² + noise         u = log x − mean log x, weighted least squares
+    log L_ks = c − α u_k + γ u_k² + b_s + e_ks        u = log x − mean log x, weighted least squares
     exponent at x                          α − 2γ u
-    band                                   exp( log L(x) ± t_{.975, ν} s(x) )
+    ratio of two curves at x               t_{.975, ν} s(x) of both; b_s cancels
+    band                                   √( (t_{.975, ν} s(x))² + (t_{.975, S−1} s_b)² )
     s²     variance of the fitted log L(x), times max(1, χ²/dof) of the fit
+    s_b²   Var(b_s) / S
 
-The error of the mean loss of a size is that of its seeds, pooled over all sizes of all curves on
-the log scale, because a few seeds of one size say little; ν counts the seeds. γ is 0 with fewer
-than four sizes. With a χ² above its degrees of freedom the sizes do not lie on the curve, and the
-band grows accordingly (Birge's ratio).
+All sizes of all curves are trained with the same S seeds. b_s is what a seed has in common at all
+of them, so it cancels in an exponent and in a ratio and remains in a loss. Where a size lacks a
+seed, the mean of the others is corrected by the estimates of b_s. The variance of e_ks is pooled
+over all sizes of all curves, because a few seeds of one size say little; ν are the degrees of
+freedom of the two-way layout. γ is 0 with fewer than four sizes. With a χ² above its degrees of
+freedom the sizes do not lie on the curve, and the band grows accordingly (Birge's ratio).
 
 γ = 0: Kaplan et al. 2020 (arXiv:2001.08361). An irreducible loss bends the curve, and four sizes
-do not determine it.
+do not determine it. Band: MOVER, as `noise.point_intervals`.
 """
 
 from collections.abc import Sequence
@@ -25,6 +29,8 @@ from lmzoo.statistics.intervals import LEVEL, Array
 
 ENOUGH = 4
 """Sizes from which on γ is fitted."""
+_STEPS = 50
+"""Alternating steps of the two-way means; one is exact without missing seeds."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,12 @@ class PowerLaw:
     """√max(1, χ²/dof): 1 where the sizes lie on the curve within their errors."""
     quantile: float
     """t_{.975, ν}."""
+    of_seeds: float
+    """t_{.975, S−1} s_b: half the interval of the mean of b_s."""
     sizes: Array
 
     def log_loss(self, size: float) -> tuple[float, float]:
-        """Return log L at a size, and its standard error."""
+        """Return log L at a size, and its standard error without the part that all curves share."""
         row = _terms(np.array([self._u(size)]), len(self.coefficients))[0]
         return self._estimate(row)
 
@@ -56,7 +64,7 @@ class PowerLaw:
     def band(self, size: float) -> tuple[float, float, float]:
         """Return the loss at a size and the ends of its 95 % interval."""
         mean, error = self.log_loss(size)
-        half = self.quantile * error
+        half = float(np.hypot(self.quantile * error, self.of_seeds))
         return float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half))
 
     def _u(self, size: float) -> float:
@@ -67,33 +75,60 @@ class PowerLaw:
 
 
 def fit_power_laws(
-    sizes: Sequence[Array], losses: Sequence[Sequence[ArrayLike]], tuning: Sequence[Array]
+    sizes: Sequence[Array], losses: Sequence[ArrayLike], tuning: Sequence[Array]
 ) -> list[PowerLaw]:
     """Fit one power law for each curve.
 
     Args:
-        sizes: of each curve, the sizes x, at least two different ones.
-        losses: of each curve and size, the losses of its seeds; not finite values are left out.
-        tuning: of each curve, the standard deviation of each mean loss due to the tuning.
+        sizes: of each curve, the sizes x, (K,), at least two different ones.
+        losses: of each curve, (K, S), the same seeds in the same order; not finite values are left
+            out.
+        tuning: of each curve, the standard deviation of each mean loss due to the tuning, (K,).
     """
-    logs = [[_finite_logs(values) for values in curve] for curve in losses]
-    counts = np.array([len(values) for curve in logs for values in curve])
-    squares = sum(float(((v - v.mean()) ** 2).sum()) for curve in logs for v in curve if len(v))
-    dof = int((counts - 1).clip(0).sum())
-    variance = squares / dof if dof else np.nan
+    y = _finite_logs(np.concatenate([np.asarray(values, np.float64) for values in losses]))
+    common, variance, dof, of_common = _two_way(y)
+    count = (~np.isnan(y)).sum(1)
     quantile = float(special.stdtrit(dof, (1 + LEVEL) / 2)) if dof else float("nan")
+    seeds = int((~np.isnan(y).all(0)).sum())
+    of_seeds = float(special.stdtrit(max(seeds - 1, 1), (1 + LEVEL) / 2)) if of_common else 0.0
+    of_seeds *= np.sqrt(of_common / seeds)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.nansum(y - common, 1) / count
+        noise = variance / count
+    ends = np.cumsum([len(x) for x in sizes])[:-1]
+    parts = zip(sizes, np.split(means, ends), np.split(noise, ends), tuning, strict=True)
     return [
-        _fit(np.asarray(x, float), curve, np.asarray(sd, float), variance, quantile)
-        for x, curve, sd in zip(sizes, logs, tuning, strict=True)
+        _fit(np.asarray(x, float), mean, own, np.asarray(sd, float), quantile, of_seeds)
+        for x, mean, own, sd in parts
     ]
 
 
-def _fit(x: Array, logs: list[Array], tuning: Array, variance: float, quantile: float) -> PowerLaw:
-    known = np.array([len(values) > 0 for values in logs])
-    x, logs, tuning = x[known], [v for v in logs if len(v)], tuning[known]
-    means = np.array([values.mean() for values in logs])
-    seeds = np.array([len(values) for values in logs])
-    errors = np.sqrt(variance / seeds + (tuning / np.exp(means)) ** 2)
+def _two_way(y: Array) -> tuple[Array, float, int, float]:
+    """Return b_s (S,), the variance of e, its degrees of freedom and the variance of b_s."""
+    several = (~np.isnan(y)).sum(1) > 1
+    x = y[several]
+    known = ~np.isnan(x)
+    there = known.any(0)
+    common = np.zeros(y.shape[1])
+    paired = len(x) > 1 and there.sum() > 1
+    mean = np.nanmean(x, 1, keepdims=True)
+    for _ in range(_STEPS if paired else 0):  # least squares, where seeds are missing
+        common[there] = np.nanmean((x - mean)[:, there], 0)
+        common[there] -= common[there].mean()
+        mean = np.nanmean(x - common, 1, keepdims=True)
+    e = x - mean - common
+    dof = int(known.sum() - len(x) - (there.sum() - 1 if paired else 0))
+    variance = float(np.nansum(e**2)) / dof if dof > 0 else np.nan
+    of_common = float(common[there].var(ddof=1)) - variance / len(x) if paired else 0.0
+    return common, variance, max(dof, 0), max(np.nan_to_num(of_common), 0.0)
+
+
+def _fit(
+    x: Array, means: Array, noise: Array, tuning: Array, quantile: float, of_seeds: float
+) -> PowerLaw:
+    known = ~np.isnan(means)
+    x, means, noise, tuning = x[known], means[known], noise[known], tuning[known]
+    errors = np.sqrt(noise + (tuning / np.exp(means)) ** 2)
     weights = np.where(np.isfinite(errors) & (errors > 0), errors, 1.0)
     number = 3 if len(x) >= ENOUGH else 2
     rows = _terms(np.log(x) - np.log(x).mean(), number) / weights[:, None]
@@ -102,8 +137,8 @@ def _fit(x: Array, logs: list[Array], tuning: Array, variance: float, quantile: 
     residuals = means / weights - rows @ coefficients
     dof = len(x) - number
     birge = float(np.sqrt(max(1.0, residuals @ residuals / dof))) if dof > 0 else 1.0
-    scale = birge if np.isfinite(variance) else float("nan")
-    return PowerLaw(coefficients, inverse * scale**2, birge, quantile, x)
+    scale = birge if np.isfinite(noise).all() else float("nan")
+    return PowerLaw(coefficients, inverse * scale**2, birge, quantile, of_seeds, x)
 
 
 def _terms(u: Array, number: int) -> Array:
@@ -111,9 +146,10 @@ def _terms(u: Array, number: int) -> Array:
     return np.stack([np.ones_like(u), -u, u**2][:number], axis=1)
 
 
-def _finite_logs(values: ArrayLike) -> Array:
-    array = np.asarray(values, dtype=np.float64)
-    return np.log(array[np.isfinite(array) & (array > 0)])
+def _finite_logs(values: Array) -> Array:
+    """Return the logarithms, NaN for what is not finite and positive."""
+    good = np.isfinite(values) & (values > 0)
+    return np.log(np.where(good, values, np.nan))
 
 
 def log_ratio(first: PowerLaw, second: PowerLaw, size: float) -> tuple[float, float, float]:

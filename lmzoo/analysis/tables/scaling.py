@@ -84,7 +84,7 @@ def scaling_curves(folder: StudyFolder, *, by: str, metric: str = "token") -> Sc
         raise UserError(f"the curves share no size: all were measured at different {by}")
     points = pl.DataFrame(
         [
-            {"curve": name, "size": row["size"], "loss": float(np.mean(row["losses"]))}
+            {"curve": name, "size": row["size"], "loss": float(np.nanmean(row["losses"]))}
             | _interval("fitted", laws[name].band(row["size"]))
             for name, curve in curves.items()
             for row in curve.to_dicts()
@@ -161,18 +161,23 @@ def _curves(folder: StudyFolder, column: str, metric: str) -> dict[str, pl.DataF
     """Return the points of each curve: size, losses of the seeds, spread of the tuning."""
     study = folder.study
     confirm, _ = confirm_runs(folder.runs, folder.events, study, metric)
-    own = confirm.filter(pl.col("loss").is_finite()).sort("seed")
+    own = (
+        confirm.drop_nulls("seed")
+        .sort("seed")
+        .pivot("seed", index="point", values="loss", aggregate_function="mean")
+    )
+    wide = {point: list(losses) for point, *losses in own.iter_rows()}
     sizes = dict(folder.runs.select("point", column).unique("point").collect().iter_rows())
     points: dict[str, list[dict[str, Any]]] = {}
     for point in study["points"]:
-        values = own.filter(pl.col("point") == point["id"])["loss"].to_list()
+        values = np.array(wide.get(point["id"], []), np.float64)
         size = sizes.get(point["id"])
-        if not values or not size:
+        if not np.isfinite(values).any() or not size:
             continue
         points.setdefault(point["label"].rpartition(" ")[0], []).append(
             {
                 "size": size,
-                "losses": values,
+                "losses": np.where(np.isfinite(values), values, np.nan).tolist(),
                 "tuning": study["chosen"][point["id"]].get("tuning_sd") or 0.0,
                 "reference": point["id"] == study["reference"],
             }
