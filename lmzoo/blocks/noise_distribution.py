@@ -10,7 +10,7 @@ Mikolov et al. 2013 (arXiv:1310.4546). Source: S3.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 
@@ -24,9 +24,9 @@ class NoiseDistribution(nn.Module):
         self.exponent = exponent
         self.register_buffer("counts", torch.zeros(vocab, dtype=torch.int64))
 
-    def update(self, tokens: Int[Tensor, "n"]) -> None:
-        """Add these tokens to the counts."""
-        self.counts += torch.bincount(tokens, minlength=len(self.counts))
+    def update(self, tokens: Int[Tensor, "*N"], counted: Bool[Tensor, "*N"]) -> None:
+        """Add the tokens where `counted` is true; no shape depends on the values."""
+        self.counts.scatter_add_(0, tokens.flatten(), counted.flatten().long())
 
     def log_q(self, like: Tensor) -> Float[Tensor, "V"]:
         """Return log q(w) in the dtype and on the device of `like`."""

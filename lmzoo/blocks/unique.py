@@ -17,14 +17,19 @@ from lmzoo.functional.vmapped import is_vmapped
 from lmzoo.types import Embeddings
 
 
+def needs_fixed_shapes(tokens: Tensor) -> bool:
+    """True under `torch.vmap`, and on a GPU, which would wait for the host to read the shape."""
+    return is_vmapped(tokens) or tokens.device.type == "cuda"
+
+
 def embed_unique(
     table: Embeddings, tokens: Int[Tensor, "B t"]
 ) -> tuple[Float[Tensor, "N E"], Callable[[Tensor], Tensor]]:
     """Return the N distinct embeddings, and a function that expands (N, D) results to (B, t, D).
 
-    Under `torch.vmap`, where no shape may depend on the tokens, N is B t or V.
+    Where no shape may depend on the tokens, N is B t or V.
     """
-    if is_vmapped(tokens):
+    if needs_fixed_shapes(tokens):
         if len(table) < tokens.numel():
             return table, lambda rows: torch.nn.functional.embedding(tokens, rows)
         return table[tokens].flatten(0, 1), lambda rows: rows.unflatten(0, tokens.shape)
@@ -38,7 +43,7 @@ def embed_unique(
 def unique_rows(contexts: Int[Tensor, "N W"]) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
     """Return the first index of each distinct row, and for every row the number of its value."""
     indices = torch.arange(len(contexts), device=contexts.device)
-    if is_vmapped(contexts):
+    if needs_fixed_shapes(contexts):
         return indices, indices
     rows, index = contexts.unique(dim=0, return_inverse=True)
     first = indices.new_full((len(rows),), len(indices))

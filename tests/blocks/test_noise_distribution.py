@@ -13,7 +13,8 @@ COUNTS = torch.tensor([0, 9, 99, 399])
 @pytest.mark.parametrize("exponent", [0.0, 0.75, 1.0])
 def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
     noise = NoiseDistribution(len(COUNTS), exponent)
-    noise.update(torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS))
+    tokens = torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS)
+    noise.update(torch.cat([tokens, tokens]), torch.arange(2 * len(tokens)) < len(tokens))
     assert noise.counts.equal(COUNTS)
     weights = (1 + COUNTS).double() ** exponent
     like = torch.zeros((), dtype=torch.float64)
@@ -22,7 +23,8 @@ def test_q_is_proportional_to_a_power_of_the_counts(exponent: float) -> None:
 
 def test_draws_follow_q() -> None:
     noise, count = NoiseDistribution(len(COUNTS), 0.75), 40_000
-    noise.update(torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS))
+    tokens = torch.repeat_interleave(torch.arange(len(COUNTS)), COUNTS)
+    noise.update(torch.cat([tokens, tokens]), torch.arange(2 * len(tokens)) < len(tokens))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tokens = noise.draw((count // 4, 2, 2))

@@ -2,13 +2,17 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmzoo.blocks import unique
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import LanguageModel
+from lmzoo.train.packed.recorder import _is_integer_index
 from tests.laws.support import assert_close, log_prob, loss
 from tests.tiny import CLOSE, batch, tiny
 
 VOCAB = 30
+WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 MODELS = [
     "aggregate_markov",
     "bigram_latent_crf",
@@ -60,6 +64,25 @@ def test_under_vmap_no_shape_depends_on_the_tokens() -> None:
 
     for batches in (tokens, tokens[:, :, :5]):
         assert torch.vmap(squares)(batches).equal(table[batches].square())
+
+
+@pytest.mark.parametrize("name", [*MODELS, "nce", "word2vec_cbow"])
+def test_on_a_gpu_no_objective_waits_for_values(name: str, monkeypatch) -> None:
+    """A step that waits for the host cannot be recorded."""
+    monkeypatch.setattr(unique, "needs_fixed_shapes", lambda _: True)
+    model = tiny(name, vocab=VOCAB, length=5).train()
+    found = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if WAITS & set(func.tags) and not _is_integer_index(func, args):
+                found.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    tokens, lengths = batch(model.task)
+    with Watch():
+        model.objective(tokens, lengths)
+    assert not found
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -43,7 +43,7 @@ def test_sampled_objective_has_the_exact_expectation(name: str) -> None:
     draws, k = 1500, 3
     model = tiny(name, vocab=VOCAB, negatives=k).eval()
     tokens, lengths = batch(model.task, count=2)
-    model.noise.update(torch.tensor([0, 1, 1, 2, 2, 2]))
+    model.noise.update(torch.tensor([0, 1, 1, 2, 2, 2]), torch.ones(6, dtype=torch.bool))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         many = model.objective(tokens.repeat(draws, 1), lengths.repeat(draws))

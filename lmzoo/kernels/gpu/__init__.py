@@ -1,5 +1,6 @@
 """Triton kernels of recurrences: one launch for all steps, sequences and pack members.
 
+    launch.py              how every kernel is launched
     scan.py                the autograd function of a recurrence with a matrix product in each step
     mgu.py, rnn.py, ...    the kernels of one recurrence
     linear_recurrence.py   elementwise recurrences, h_t = a_t ⊙ h_{t-1} + b_t
@@ -9,3 +10,27 @@ interpreter (TRITON_INTERPRET=1), and they compile for a named architecture (`re
 
 Triton: Tillet, Kung and Cox 2019 (doi:10.1145/3315508.3329973).
 """
+
+import triton
+
+from lmzoo.errors import UserError
+
+MINIMUM = (3, 6)
+"""The oldest Triton whose compiler accepts all kernels."""
+
+
+def check_version(version: str) -> None:
+    """Check the version of Triton.
+
+    Raises:
+        UserError: It is too old.
+    """
+    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM:
+        least = ".".join(map(str, MINIMUM))
+        raise UserError(
+            f"Triton {version} is too old for the GPU kernels; install Triton {least} or later, or "
+            "use --device cpu"
+        )
+
+
+check_version(triton.__version__)

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
+
 PARTS = 64
 """Programs of a member."""
 BLOCK = 256
@@ -24,9 +26,9 @@ def adam_step(
     members, columns = x.shape
     squares = x.new_empty(members, PARTS)
     grid = (PARTS, members)
-    _add_squares[grid](g, steps, squares, columns, PARTS, BLOCK)  # type: ignore[index]
-    _update[grid](  # type: ignore[index]
-        x, g, m, v, steps, rates, clips, decays, squares, columns,
+    launch(_add_squares, grid, g, steps, squares, columns, PARTS, BLOCK)
+    launch(
+        _update, grid, x, g, m, v, steps, rates, clips, decays, squares, columns,
         PARTS, BLOCK, decoupled, *betas, math.log(betas[0]) if betas[0] else -math.inf,
         math.log(betas[1]) if betas[1] else -math.inf, eps,
     )  # fmt: skip

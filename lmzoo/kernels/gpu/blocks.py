@@ -58,7 +58,7 @@ def activate(a, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "sigmoid":
         a = tl.sigmoid(a)
     elif ACTIVATION == "relu":
-        a = tl.where(a > 0, a, 0.0)
+        a = tl.where(a < 0, 0.0, a)  # NaN stays NaN
     return a
 
 
@@ -71,7 +71,7 @@ def activation_gradient(delta, h, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "sigmoid":
         delta *= h * (1 - h)
     elif ACTIVATION == "relu":
-        delta = tl.where(h > 0, delta, 0.0)
+        delta = tl.where(h <= 0, 0.0, delta)
     return delta
 
 
@@ -81,7 +81,7 @@ def read_state(h, READ: tl.constexpr):
     """Return what the gate of the MGRU reads of its state, q, and ∂q/∂h."""
     if READ == "logit":
         x = 2 * h - 1
-        clipped = tl.minimum(tl.maximum(x, -LIMIT), LIMIT)
+        clipped = tl.where(x > LIMIT, LIMIT, tl.where(x < -LIMIT, -LIMIT, x))  # NaN stays NaN
         q = 0.5 * tl.log((1 + clipped) / (1 - clipped))
         slope = tl.where((x >= -LIMIT) & (x <= LIMIT), 2 / (1 - clipped * clipped), 0.0)
     else:

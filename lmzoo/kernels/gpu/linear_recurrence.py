@@ -11,27 +11,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
+
 BLOCK = 64
 
 
 def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     """Return h (N, T, H) from contiguous a and b (N, T, H) and start (N, H)."""
     h = torch.empty_like(b)
-    grid, sizes = _launch(b)
-    _forward[grid](*_real(a, b, start, h), *sizes, b.is_complex(), BLOCK)  # type: ignore[index]
+    grid, sizes = _program(b)
+    launch(_forward, grid, *_real(a, b, start, h), *sizes, b.is_complex(), BLOCK)
     return h
 
 
 def backward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of a, b and start; all arguments are contiguous."""
     da, db, dstart = torch.empty_like(a), torch.empty_like(a), torch.empty_like(start)
-    grid, sizes = _launch(g)
+    grid, sizes = _program(g)
     tensors = _real(g, a, h, start, da, db, dstart)
-    _backward[grid](*tensors, *sizes, g.is_complex(), BLOCK)  # type: ignore[index]
+    launch(_backward, grid, *tensors, *sizes, g.is_complex(), BLOCK)
     return da, db, dstart
 
 
-def _launch(like: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
+def _program(like: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
     rows, steps, width = like.shape
     return (rows, -(-width // BLOCK)), (steps, width)
 

@@ -32,8 +32,8 @@ from lmzoo.kernels.gpu import (
 )
 from lmzoo.kernels.gpu.scan import ROWS, padded, warps
 
-SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
-"""Compute capability (A100, H100, B200) -> shared memory that one program may use, in bytes."""
+SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+"""Compute capability (A100, H100, B200, RTX 5090) -> shared memory of one program, in bytes."""
 RECURRENCES = {
     "mgu": mgu.MGUGpuScan,
     "mgru": mgru.MGRUGpuScan,

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
+
 NUMBERS = 2048
 """Numbers of a program that copies."""
 SUMS = "tf32x3"
@@ -28,7 +30,7 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     block = max(1, NUMBERS // columns)
     out = x.new_empty(*tokens.shape, width)
     grid, sizes = (-(-count // block), members), (count, x.shape[1], width, columns, block)
-    _take[grid](x, tokens, out, *strides(tokens), *sizes)  # type: ignore[index]
+    launch(_take, grid, x, tokens, out, *strides(tokens), *sizes)
     return out
 
 
@@ -39,7 +41,7 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // COLUMNS), members)
     sizes = count, vocab, width, TOKENS, POSITIONS, COLUMNS
-    _add[grid](g, tokens, sums, *strides(tokens), *sizes, SUMS)  # type: ignore[index]
+    launch(_add, grid, g, tokens, sums, *strides(tokens), *sizes, SUMS)
     return sums
 
 

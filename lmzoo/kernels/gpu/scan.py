@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
+from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision
 
 ROWS = 16
@@ -66,7 +67,7 @@ class GpuRecurrence(ABC):
         members, rows, steps, width = states.shape
         sizes = rows, steps, width, padded(width), ROWS
         grid = -(-rows // ROWS), members
-        kernel[grid](*tensors, *sizes, *flags, self.precision, num_warps=warps(width))
+        launch(kernel, grid, *tensors, *sizes, *flags, self.precision, num_warps=warps(width))
 
 
 def gpu_scan(

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
+
 NUMBERS = 2048
 """Numbers of a program: as many vectors as fit, one at least."""
 
@@ -20,21 +22,21 @@ def forward(x: Tensor, radius: float, shortest: float) -> tuple[Tensor, Tensor]:
     member = x if x.dim() > 1 and x[0].is_contiguous() else x.contiguous()
     rows = x[0].numel() // x.shape[-1] if x.dim() > 1 else 1
     stride = member.stride(0) if x.dim() > 1 else 0
-    grid, sizes = _launch(y)
-    _forward[grid](member, y, f, rows, stride, *sizes, radius, shortest)  # type: ignore[index]
+    grid, sizes = _program(y)
+    launch(_forward, grid, member, y, f, rows, stride, *sizes, radius, shortest)
     return y, f
 
 
 def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) -> Tensor:
     """Return ∂L/∂x."""
     dx = g.new_empty(g.shape)
-    grid, sizes = _launch(y)
+    grid, sizes = _program(y)
     tensors = g.contiguous(), y.contiguous(), f.contiguous(), dx
-    _backward[grid](*tensors, *sizes, radius, shortest)  # type: ignore[index]
+    launch(_backward, grid, *tensors, *sizes, radius, shortest)
     return dx
 
 
-def _launch(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
+def _program(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
     width = y.shape[-1]
     count, columns = y.numel() // width, 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.rows import NUMBERS, add_rows, strides, token_at
 
 
@@ -23,9 +24,9 @@ def forward(
     """Return log p of tokens (P, B, T) and the logits a (P, N, K), N = B T."""
     a = torch.baddbmm(bias[:, None], y, weight.mT)
     out = a.new_empty(tokens.shape)
-    grid, sizes = _launch(a)
+    grid, sizes = _program(a)
     tensors = a, s.contiguous(), tokens, out
-    _forward[grid](*tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    launch(_forward, grid, *tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)
     return out, a
 
 
@@ -34,14 +35,14 @@ def backward(
 ) -> tuple[Tensor, ...]:
     """Return the gradients of y, the gate's weight and bias, and s."""
     delta, weighted = torch.empty_like(a), torch.empty_like(a)
-    grid, sizes = _launch(a)
+    grid, sizes = _program(a)
     tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
-    _backward[grid](*tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)  # type: ignore[index]
+    launch(_backward, grid, *tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)
     ds = add_rows(weighted, tokens, s.shape[1])
     return delta @ weight, delta.mT @ y, delta.sum(1), ds
 
 
-def _launch(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
+def _program(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
     members, positions, components = a.shape
     columns = 1 << (components - 1).bit_length()
     block = max(1, NUMBERS // columns)
@@ -57,7 +58,7 @@ def _forward(
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
-    top, joint_top = tl.max(logits, axis=1), tl.max(joint, axis=1)
+    top, joint_top = tl.max(logits, axis=1), largest(joint)
     total = tl.sum(tl.exp(logits - top[:, None]), axis=1)
     mixed = tl.sum(tl.exp(joint - joint_top[:, None]), axis=1)
     log_p = tl.log(mixed) + joint_top - tl.log(total) - top
@@ -76,7 +77,7 @@ def _backward(
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
     pi = tl.exp(logits - tl.max(logits, axis=1)[:, None])
     pi = pi / tl.sum(pi, axis=1)[:, None]
-    r = tl.exp(joint - tl.max(joint, axis=1)[:, None])
+    r = tl.exp(joint - largest(joint)[:, None])
     r = r / tl.sum(r, axis=1)[:, None]
     upstream = tl.load(g + p * N + n, mask=n < N, other=0.0)[:, None]
     i = tl.arange(0, COLUMNS)[None, :]
@@ -95,3 +96,11 @@ def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
     scores = tl.load(s + (p * V + word[:, None]) * K + i, mask=ok, other=0.0)
     logits = tl.where(i < K, logits, -float("inf"))
     return logits, logits + scores
+
+
+@triton.jit
+@no_type_check
+def largest(joint):
+    """Return the largest number of every row, or 0 if all are −∞: a token without probability."""
+    top = tl.max(joint, axis=1)
+    return tl.where(top == -float("inf"), 0.0, top)

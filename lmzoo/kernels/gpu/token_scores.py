@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.rows import strides
 
 BLOCK = 1024
@@ -17,7 +18,7 @@ def forward(values: Tensor, lengths: Tensor, clamp: int) -> Tensor:
     scores = values.new_empty(*rows, scored + 1)
     count = scores.numel()
     grid = (-(-count // BLOCK),)
-    _forward[grid](values, lengths, scores, count, scored + 1, clamp, BLOCK)  # type: ignore[index]
+    launch(_forward, grid, values, lengths, scores, count, scored + 1, clamp, BLOCK)
     return scores
 
 
@@ -26,7 +27,7 @@ def backward(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> Tensor:
     gradient, count = values.new_empty(values.shape), values.numel()
     sizes = count, g.shape[1], *strides(g)
     grid = (-(-count // BLOCK),)
-    _backward[grid](g, values, lengths, gradient, *sizes, clamp, BLOCK)  # type: ignore[index]
+    launch(_backward, grid, g, values, lengths, gradient, *sizes, clamp, BLOCK)
     return gradient
 
 

@@ -107,7 +107,7 @@ class WordVectors(LanguageModel):
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         if self.training:
-            self.noise.update(tokens[self.noise_mask(tokens, lengths)])
+            self.noise.update(tokens, self.noise_mask(tokens, lengths))
         windows = self.windows(tokens, lengths)
         terms = self._penalised_positive_term(windows) + self.sampled_noise_term(windows)
         return mask_scores(terms, lengths)

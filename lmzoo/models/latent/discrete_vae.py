@@ -87,17 +87,16 @@ class DiscreteVAE(VAE):
             soft = torch.softmax(noisy / self.config.temperature, dim=-1)
             # With these parentheses the value stays exactly one of the K values.
             hard = hard + (soft - soft.detach())
-        return hard @ h.new_tensor(self.values)
+        return hard @ self._levels(h)
 
     def sample_prior(self, u: Tensor) -> Tensor:
-        values = self.z.prior_logits.new_tensor(self.values)
-        return values[(self.log_p() + gumbel(u)).argmax(-1)]
+        return self._levels(self.z.prior_logits)[(self.log_p() + gumbel(u)).argmax(-1)]
 
     def kl(self, h: Tensor) -> Tensor:
         return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
 
     def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        q, values = self.log_q(h).exp(), h.new_tensor(self.values)
+        q, values = self.log_q(h).exp(), self._levels(h)
         mean = q @ values
         return mean, (q @ values.square() - mean.square()).clamp_min(0).sqrt()
 
@@ -130,6 +129,10 @@ class DiscreteVAE(VAE):
         index = (z.detach() - self.values[0]).long()
         one_hot = nn.functional.one_hot(index, len(self.values)).to(logs)
         return (logs * one_hot).sum((-2, -1))
+
+    def _levels(self, like: Tensor) -> Float[Tensor, "K"]:
+        """Return the values, consecutive integers; a copy of the tuple would wait for a GPU."""
+        return torch.arange(len(self.values), device=like.device).to(like) + self.values[0]
 
     def _normalise(self, logits: Float[Tensor, "*B E L"]) -> Float[Tensor, "*B E K"]:
         missing = len(self.values) - self.logits

@@ -110,7 +110,7 @@ class NoiseContrastive(LanguageModel):
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         if self.training:
-            self.noise.update(tokens[scored_mask(tokens, lengths)])
+            self.noise.update(tokens, scored_mask(tokens, lengths))
         data, h = tokens[:, 1:], self._hidden_states(tokens[:, :-1])
         noise = self.noise.draw((*data.shape, self.config.negatives))
         both = torch.cat([data[..., None], noise], dim=-1)

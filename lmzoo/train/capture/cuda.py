@@ -3,8 +3,11 @@
 Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 """
 
+import contextlib
+import gc
 import warnings
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -15,7 +18,8 @@ from lmzoo.train.capture.recorder import RecordingError, Work
 class CudaGraphs:
     """Records CUDA graphs on a side stream; a process needs one recorder per GPU.
 
-    All graphs share one memory pool. This is safe because no result of a step is in the pool.
+    Graphs share one memory pool. This is safe because no result of a step is in the pool. A pool
+    ends with its last graph, and a failed capture ends it for later graphs.
     """
 
     warmup_steps = 2
@@ -26,7 +30,7 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
 
     def run(self, work: Work) -> str:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
@@ -44,19 +48,37 @@ class CudaGraphs:
 
     def record(self, work: Work) -> Work:
         """Capture the work as a CUDA graph without performing it; return the graph's replay."""
+        if not self._graphs:
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # The outer `stream` restores the current stream even if the capture fails.
         try:
             with (
+                without_collector(),
                 torch.cuda.stream(self._stream),
                 torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
             ):
                 work()
         except torch.OutOfMemoryError:
+            self._graphs.clear()
             raise
         except RuntimeError as error:
+            self._graphs.clear()
             raise RecordingError(str(error).strip().partition("\n")[0]) from error
+        self._graphs.add(graph)
         return graph.replay
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Turn Python's collector off: freeing another graph's memory would end the capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def find_synchronisation(caught: Iterable[warnings.WarningMessage]) -> str:

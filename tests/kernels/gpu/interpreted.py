@@ -38,6 +38,7 @@ VARIANTS = [
 ]
 LOGIT = {"name": "mgru", "mutations": [4, 6, 9]}
 """Its gate reads a logit, which magnifies rounding, so only the default precision is tested."""
+KERNEL_CELLS = ["mgu", "mgru", "rnn", "gru", "lstm"]
 SIZES = [(3, 5, 8), (17, 1, 33), (97, 2, 16)]
 """Sequences, steps and units: neither a multiple of a program's rows nor a power of two."""
 TOLERANCE = 2e-6
@@ -104,7 +105,7 @@ def test_a_kernel_equals_the_loop_over_step(config):
     assert_equal_to_step(config, 17, 3, 30)
 
 
-@pytest.mark.parametrize("name", ["mgu", "mgru", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize("name", KERNEL_CELLS)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_a_kernel_accepts_any_number_of_sequences_steps_and_units(name, sizes):
     assert_equal_to_step({"name": name}, *sizes)
@@ -149,7 +150,7 @@ def assert_members_are_computed_as_if_alone(name, members, rows, steps, width):
             assert torch.allclose(all_members[p], one, rtol=1e-5, atol=1e-5 * rows)
 
 
-@pytest.mark.parametrize("name", ["mgu", "mgru", "rnn", "gru", "lstm"])
+@pytest.mark.parametrize("name", KERNEL_CELLS)
 def test_members_are_computed_as_if_alone(name):
     assert_members_are_computed_as_if_alone(name, members=3, rows=4, steps=5, width=8)
 
@@ -219,6 +220,27 @@ def test_a_pack_trains_as_without_kernels(row):
         expected = KeptTrainers().train_epoch(pack(), corpus)
     for record, other in zip(records, expected, strict=True):
         assert record["valid_token"] == pytest.approx(other["valid_token"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config", [LOGIT, {"name": "rnn", "activation": "relu"}, *KERNEL_CELLS], ids=str
+)
+def test_nan_is_kept_as_by_step(config):
+    """A run that diverged must not look finite."""
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.parse(config), 8, 4)
+    x = torch.randn(2, 4, 8)
+    x[0, 1, 3] = torch.nan
+    start = torch.rand(2, 8 * cell.num_state_vectors)
+    results = []
+    for kinds in ((), ("gpu", "cpu")):
+        inputs = x.clone().requires_grad_()
+        with without_kernels(*kinds) if kinds else contextlib.nullcontext():
+            out = cell.scan(inputs, start)
+        results += [out.isnan(), torch.autograd.grad(out.sum(), inputs)[0].isnan()]
+    assert results[0].any()
+    assert results[0].equal(results[2])
+    assert results[1].equal(results[3])
 
 
 def test_a_wrong_variant_is_noticed(monkeypatch):

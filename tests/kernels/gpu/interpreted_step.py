@@ -146,6 +146,18 @@ def test_the_mixture_equals_its_formula(sizes):
     assert_close(results, reference, 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")  # log 0, in NumPy
+def test_a_token_without_probability_is_minus_infinity():
+    inputs, tokens = mixture_arguments(6, 4, 5, 3)
+    *gate, s = (x.detach() for x in inputs)
+    s[1] = -math.inf
+    with without_kernels("cpu"):
+        out = mixture_log_prob(*gate, s, tokens)
+    assert (tokens == 1).any()
+    assert out.isneginf().equal(tokens == 1)
+    assert out[tokens != 1].isfinite().all()
+
+
 def test_the_mixture_of_members_equals_its_formula():
     """Members and batches of two axes."""
     inputs, tokens = mixture_arguments(12, 6, 5, 7, lead=(3,))

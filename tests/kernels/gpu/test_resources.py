@@ -1,11 +1,18 @@
-"""Every GPU kernel compiles for three architectures without a GPU, and fits on the chip."""
+"""Every GPU kernel compiles for four architectures without a GPU, and fits on the chip."""
+
+import contextlib
+import re
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 
-from lmzoo.kernels.gpu import scan
+from lmzoo.errors import UserError
+from lmzoo.kernels.gpu import check_version, scan
+from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.resources import (
     RECURRENCES,
     SHARED_LIMIT,
@@ -74,6 +81,30 @@ def check(name, kernel, constants, width, precision, capability) -> None:
     assert found.shared <= expected
     if expected <= SHARED_LIMIT[capability]:  # otherwise dispatch does not launch it on this GPU
         assert found.spilled <= (MAX_SPILLED if (precision, width) == ("bf16", 128) else 0)
+
+
+def test_an_old_triton_is_refused_in_one_line() -> None:
+    for version in ("3.6.0", "3.10.1", "4.0.0+git"):
+        check_version(version)
+    with pytest.raises(UserError, match=r"3\.5\.1 is too old .* 3\.6 or later"):
+        check_version("3.5.1")
+
+
+def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch) -> None:
+    """Triton launches on the current device; every launch passes through `launch`."""
+    entered: list[object] = []
+    monkeypatch.setattr(
+        torch.cuda, "device", lambda device: contextlib.nullcontext(entered.append(device))
+    )
+    kernel = mock.MagicMock()
+    launch(kernel, (3,), torch.empty(1).as_subclass(OnGPU), 4)
+    assert entered == [torch.device("cuda")]
+    assert kernel.__getitem__.call_args.args == ((3,),)
+    folder = Path(scan.__file__).parent
+    sources = {path.name: path.read_text() for path in folder.glob("*.py")}
+    assert [name for name, text in sources.items() if re.search(r"\w\[grid\]\(", text)] == [
+        "launch.py"
+    ]
 
 
 class OnGPU(torch.Tensor):

@@ -1,12 +1,15 @@
 """The sequence of torch.cuda calls that records a CUDA graph, checked against fakes of them."""
 
 import contextlib
+import gc
+import itertools
 import warnings
 
 import pytest
 import torch
 
 from lmzoo.train.capture.cuda import CudaGraphs, find_synchronisation
+from lmzoo.train.capture.recorder import RecordingError
 
 DEVICE = torch.device("cuda", 0)
 
@@ -44,7 +47,7 @@ def events(monkeypatch):
         def replay(self):
             events.append("replay")
 
-    mode = ["default"]
+    mode, pools = ["default"], itertools.count()
 
     def set_mode(value):
         mode[0] = value
@@ -53,7 +56,7 @@ def events(monkeypatch):
     for name, value in {
         "Stream": lambda device: streams["side"],
         "current_stream": lambda device: streams["current"],
-        "graph_pool_handle": lambda: "the pool",
+        "graph_pool_handle": lambda: f"pool {next(pools)}",
         "get_sync_debug_mode": lambda: mode[0],
         "set_sync_debug_mode": set_mode,
         "stream": stream,
@@ -84,10 +87,37 @@ def test_the_debug_mode_is_restored_after_an_error(events):
 def test_a_recording_uses_the_pool_and_the_side_stream(events):
     replay = CudaGraphs(DEVICE).record(lambda: events.append("work"))
     assert events == [
-        "on side", "capture graph in the pool on side", "work", "captured", "off side",
+        "on side", "capture graph in pool 0 on side", "work", "captured", "off side",
     ]  # fmt: skip
     replay()
     assert events[-1] == "replay"
+
+
+def test_a_pool_ends_with_its_last_graph_and_with_a_failed_capture(events):
+    def fails():
+        raise RuntimeError("no")
+
+    graphs = CudaGraphs(DEVICE)
+
+    def pool_of(work=lambda: None):
+        kept.append(graphs.record(work))
+        return next(e.split()[4] for e in reversed(events) if e.startswith("capture "))
+
+    kept: list[object] = []
+    assert [pool_of(), pool_of()] == ["0", "0"]
+    kept.pop(0)
+    assert pool_of() == "0"
+    kept.clear()
+    assert pool_of() == "1"
+    with pytest.raises(RecordingError, match="no"):
+        pool_of(fails)
+    assert pool_of() == "2"
+
+
+def test_the_collector_is_off_during_a_capture_only(events):
+    seen = []
+    CudaGraphs(DEVICE).record(lambda: seen.append(gc.isenabled()))
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_a_synchronisation_is_reported_with_its_position(events):
