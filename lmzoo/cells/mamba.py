@@ -31,6 +31,8 @@ from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, ones, taps
 from lmzoo.config import config
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.selective_scan import selective_scan
+from lmzoo.kernels.dispatch import has_kernels
 from lmzoo.search_space import Choice, IntRange
 
 
@@ -88,48 +90,58 @@ class Mamba(MatrixCell):
         """Not used: the decay has one value per key and value, and no chunked form."""
         raise NotImplementedError
 
-    def coefficients(
+    def maps(
         self, x: Float[Tensor, "*N D"]
-    ) -> tuple[Float[Tensor, "*N S D"], Float[Tensor, "*N S D"]]:
-        """Return the decay exp(−exp(A) Δ) and the input B (Δ x)ᵀ."""
-        w = self.w
-        delta = w.bias_delta
+    ) -> tuple[Float[Tensor, "*N D"], Float[Tensor, "*N S"], Float[Tensor, "*N S"]]:
+        """Return Δ, B and C."""
+        w, linear = self.w, nn.functional.linear
+        delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
-            delta = nn.functional.linear(nn.functional.linear(x, w.low_delta), w.delta, delta)
-        delta = nn.functional.softplus(delta)
-        b = w.fixed_b if w.b is None else nn.functional.linear(x, w.b)
-        decay = (-w.log_rate.exp().view(self.keys, -1) * delta[..., None, :]).exp()
-        written = b[..., None] * (delta * x)[..., None, :]
-        return decay.expand_as(written), written
+            delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
+        shape = *x.shape[:-1], self.keys
+        b = w.fixed_b.expand(shape) if w.b is None else linear(x, w.b)
+        c = w.fixed_c.expand(shape) if w.c is None else linear(x, w.c)
+        return nn.functional.softplus(delta), b, c
 
-    def read(self, s: Float[Tensor, "*N S D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
-        """Return y from the state."""
-        w, x = self.w, z["x"]
-        c = w.fixed_c if w.c is None else nn.functional.linear(x, w.c)
-        o = (c[..., None] * s).sum(-2)
-        o = o if w.skip is None else o + w.skip * x
+    def decay(self, delta: Float[Tensor, "*N D"]) -> Float[Tensor, "*N S D"]:
+        """Return exp(−exp(A) Δ)."""
+        return (-self._rate() * delta[..., None, :]).exp()
+
+    def readout(self, o: Float[Tensor, "*N D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
+        """Return y from o = Sᵀ C."""
+        o = o if self.w.skip is None else o + self.w.skip * z["x"]
         o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
-        return nn.functional.linear(o, w.out)
+        return nn.functional.linear(o, self.w.out)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         s, *memory = state
         parts, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in parts.items()}
-        decay, written = self.coefficients(z["x"])
-        s = decay * s[:, 0] + written
-        return self.read(s, z), (s[:, None], *memory)
+        delta, b, c = self.maps(z["x"])
+        s = self.decay(delta) * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
+        return self.readout((c[..., None] * s).sum(-2), z), (s[:, None], *memory)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         s, *memory = state
         z, memory = self.prepare(self.project_inputs(x), tuple(memory))
-        decay, written = (part.flatten(-2) for part in self.coefficients(z["x"]))
-        s = linear_recurrence(decay, written, s.flatten(1))
-        s = s.unflatten(-1, (self.keys, self.values))
-        return self.read(s, z), (s[:, -1:], *memory)
+        delta, b, c = self.maps(z["x"])
+        if has_kernels(delta):
+            o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0])
+            return self.readout(o, z), (s[:, None], *memory)
+        written = b[..., None] * (delta * z["x"])[..., None, :]
+        decay = self.decay(delta).flatten(-2)
+        states = linear_recurrence(decay, written.flatten(-2), s.flatten(1))
+        states = states.unflatten(-1, (self.keys, self.values))
+        o = (c[..., None] * states).sum(-2)
+        return self.readout(o, z), (states[:, -1:], *memory)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         z, _ = self.prepare(projected[:, None], tuple(state[1:]))
-        return {"decay": self.coefficients(z["x"][:, 0])[0].flatten(-2)}
+        return {"decay": self.decay(self.maps(z["x"][:, 0])[0]).flatten(-2)}
+
+    def _rate(self) -> Float[Tensor, "S D"]:
+        """Return exp(A)."""
+        return self.w.log_rate.exp().view(self.keys, -1)
 
 
 def _log_integers(states: int, shape: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-r"""Linear recurrences whose state is a matrix: step by step, and in chunks of the sequence.
+r"""Linear recurrences whose state is a matrix: step by step, by a kernel, and in chunks.
 
     S_t = (diag(w_t) − p_t r_tᵀ) S_{t-1} + k_t v_tᵀ        o_t = S_tᵀ q_t
 
@@ -14,16 +14,23 @@ that starts from S_0. With u_t = S_{t-1}ᵀ r_t and the triangular matrices
     O  = (q ⊙ e^{L}) S_0 + A^{qk} V − A^{qp} U
     S' = e^{L_C} ⊙ S_0 + (k ⊙ e^{L_C − L})ᵀ V − (p ⊙ e^{L_C − L})ᵀ U
 
-All exponents are at most 0, so nothing overflows, however long the sequence is.
+All exponents are at most 0, so nothing overflows, however long the sequence is. GPUs use chunks; on
+a CPU a kernel is a loop over steps, with the state in the cache. It computes, from ∂L/∂o_t = g_t,
+
+    G_t = q_t g_tᵀ + diag(w_{t+1}) G_{t+1} + r_{t+1} du_{t+1}ᵀ      dq = S_t g      du = −G_tᵀ p
+    dk = G_t v     dv = G_tᵀ k     dw = (G_t ⊙ S_{t-1}) 1           dp = −G_t u     dr = S_{t-1} du
 
 Yang et al. 2024 (arXiv:2312.06635, arXiv:2406.06484); Dao & Gu 2024 (arXiv:2405.21060).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis
+from lmzoo.kernels.dispatch import as_arrays, has_kernels, run_kernel
 
 CHUNK, CHUNK_OF_VECTORS = 16, 8
 """Steps of a chunk with one decay per head, and with one per key channel, which needs a table of
@@ -59,7 +66,13 @@ def matrix_step(
 def matrix_scan(
     update: Update, state: Float[Tensor, "B n K V"], chunk: int | None = None
 ) -> tuple[Float[Tensor, "B T n V"], Float[Tensor, "B n K V"]]:
-    """Compute T steps in chunks: (o_1..o_T, S_T); equal to a loop over `matrix_step`."""
+    """Compute T steps: (o_1..o_T, S_T), equal to a loop over `matrix_step`.
+
+    On a CPU by a kernel, elsewhere or with a `chunk` in chunks of so many steps.
+    """
+    if chunk is None and has_kernels(update.query):
+        erased = () if update.erase is None else update[4:]
+        return _Scan.apply(*update[:4], state, *erased)
     length = update.query.shape[1]
     if chunk is None:
         chunk = CHUNK if update.log_decay.shape[-1] == 1 else CHUNK_OF_VECTORS
@@ -115,3 +128,63 @@ def _products(x: Tensor, y: Tensor, decay: Tensor) -> Float[Tensor, "B M n C C"]
     if decay.shape[-1] == 1:
         return (x @ y.mT) * decay[..., 0]
     return (x[..., :, None, :] * y[..., None, :, :] * decay).sum(-1)
+
+
+class _Scan(CustomFunction):
+    """(q, k, v, log w, S_0), then (p, r) or nothing -> (o, S_T)."""
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        from lmzoo.kernels.cpu import matrix_state as kernels
+
+        v, start = tensors[2], tensors[4]
+        o, end = v.new_empty(v.shape), v.new_empty(start.shape)
+        run_kernel(kernels.forward, *_kernel_inputs(*tensors), *_rows(o, end))
+        return o, end
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        return _ScanBackward.apply(*upstream, *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return _as_rows(_Scan, info.batch_size, in_dims, tensors)
+
+
+class _ScanBackward(Backward):
+    """(∂L/∂o, ∂L/∂S_T, *inputs) -> gradients of all inputs."""
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        from lmzoo.kernels.cpu import matrix_state as kernels
+
+        gradients = [tensor.new_empty(tensor.shape) for tensor in tensors[2:]]
+        arrays = _rows(*tensors[:2]), _kernel_inputs(*tensors[2:]), _kernel_inputs(*gradients)
+        run_kernel(kernels.backward, *(array for group in arrays for array in group))
+        return tuple(gradients)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
+        return _as_rows(_ScanBackward, info.batch_size, in_dims, tensors)
+
+
+def _as_rows(function: Any, size: int, dims: Any, tensors: Any) -> Any:
+    """The `vmap` rule: members are further sequences."""
+    members = MemberAxis(size, nested=False)
+    outputs = function.apply(*members.merge(tensors, dims, [0] * len(tensors)))
+    return members.split(outputs, [0] * len(outputs))
+
+
+def _kernel_inputs(*tensors: Tensor) -> list[Any]:
+    """Return the arrays that a kernel reads; without p and r arrays without elements."""
+    absent = [] if len(tensors) > 5 else [tensors[0].new_empty(0, 0, 0, 0)] * 2
+    return _rows(*tensors, *absent)
+
+
+def _rows(*tensors: Tensor) -> list[Any]:
+    """Return arrays of four axes: those before the last three become one."""
+    return as_arrays(*(t.flatten(0, -4) if t.dim() > 4 else t for t in tensors))
