@@ -179,10 +179,10 @@ def _as_rows(function: Any, size: int, dims: Any, tensors: Any) -> Any:
     return members.split(outputs, [0] * len(outputs))
 
 
-def _kernel_inputs(*tensors: Tensor) -> list[Any]:
+def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:
     """Return the arrays that a kernel reads; without p and r arrays without elements."""
-    absent = [] if len(tensors) > 5 else [tensors[0].new_empty(0, 0, 0, 0)] * 2
-    return _rows(*tensors, *absent)
+    absent = [] if len(rest) > 4 else [q.new_empty(0, 0, 0, 0)] * 2
+    return _rows(q, *rest, *absent)
 
 
 def _rows(*tensors: Tensor) -> list[Any]:
