@@ -1,5 +1,7 @@
-"""`lmzoo judge`: verdicts on results that other programs produced."""
+"""`lmzoo judge`: verdicts on results of other programs, or on two commands."""
 
+import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -25,13 +27,28 @@ def judge(
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether equal seeds belong together. Default: if they are shared.")] = None,
     step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")] = None,
     parse: Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
+    candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
+    base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,
+    candidate_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the candidate at this git revision.")] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
+    max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
+    budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
     format: Annotated[str, typer.Option(help="table, md, csv, json or latex.")] = "table",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Rank the variants in a table of results, with verdicts on their differences.
+    """Rank the variants in a table of results, or run two commands and say whether to keep the candidate.
 
     Example: lmzoo judge results.csv --by variant --seed seed --metric loss --margin 0.01
+
+    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided).
     """
+    if base is not None or candidate is not None:
+        if results is not None:
+            raise UserError(f"give a table of results ({results}) or commands, not both")
+        arms = (base, candidate, base_rev, candidate_rev)
+        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, as_json=as_json))  # fmt: skip
     from lmzoo.analysis.text.render import check_format, render
     from lmzoo.judging.verdicts import judgement
 
@@ -55,3 +72,60 @@ def _columns(results: Path) -> str:
     from lmzoo.judging.results import read_results
 
     return f"columns of {results}: {', '.join(read_results(results).columns)}"
+
+
+def _judge_commands(
+    arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Run two commands, print the answer and return the exit code."""
+    import re
+
+    from lmzoo.analysis.text.verdict_lines import SHOWN
+    from lmzoo.judging.commands import CODES, Metric, Results, judge_commands, revisions
+
+    base, candidate, base_rev, candidate_rev = arms
+    if base is None or (candidate is None and candidate_rev is None):
+        raise UserError(
+            "two commands are compared; give --base and --candidate, or --candidate-rev"
+        )
+    try:
+        groups = 1 if pattern is None else re.compile(pattern).groups
+    except re.error as error:
+        raise UserError(f"--pattern {pattern!r} is no regular expression: {error}") from None
+    if groups != 1:
+        raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
+    both = {"base": (base, base_rev), "candidate": (candidate or base, candidate_rev)}
+    with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
+        answer = judge_commands(
+            first, second, Results(out), margin=margin,
+            max_seeds=max_seeds, minutes=budget, say=lambda line: echo(line, err=True),
+        )  # fmt: skip
+    if as_json:
+        echo(json.dumps(answer))
+        return CODES[answer["decision"]]
+    verdict = SHOWN.get(answer["verdict"], answer["verdict"])
+    word = "" if verdict == answer["decision"] else f"{verdict}: "
+    p = "" if answer["p"] is None else f", p {answer['p']:.3g}"
+    numbers = (
+        "no difference is known"
+        if answer["difference"] is None
+        else f"difference {answer['difference']:+.4g}"
+    )
+    if answer["low"] is not None:
+        numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
+    diverged = (
+        f"; diverged: {answer['diverged'][0]} of base, {answer['diverged'][1]} of candidate"
+        if any(answer["diverged"])
+        else ""
+    )
+    late = "; the time is over" if answer["out_of_time"] else ""
+    more = (
+        ""
+        if answer["seeds_needed"] is None
+        else f"; about {answer['seeds_needed']} more seeds would decide it"
+    )
+    echo(
+        f"{answer['decision']}: {word}{numbers}{p}, {min(answer['seeds'])} pairs of seeds{diverged}{late}{more}"
+    )
+    return CODES[answer["decision"]]

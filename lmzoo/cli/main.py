@@ -16,7 +16,13 @@ from lmzoo.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
-WITHOUT_PLUGINS = ("lmzoo.cli.tables", "lmzoo.cli.report", "lmzoo.cli.sweep", "lmzoo.cli.judge")
+WITHOUT_PLUGINS = (
+    "lmzoo.cli.tables",
+    "lmzoo.cli.report",
+    "lmzoo.cli.sweep",
+    "lmzoo.cli.judge",
+    "lmzoo.cli.plan",
+)
 """Modules whose commands read records only, or have the option themselves."""
 
 COMMANDS = {
@@ -50,6 +56,7 @@ COMMANDS = {
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
     "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
     "judge": ("lmzoo.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
+    "plan": ("lmzoo.cli.plan:plan", "Plan a study: seeds, hours and money."),
     "records": ("lmzoo.cli.report:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.cli.report:report", "Write a study as one web page."),

@@ -107,14 +107,44 @@ def judgement(
         raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
     if successive and reference is not None:
         raise UserError("--successive has no reference; leave out one of them")
+    runs, seed, notes = runs_of(
+        results, by=by, metric=metric, seed=seed, within=within, step=step, parse=parse
+    )
+    if paired and seed is None:
+        raise UserError("runs are paired by a column of seeds; name it with --seed")
+    if reference is not None and reference not in set(runs["variant"]):
+        raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
+    sign = -1.0 if higher_is_better else 1.0
+    parts = [
+        _judged(part, sign, margin, reference, successive, seed is not None, paired)
+        for part in runs.partition_by("table", maintain_order=True)
+    ]
+    table = pl.concat(parts).with_columns(metric=pl.lit(metric), margin=pl.lit(margin))
+    if table["verdict"].is_null().all():
+        raise UserError(_nothing(table, metric))
+    return _report(table, metric, within, seed, margin, higher_is_better, successive, notes)
+
+
+def runs_of(
+    results: Any,
+    *,
+    by: str | Sequence[str],
+    metric: str,
+    seed: str | None = None,
+    within: str | None = None,
+    step: str | None = None,
+    parse: str | None = None,
+) -> tuple[pl.DataFrame, str | None, list[str]]:
+    """Return the runs (table, variant, seed, value), the column of the seed, and what is left out.
+
+    A value is null for a missing run, and NaN or infinite for one that diverged.
+    """
     frame = as_frame(results)
     if parse:
         frame = parse_column(frame, parse)
     columns = [by] if isinstance(by, str) else list(by)
     if seed is None and "seed" in frame.columns and "seed" not in columns:
         seed = "seed"
-    if seed is None and paired:
-        raise UserError("runs are paired by a column of seeds; name it with --seed")
     optional = [name for name in (seed, within, step) if name is not None]
     require(frame, *columns, metric, *optional)
     known = frame.drop_nulls([*columns, *(name for name in (seed, within) if name)])
@@ -142,17 +172,7 @@ def judgement(
             "value": pl.Series(numbers(known, metric), dtype=pl.Float64),
         }
     )
-    if reference is not None and reference not in set(runs["variant"]):
-        raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
-    sign = -1.0 if higher_is_better else 1.0
-    parts = [
-        _judged(part, sign, margin, reference, successive, seed is not None, paired)
-        for part in runs.partition_by("table", maintain_order=True)
-    ]
-    table = pl.concat(parts).with_columns(metric=pl.lit(metric), margin=pl.lit(margin))
-    if table["verdict"].is_null().all():
-        raise UserError(_nothing(table, metric))
-    return _report(table, metric, within, seed, margin, higher_is_better, successive, notes)
+    return runs, seed, notes
 
 
 def _nothing(table: pl.DataFrame, metric: str) -> str:
@@ -181,15 +201,15 @@ def _judged(
 ) -> pl.DataFrame:
     """Return the rows of one table, the best variant first, or in their order if `successive`."""
     variants = part["variant"].unique(maintain_order=True).to_list()
-    losses = _losses(part, variants, sign, by_seed=has_seeds)
+    losses = losses_of(part, variants, sign, by_seed=has_seeds)
     base = variants.index(reference) if reference in variants else 0
     P = len(variants)
     to = np.maximum(np.arange(P) - 1, 0) if successive else np.full(P, base)
     compared_with = np.arange(P) != to
     if paired is None:
-        paired = has_seeds and _share_seeds(losses, to, compared_with)
+        paired = has_seeds and share_seeds(losses, to, compared_with)
     if not paired:
-        losses = _losses(part, variants, sign, by_seed=False)
+        losses = losses_of(part, variants, sign, by_seed=False)
     if reference is not None and reference not in variants:
         compared_with[:] = False
     c = compared(losses, to, family=compared_with, margin=margin, paired=paired)
@@ -233,7 +253,7 @@ def _judged(
     return table if successive else table.sort("rank", nulls_last=True, maintain_order=True)
 
 
-def _losses(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
+def losses_of(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
     """Return losses (P, S), lower is better: infinity for a diverged run, NaN for a missing one."""
     columns = part["seed"].unique(maintain_order=True).to_list() if by_seed else []
     place = {name: i for i, name in enumerate(columns)}
@@ -249,7 +269,7 @@ def _losses(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed
     return losses
 
 
-def _share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
+def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
     """Return whether each variant shares two seeds and half of its seeds with its reference."""
     known = ~np.isnan(losses)
     common = (known & known[to]).sum(1)[asked]

@@ -82,12 +82,7 @@ def rank_points(
     if at is None:
         runs = runs.with_columns(status=status_at(epoch))
     table = _point_facts(study, runs, confirm)
-    # Sorted, because joins keep no order and looks take the seeds in their order.
-    wide = (
-        confirm.drop_nulls("seed")
-        .sort("seed", "point", "run")
-        .pivot("seed", index="point", values="loss", aggregate_function="mean")
-    )
+    wide = losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
     accuracies = point_accuracies(confirm, events, at, epoch)
     table = table.join(accuracies, on="point", how="left")
@@ -99,6 +94,13 @@ def rank_points(
     sizes = text_sizes(runs, events, measured)
     compared = add_sizes(compared, sizes if in_bits else sizes.clear())
     return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
+
+
+def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
+    """Return the losses of all points, one column per seed; infinite for a diverged run."""
+    # Sorted, because joins keep no order and looks take the seeds in their order.
+    rows = confirm.drop_nulls("seed").sort("seed", "point", "run")
+    return rows.pivot("seed", index="point", values="loss", aggregate_function="mean")
 
 
 def _point_facts(

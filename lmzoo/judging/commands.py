@@ -1,0 +1,322 @@
+"""Judge two commands: paired seeds, looks that may stop early, keep or discard.
+
+Each command is run with the seeds 1, 2, ... in place of `{seed}`. After 3, 6, 12, ... seeds of
+both, `statistics.compared` looks; its looks together are wrong with at most 5 %, whenever the run
+ends.
+
+    keep        the candidate is shown to be better
+    discard     it is shown to be worse, or its difference to be smaller than the margin
+    undecided   neither is shown with the seeds or the minutes that there were
+
+The folder of results has `runs.jsonl`, one line per run, and `looks.json`. A judge that was killed
+goes on from there. A run counts for a command only if the text of the command, the files that it
+names, the commit and the metric are the same.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.errors import UserError, writing
+from lmzoo.statistics.compared import (
+    NEGLIGIBLE,
+    UNDECIDED,
+    Compared,
+    Look,
+    compared,
+    looks,
+    read_looks,
+    spend,
+)  # fmt: skip
+
+SEED = "{seed}"
+KEEP, DISCARD = "keep", "discard"
+CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
+"""Decision -> exit code; 2 is bad input."""
+FIRST = 3
+"""Seeds of the first look."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Where a command prints its metric."""
+
+    name: str | None = None
+    """A key of JSON lines; the last line that has it counts."""
+    pattern: str | None = None
+    """A regular expression; the first group of its last match counts."""
+    higher_is_better: bool = False
+
+    def read(self, out: str, err: str) -> float:
+        """Return the metric; NaN and infinity are those of a diverged run.
+
+        Raises:
+            UserError: It is not there, or is no number.
+        """
+        if self.pattern is not None:
+            found = re.findall(self.pattern, f"{out}\n{err}", re.MULTILINE)
+            text = found[-1] if found else None
+            text = text[0] if isinstance(text, tuple) else text
+            where = f"nothing matches --pattern {self.pattern!r}"
+        elif self.name is not None:
+            values = [row[self.name] for row in _objects(out) if self.name in row]
+            text, where = (values or [None])[-1], f"no JSON line has the key {self.name!r}"
+        else:
+            lines = [line.strip() for line in out.splitlines() if line.strip()]
+            text, where = (lines or [None])[-1], "it printed nothing; name --metric or --pattern"
+        if text is None:
+            raise UserError(where)
+        try:
+            return float(text)
+        except (TypeError, ValueError):
+            raise UserError(f"the metric is {str(text)[:60]!r}, not a number") from None
+
+
+def _objects(out: str) -> Iterator[dict[str, Any]]:
+    for line in out.splitlines():
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A command, and where it runs."""
+
+    name: str
+    """`base` or `candidate`."""
+    command: str
+    folder: Path
+    metric: Metric
+    commit: str = ""
+
+    @property
+    def identity(self) -> str:
+        """A hash of the command, the files that it names, the commit and the metric."""
+        digest = hashlib.sha256(f"{self.command}\0{self.commit}\0{self.metric}".encode())
+        with contextlib.suppress(ValueError):
+            for word in shlex.split(self.command):
+                file = self.folder / word
+                if not self.commit and SEED not in word and file.is_file():
+                    digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def run(self, seed: int) -> float:
+        """Run the command with a seed and return its metric.
+
+        Raises:
+            UserError: It failed, with the last line of its stderr, or printed no metric.
+        """
+        command = self.command.replace(SEED, str(seed))
+        process = subprocess.Popen(
+            command, shell=True, cwd=self.folder, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode:
+            lines = [line.strip() for line in err.splitlines() if line.strip()]
+            last = lines[-1] if lines else "nothing on stderr"
+            raise UserError(f"{self.name}, seed {seed}: exit code {process.returncode}: {last}")
+        try:
+            return self.metric.read(out, err)
+        except UserError as error:
+            raise UserError(f"{self.name}, seed {seed}: {error}") from None
+
+
+class Results:
+    """The runs in a folder: arm and seed -> metric."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._values: dict[tuple[str, int], float] = {}
+        if (folder / "runs.jsonl").exists():
+            for row in _objects((folder / "runs.jsonl").read_text()):
+                self._values[row["arm"], row["seed"]] = float(row["value"])
+
+    def get(self, arm: Arm, seed: int) -> float | None:
+        """Return the metric of a run; None if it is pending."""
+        return self._values.get((arm.identity, seed))
+
+    def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
+        """Store a run."""
+        row = {
+            "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
+            "seed": seed, "value": str(value), "seconds": round(seconds, 3),
+        }  # fmt: skip
+        file = self.folder / "runs.jsonl"
+        with writing(file), file.open("a+") as lines:
+            lines.seek(max(0, lines.seek(0, os.SEEK_END) - 1))
+            torn = lines.read(1) not in ("", "\n")  # a judge was killed while it wrote
+            lines.write("\n" * torn + json.dumps(row) + "\n")
+        self._values[arm.identity, seed] = value
+
+    def plan(self, pair: str, most: int) -> tuple[Look, ...]:
+        """Return the looks for at most this number of seeds, after those of an earlier judge."""
+        file = self.folder / "looks.json"
+        stored = json.loads(file.read_text()) if file.exists() else {}
+        made = read_looks(stored[pair], 0) if pair in stored else ()
+        schedule = spend(looks(min(FIRST, most), most), made)
+        with writing(file):
+            file.write_text(json.dumps({**stored, pair: schedule}))
+        return schedule
+
+
+def judge_commands(
+    base: Arm,
+    candidate: Arm,
+    results: Results,
+    *,
+    margin: float = 0.0,
+    max_seeds: int = 24,
+    minutes: float = math.inf,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run both commands until the verdict is clear; return it as a dictionary.
+
+    Raises:
+        UserError: A command fails, or an argument is out of range.
+    """
+    if max_seeds < 2:
+        raise UserError(f"{max_seeds} seeds show nothing; give --max-seeds 2 or more")
+    if not 0 <= margin < math.inf:
+        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
+    for arm in (base, candidate):
+        if SEED not in arm.command:
+            raise UserError(
+                f"{arm.name} has no {SEED}: {arm.command!r}; write it where the seed goes"
+            )
+    if base.identity == candidate.identity:
+        raise UserError("base and candidate are the same command; change one of them")
+    sign = -1.0 if base.metric.higher_is_better else 1.0
+    schedule = results.plan(f"{base.identity} {candidate.identity}", max_seeds)
+    started = time.monotonic()
+    arms = (base, candidate)
+
+    def losses() -> np.ndarray:
+        x = np.full((2, schedule[-1].seeds), np.nan)
+        for i, arm in enumerate(arms):
+            for seed in range(schedule[-1].seeds):
+                value = results.get(arm, seed + 1)
+                if value is not None:
+                    x[i, seed] = sign * value if math.isfinite(value) else math.inf
+        return x
+
+    def look() -> Compared:
+        x = losses()
+        ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
+        return compared(x, 0, looks=schedule, margin=margin, ended=ended)
+
+    out_of_time = False
+    for wanted in (one.seeds for one in schedule):
+        for seed in range(1, wanted + 1):
+            for arm in arms:
+                if results.get(arm, seed) is not None or out_of_time:
+                    continue
+                if time.monotonic() - started > 60 * minutes:
+                    out_of_time = True
+                    continue
+                begun = time.monotonic()
+                value = arm.run(seed)
+                results.add(arm, seed, value, time.monotonic() - begun)
+                say(f"{arm.name}, seed {seed}: {value:g}")
+        c = look()
+        if c.sign[1] or c.verdict[1] == NEGLIGIBLE or out_of_time:
+            break
+    c = look()
+    return _answer(c, losses(), sign, margin, out_of_time)
+
+
+def _answer(
+    c: Compared,
+    x: np.ndarray,
+    sign: float,
+    margin: float,
+    out_of_time: bool,  # noqa: FBT001
+) -> dict[str, Any]:
+    verdict = str(c.verdict[1]) or UNDECIDED
+    decision = UNDECIDED
+    if verdict == NEGLIGIBLE or c.sign[1] > 0:
+        decision = DISCARD
+    elif c.sign[1] < 0:
+        decision = KEEP
+    ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
+    numbers = {
+        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1], "p": float(c.p[1])
+    }  # fmt: skip
+    return {
+        "decision": decision,
+        "verdict": verdict,
+        **{k: None if math.isnan(v) else v + 0.0 for k, v in numbers.items()},
+        "margin": margin,
+        "seeds": [int((~np.isnan(row)).sum()) for row in x],
+        "diverged": [int(np.isposinf(row).sum()) for row in x],
+        "seeds_needed": None if math.isnan(c.seeds_needed[1]) else int(c.seeds_needed[1]),
+        "out_of_time": out_of_time,
+    }
+
+
+@contextlib.contextmanager
+def revisions(arms: dict[str, tuple[str, str | None]], metric: Metric) -> Iterator[list[Arm]]:
+    """Yield the arms; those with a git revision run in a worktree of their own.
+
+    Args:
+        arms: name -> command and revision; None: the working folder as it is.
+        metric: where they print it.
+
+    Raises:
+        UserError: git does not know a revision.
+    """
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="lmzoo-judge-") as folder:
+        made: list[Path] = []
+        try:
+            result = []
+            for name, (command, revision) in arms.items():
+                if revision is None:
+                    result.append(Arm(name, command, here, metric))
+                    continue
+                commit = _git(
+                    "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", of=revision
+                )
+                prefix = _git("rev-parse", "--show-prefix", of=revision)
+                made.append(Path(folder) / name)
+                _git("worktree", "add", "--detach", str(made[-1]), commit, of=revision)
+                result.append(Arm(name, command, made[-1] / prefix, metric, commit))
+            yield result
+        finally:
+            for tree in made:
+                subprocess.run(
+                    ["git", "worktree", "remove", "--force", str(tree)], capture_output=True
+                )
+
+
+def _git(*words: str, of: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UserError("revisions need git, which is not installed") from None
+    if done.returncode:
+        reason = done.stderr.strip().splitlines() or ["no such revision"]
+        raise UserError(f"git revision {of!r}: {reason[-1]}")
+    return done.stdout.strip()

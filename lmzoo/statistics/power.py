@@ -1,0 +1,67 @@
+r"""How many seeds show a difference: planning, before anything is trained.
+
+    Var(n)  = (v_p + v_r)/n + τ_p² + τ_r²                    v: `noise.py`, τ: the tuning's sd
+    power   = P(|T_ν(δ/√Var(n))| > t_{1−α/2k, ν})            noncentral t; k contrasts
+    ν       = n − 1 (paired), 2(n − 1) (unpaired); ∞ where the points share their noise
+
+The least n whose power reaches the target is the plan. The v are those of a pilot study.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from lmzoo.statistics.compared import ERROR, MOST_SEEDS
+from lmzoo.statistics.contrasts import contrasts
+from lmzoo.statistics.intervals import Array
+
+
+def planned_seeds(
+    losses: ArrayLike,
+    reference: int,
+    effect: float,
+    power: float = 0.8,
+    *,
+    family: ArrayLike | None = None,
+    tuning_sd: ArrayLike = 0.0,
+    paired: bool = True,
+    count: int | None = None,
+) -> tuple[Array, Array]:
+    """Return the seeds that each contrast needs, and the sd of its difference of one seed, (P,).
+
+    Args:
+        losses: the pilot, (P, S), as in `compared`.
+        reference: index of the reference.
+        effect: δ, the difference to be shown, in the unit of the losses.
+        power: probability that a difference of this size is shown.
+        family: the contrasts that will be asked, bool (P,); None: all.
+        tuning_sd: standard deviation of the loss over repetitions of the tuning, (P,).
+        paired: whether the columns are seeds that all points share.
+        count: k, the number of contrasts of the new study; None: those of the pilot.
+
+    Returns:
+        NaN where no number up to `MOST_SEEDS` is enough, or the pilot has fewer than two seeds; 2
+        for a difference without noise.
+    """
+    x = np.asarray(losses, np.float64)
+    asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
+    asked[reference] = False
+    sharing = asked | (np.arange(len(x)) == reference)
+    c = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
+    k = max(1, int(asked.sum()) if count is None else count)
+    n = np.arange(2, MOST_SEEDS + 1)
+    freedom = (n - 1) * (1 if paired else 2)
+    one_seed = np.sqrt(np.maximum(c.noise, 0.0))
+    result = np.full(len(x), np.nan)
+    for i in np.flatnonzero(asked & ~np.isnan(c.noise)):
+        sd = np.sqrt(np.maximum(c.noise[i] / n + c.tuning[i], 1e-300))
+        if np.isnan(c.freedom[i]):
+            reached = special.ndtr(effect / sd + special.ndtri(ERROR / 2 / k))
+        else:
+            critical = special.stdtrit(freedom, 1 - ERROR / 2 / k)
+            far = effect / sd > 30  # the noncentral t is then hard to compute, and certain
+            reached = 1 - special.nctdtr(freedom, np.where(far, 1.0, effect / sd), critical)
+            reached = np.where(far, 1.0 * (effect / sd > critical), reached)
+        if (reached >= power).any():
+            result[i] = n[(reached >= power).argmax()]
+    return result, np.where(asked, one_seed, np.nan)
