@@ -14,44 +14,35 @@ import torch
 import typer
 from rich.console import Console
 
-from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
-from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
+from lmzoo.data.corpus import Corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError, writing
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
 from lmzoo.models.embedding.elmo import Elmo
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 
 def show_embeddings(
-    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")],
+    name: RunOrRow,
     near: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Show the nearest words; repeatable.")] = None,
     analogies: Annotated[list[str] | None, typer.Option("--analogy", metavar="A:B:C", help="Show which words are to C as B is to A; repeatable.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of words of each answer.")] = 5,
     context: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Write the vector of each token of TEXT in its context (elmo); repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="File of the vectors of --context.")] = Path("vectors.npz"),
-    corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
+    corpus: CorpusName = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
+    seed: Seed = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the norms of the token embeddings by frequency, and nearest words and analogies."""
-    found = None if fields else find_trained(name, runs)
-    if found is not None:
-        run = load_run(found, data_dir)
-        model, data = run.model, run.corpus
-    else:
-        data: Corpus = open_corpus(corpus_config(corpus), data_dir)
-        settings = nest_settings(parse_settings(fields or []), "model")
-        model = zoo.build(zoo.config(name, **settings), data.task, seed)
+    model, data, found, _ = open_subject(name, corpus, data_dir, fields, seed, runs)
     if context:
         _write_context(model, data, context, out)
         warn_untrained([] if found else [name])

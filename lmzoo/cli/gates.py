@@ -7,29 +7,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
-from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.data.corpus import corpus_config, open_corpus
+from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
+from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.errors import UserError, writing
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
 from lmzoo.store.records import Record, RunFolder
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; plots have all."""
 
 
 def show_gates(
-    name: Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")],
-    corpus: Annotated[str, typer.Option(help="Corpus for a row that is not trained.")] = "captions",
+    name: RunOrRow,
+    corpus: CorpusName = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of a row.")] = 0,
+    seed: Seed = 0,
     picture: Annotated[Path | None, typer.Option(help="Plot the epochs of a run trained with --gates: FILE.png")] = None,
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -38,16 +35,8 @@ def show_gates(
 
     For a run that was trained with --gates, show them by epoch too. A row with --set is not trained.
     """
-    events: list[Record] = []
-    found = None if fields else find_trained(name, runs)
-    if found is not None:
-        run = load_run(found, data_dir)
-        model, data, title = run.model, run.corpus, f"{run.row_name} on {run.corpus.name}"
-        events = gate_events(RunFolder(found).records())
-    else:
-        data = open_corpus(corpus_config(corpus), data_dir)
-        model_fields = nest_settings(parse_settings(fields or []), "model")
-        model, title = zoo.build(zoo.config(name, **model_fields), data.task, seed), name
+    model, data, found, title = open_subject(name, corpus, data_dir, fields, seed, runs)
+    events = [] if found is None else gate_events(RunFolder(found).records())
     if picture is not None:
         _plot(events, title, name, picture)
     summary = summarise_activity(model, equal_length_sequences(data), name)

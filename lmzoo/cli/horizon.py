@@ -16,8 +16,8 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
-from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
+from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
@@ -25,7 +25,6 @@ from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""
@@ -44,29 +43,25 @@ DEFAULT_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def show_horizon(
     names: Annotated[list[str] | None, typer.Argument(help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights). Default: a comparison of RNN, LSTM and GRU before training.")] = None,
-    corpus: Annotated[str, typer.Option(help="Corpus for rows that are not trained.")] = "captions",
+    corpus: CorpusName = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of rows.")] = 0,
+    seed: Seed = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
-    settings = nest_settings(parse_settings(fields or []), "model")
-    rows = {name: (name, settings) for name in names} if names else DEFAULT_ROWS
-    norms: dict[str, Tensor] = {}
-    untrained = []
-    for label, (name, model_fields) in rows.items():
-        found = find_trained(name, runs) if names and not fields else None
-        if found is not None:
-            run = load_run(found, data_dir)
-            model, data = run.model, run.corpus
-        else:
-            data = open_corpus(corpus_config(corpus), data_dir)
-            model = zoo.build(zoo.config(name, **model_fields), data.task, seed)
-            untrained.append(label)
-        norms[label] = _measure(model, data)
-    warn_untrained(untrained)
+    if names:
+        rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
+    else:
+        data = open_corpus(corpus_config(corpus), data_dir)
+        built = {
+            label: zoo.build(zoo.config(name, **model_fields), data.task, seed)
+            for label, (name, model_fields) in DEFAULT_ROWS.items()
+        }
+        rows = {label: Subject(model, data, None, label) for label, model in built.items()}
+    norms = {label: _measure(row.model, row.corpus) for label, row in rows.items()}
+    warn_initial(rows)
     if as_json:
         echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
@@ -123,10 +118,10 @@ def show_budget(
 def show_logit_rank(
     names: Annotated[list[str], typer.Argument(metavar="RUN_OR_ROW...", help=f"{RUN_HELP}, or rows (their latest runs, or else their initial weights).")],
     sequences: Annotated[int, typer.Option(min=1, help="Number of test sequences, whose prefixes are the contexts.")] = 64,
-    corpus: Annotated[str, typer.Option(help="Corpus for rows that are not trained.")] = "captions",
+    corpus: CorpusName = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial weights of rows.")] = 0,
+    seed: Seed = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -134,22 +129,13 @@ def show_logit_rank(
 
     A softmax of E features has a rank of at most E.
     """
-    settings = nest_settings(parse_settings(fields or []), "model")
     found: dict[str, tuple[int | None, LogitRank]] = {}
-    untrained = []
-    for name in names:
-        folder = None if fields else find_trained(name, runs)
-        if folder is not None:
-            run = load_run(folder, data_dir)
-            model, data = run.model, run.corpus
-        else:
-            data = open_corpus(corpus_config(corpus), data_dir)
-            model = zoo.build(zoo.config(name, **settings), data.task, seed)
-            untrained.append(name)
-        part = data.test
-        rank = logit_rank(model, part.tokens[:sequences], part.lengths[:sequences])
-        found[name] = (getattr(model.config, "width", None), rank)
-    warn_untrained(untrained)
+    rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
+    for name, row in rows.items():
+        part = row.corpus.test
+        rank = logit_rank(row.model, part.tokens[:sequences], part.lengths[:sequences])
+        found[name] = (getattr(row.model.config, "width", None), rank)
+    warn_initial(rows)
     if as_json:
         rows = {n: {"width": e, **dataclasses.asdict(rank)} for n, (e, rank) in found.items()}
         echo(json.dumps(rows))
