@@ -123,7 +123,7 @@ def listed() -> dict[str, dict[str, Any]]:
     """The output of `list --json`, by name."""
     output: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.echo", output.append)
+        patch.setattr("lmzoo.cli.catalogue.echo", output.append)
         assert run_lmzoo("list", "--json") == 0
     return {row["name"]: row for row in json.loads(output[0])}
 
