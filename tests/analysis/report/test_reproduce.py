@@ -81,7 +81,7 @@ GIVEN = {
     "search": ("recipe.lr=1:8", {"recipe.lr": IntRange(1, 8)}),
     "off": ("recipe.lr=off", ("recipe.lr",)),
     "sampler": ("qmc", "qmc"),
-    "pruner": ("asha", "asha"),
+    "pruner": ("median", "median"),
     "margin": ("0.125", 0.125),
     "max_seeds": ("7", 7),
 }
