@@ -138,21 +138,28 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
         UserError: A path does not start with model, recipe or corpus.
     """
     tree: dict[str, Any] = {}
-    for path, value in settings.items():
+    # A part comes before its fields.
+    for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
         if head not in SECTIONS or not rest:
             raise UserError(
                 f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}; a "
                 f"field of the model is model.{path}, one of the training recipe.{path}"
             )
-        if head != section:
-            continue
-        *parents, leaf = rest.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
+        if head == section:
+            *parents, leaf = rest.split(".")
+            node = tree
+            for parent in parents:
+                node[parent] = node = _fields_of(node.get(parent, {}), path)
+            node[leaf] = value
     return tree
+
+
+def _fields_of(part: Any, path: str) -> dict[str, Any]:
+    """Return the fields of a part, which may be given by its name alone."""
+    if not isinstance(part, str | Mapping):
+        raise UserError(f"field {path!r}: {part!r} is not a part that has fields; set it once")
+    return {"name": part} if isinstance(part, str) else dict(part)
 
 
 def _parse_value(text: str) -> Any:

@@ -106,7 +106,9 @@ def test_a_field_that_no_point_accepts_is_named_in_the_error(study, corpus, corp
 
 def test_a_baseline_under_another_label_is_always_planned(study, corpus, corpus_fields, tmp_path):
     own = Point("counts", "ngram_count", {"order": 1})
-    points = resolve(dataclasses.replace(study, points=(*study.points, own)), corpus, corpus_fields)
+    asked = dataclasses.replace(study, points=(*study.points, own))
+    assert sum(p.baseline for p in resolve(asked, corpus, corpus_fields)) == 1, "it is compared"
+    points = resolve(asked, corpus, corpus_fields, {"cut 4"})
     assert sum(p.baseline for p in points) == 2
     with closing(StudyStore(tmp_path)) as store:
         planner = Planner(study, points, corpus, store, {"cut 4"})
