@@ -15,7 +15,7 @@ import pydantic
 
 from lmzoo.config import explain
 from lmzoo.deprecation import DeprecatedName
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.stops import STOPS
 from lmzoo.streams import prepare_streams, stdout_error
 
@@ -81,12 +81,25 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
             raise
         message = error.format_message()  # type: ignore[attr-defined]
         if message:
-            option = re.search(r"[Nn]o such option:? '?--([\w-]+)", message)
-            field = option and option[1].replace("-", "_")
-            hint = f"a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE; "
-            _exit_with_error(f"{message} ({hint if field else ''}see --help)")
+            _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
         code = 2  # called without arguments: typer has printed the help
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _suggest(message: str, context: Any) -> str:
+    """Return the message of a usage error, with similar names if a name is unknown."""
+    found = re.match(r"[Nn]o such (command|option):? '?([\w-]+)", message)
+    if not found or context is None:
+        return message
+    kind, name = found.groups()
+    if kind == "command":
+        return f"no command {name!r}{near(name, context.command.list_commands(context))}"
+    options = [o for parameter in context.command.params for o in parameter.opts if o[0] == "-"]
+    hint = near(name, options)
+    if hint.startswith("; known") and "--set" in options:
+        field = name.lstrip("-").replace("-", "_")
+        hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
+    return f"no option {name!r}{hint}"
 
 
 _show_python_warning = warnings.showwarning

@@ -14,19 +14,18 @@ import torch
 import typer
 from rich.console import Console
 
-from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
+from lmzoo.cli.opened import open_models
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
+from lmzoo.data.corpus import Corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError, writing
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
 from lmzoo.models.embedding.elmo import Elmo
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 
 def show_embeddings(
@@ -44,17 +43,11 @@ def show_embeddings(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the norms of the token embeddings by frequency, and nearest words and analogies."""
-    found = None if fields else find_trained(name, runs)
-    if found is not None:
-        run = load_run(found, data_dir)
-        model, data = run.model, run.corpus
-    else:
-        data: Corpus = open_corpus(corpus_config(corpus), data_dir)
-        settings = nest_settings(parse_settings(fields or []), "model")
-        model = zoo.build(zoo.config(name, **settings), data.task, seed)
+    rows = {name: (name, nest_settings(parse_settings(fields or []), "model"))}
+    opened = open_models(rows, runs=runs, corpus=corpus, data_dir=data_dir, seed=seed)
+    ((_, (model, data, *_)),) = opened
     if context:
         _write_context(model, data, context, out)
-        warn_untrained([] if found else [name])
         return
     vectors, words = token_vectors(model), data.vocabulary
     bands, correlation = norm_bands(vectors, counts_of(data))
@@ -67,7 +60,6 @@ def show_embeddings(
         if len(parts) != 3:
             raise UserError(f"--analogy {text!r} is not of the form A:B:C, such as man:men:dog")
         answers[text] = _words(words, analogy(vectors, *_ids(words, parts), count=count))
-    warn_untrained([] if found else [name])
     if as_json:
         norms = {"bands": [asdict(band) for band in bands], "correlation": correlation}
         echo(json.dumps({"norms": norms, "answers": answers}))

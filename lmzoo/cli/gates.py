@@ -7,18 +7,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
+from lmzoo.cli.opened import open_models
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.errors import UserError, writing
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
 from lmzoo.store.records import Record, RunFolder
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; plots have all."""
@@ -38,20 +36,13 @@ def show_gates(
 
     For a run that was trained with --gates, show them by epoch too. A row with --set is not trained.
     """
-    events: list[Record] = []
-    found = None if fields else find_trained(name, runs)
-    if found is not None:
-        run = load_run(found, data_dir)
-        model, data, title = run.model, run.corpus, f"{run.row_name} on {run.corpus.name}"
-        events = gate_events(RunFolder(found).records())
-    else:
-        data = open_corpus(corpus_config(corpus), data_dir)
-        model_fields = nest_settings(parse_settings(fields or []), "model")
-        model, title = zoo.build(zoo.config(name, **model_fields), data.task, seed), name
+    rows = {name: (name, nest_settings(parse_settings(fields or []), "model"))}
+    opened = open_models(rows, runs=runs, corpus=corpus, data_dir=data_dir, seed=seed)
+    ((_, (model, data, folder, title)),) = opened
+    events = gate_events(RunFolder(folder).records()) if folder else []
     if picture is not None:
         _plot(events, title, name, picture)
     summary = summarise_activity(model, equal_length_sequences(data), name)
-    warn_untrained([] if found else [name])
     if as_json:
         epochs = [
             {key: value for key, value in event.items() if key != "event"} for event in events

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
-from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
-from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_trained, warn_untrained
+from lmzoo.cli.opened import open_models, say_facts
+from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
@@ -25,7 +25,6 @@ from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.streams import echo
-from lmzoo.train.trained import load_run
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""
@@ -54,19 +53,10 @@ def show_horizon(
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
     settings = nest_settings(parse_settings(fields or []), "model")
     rows = {name: (name, settings) for name in names} if names else DEFAULT_ROWS
-    norms: dict[str, Tensor] = {}
-    untrained = []
-    for label, (name, model_fields) in rows.items():
-        found = find_trained(name, runs) if names and not fields else None
-        if found is not None:
-            run = load_run(found, data_dir)
-            model, data = run.model, run.corpus
-        else:
-            data = open_corpus(corpus_config(corpus), data_dir)
-            model = zoo.build(zoo.config(name, **model_fields), data.task, seed)
-            untrained.append(label)
-        norms[label] = _measure(model, data)
-    warn_untrained(untrained)
+    opened = open_models(
+        rows, runs=runs, corpus=corpus, data_dir=data_dir, seed=seed, trained=bool(names)
+    )
+    norms = {label: _measure(model, data) for label, (model, data, *_) in opened}
     if as_json:
         echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
@@ -104,6 +94,7 @@ def show_budget(
 ) -> None:  # fmt: skip
     """Show what an oracle that knows each sequence's bag of tokens gains on the test split."""
     data = open_corpus(corpus_config(corpus), data_dir)
+    say_facts(data)
     budget = leak_budget(data.test, data.task.vocab)
     if as_json:
         echo(json.dumps({"corpus": data.name, **asdict(budget), "gain": budget.gain}))
@@ -136,23 +127,15 @@ def show_logit_rank(
     """
     settings = nest_settings(parse_settings(fields or []), "model")
     found: dict[str, tuple[int | None, LogitRank]] = {}
-    untrained = []
-    for name in names:
-        folder = None if fields else find_trained(name, runs)
-        if folder is not None:
-            run = load_run(folder, data_dir)
-            model, data = run.model, run.corpus
-        else:
-            data = open_corpus(corpus_config(corpus), data_dir)
-            model = zoo.build(zoo.config(name, **settings), data.task, seed)
-            untrained.append(name)
+    rows = {name: (name, settings) for name in names}
+    opened = open_models(rows, runs=runs, corpus=corpus, data_dir=data_dir, seed=seed)
+    for name, (model, data, *_) in opened:
         part = data.test
         rank = logit_rank(model, part.tokens[:sequences], part.lengths[:sequences])
         found[name] = (getattr(model.config, "width", None), rank)
-    warn_untrained(untrained)
     if as_json:
-        rows = {n: {"width": e, **dataclasses.asdict(rank)} for n, (e, rank) in found.items()}
-        echo(json.dumps(rows))
+        ranks = {n: {"width": e, **dataclasses.asdict(rank)} for n, (e, rank) in found.items()}
+        echo(json.dumps(ranks))
         return
     table = new_table("row", right=("E", "rank", "effective", "99 %", "contexts", "V"))
     for name, (width, rank) in found.items():

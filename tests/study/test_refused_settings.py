@@ -73,7 +73,7 @@ def test_a_search_space_without_a_valid_setting_is_refused_and_nothing_is_writte
     nowhere = {**CODES, "model.emission.aggregate": Choice(("code_l1",))}
     nowhere["model.emission.size"] = IntRange(2, 4)
     wrong = dataclasses.replace(codes, search=nowhere)
-    message = r"^point 'codes': .*code_l1 needs size=1; change the search space$"
+    message = r"^point 'codes': .*aggregate: 'code_l1' is not accepted: .*code_l1 needs size=1$"
     with pytest.raises(UserError, match=message):
         sweep(wrong, corpus, corpus_fields, tmp_path / "toy")
     assert not (tmp_path / "toy" / SETTINGS).exists()
