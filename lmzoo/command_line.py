@@ -21,6 +21,7 @@ from lmzoo.streams import prepare_streams, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
+LARGEST = 2**63
 OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
@@ -135,6 +136,8 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not path:
             raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
         settings[path] = value if path.endswith(".path") else _parse_value(value)
+        if isinstance(settings[path], int) and abs(settings[path]) >= LARGEST:
+            raise UserError(f"--set {path}: {value} is too large; an integer has at most 64 bits")
     return settings
 
 

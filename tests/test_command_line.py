@@ -51,5 +51,7 @@ def test_a_part_and_its_fields_are_set_in_any_order() -> None:
     given = {"model.cell": {"name": "mgu"}, "model.cell.cuts": [4]}
     nest_settings(given, "model")
     assert given["model.cell"] == {"name": "mgu"}, "the user's mapping was changed"
+    with pytest.raises(UserError, match="too large"):
+        parse_settings([f"recipe.batch={10**20}"])
     with pytest.raises(UserError, match=r"'model.width.x': 4 is not a part"):
         nest_settings({"model.width.x": 1, "model.width": 4}, "model")
