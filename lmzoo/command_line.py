@@ -15,12 +15,13 @@ import pydantic
 
 from lmzoo.config import explain
 from lmzoo.deprecation import DeprecatedName
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.stops import STOPS
 from lmzoo.streams import prepare_streams, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
+LARGEST = 2**63
 OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
@@ -81,12 +82,25 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
             raise
         message = error.format_message()  # type: ignore[attr-defined]
         if message:
-            option = re.search(r"[Nn]o such option:? '?--([\w-]+)", message)
-            field = option and option[1].replace("-", "_")
-            hint = f"a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE; "
-            _exit_with_error(f"{message} ({hint if field else ''}see --help)")
+            _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
         code = 2  # called without arguments: typer has printed the help
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _suggest(message: str, context: Any) -> str:
+    """Return the message of a usage error, with similar names if a name is unknown."""
+    found = re.match(r"[Nn]o such (command|option):? '?([\w-]+)", message)
+    if not found or context is None:
+        return message
+    kind, name = found.groups()
+    if kind == "command":
+        return f"no command {name!r}{near(name, context.command.list_commands(context))}"
+    options = [o for parameter in context.command.params for o in parameter.opts if o[0] == "-"]
+    hint = near(name, options)
+    if hint.startswith("; known") and "--set" in options:
+        field = name.lstrip("-").replace("-", "_")
+        hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
+    return f"no option {name!r}{hint}"
 
 
 _show_python_warning = warnings.showwarning
@@ -122,6 +136,8 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not path:
             raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
         settings[path] = value if path.endswith(".path") else _parse_value(value)
+        if isinstance(settings[path], int) and abs(settings[path]) >= LARGEST:
+            raise UserError(f"--set {path}: {value} is too large; an integer has at most 64 bits")
     return settings
 
 
@@ -138,21 +154,28 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
         UserError: A path does not start with model, recipe or corpus.
     """
     tree: dict[str, Any] = {}
-    for path, value in settings.items():
+    # A part comes before its fields.
+    for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
         if head not in SECTIONS or not rest:
             raise UserError(
                 f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}; a "
                 f"field of the model is model.{path}, one of the training recipe.{path}"
             )
-        if head != section:
-            continue
-        *parents, leaf = rest.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
+        if head == section:
+            *parents, leaf = rest.split(".")
+            node = tree
+            for parent in parents:
+                node[parent] = node = _fields_of(node.get(parent, {}), path)
+            node[leaf] = value
     return tree
+
+
+def _fields_of(part: Any, path: str) -> dict[str, Any]:
+    """Return the fields of a part, which may be given by its name alone."""
+    if not isinstance(part, str | Mapping):
+        raise UserError(f"field {path!r}: {part!r} is not a part that has fields; set it once")
+    return {"name": part} if isinstance(part, str) else dict(part)
 
 
 def _parse_value(text: str) -> Any:

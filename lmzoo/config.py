@@ -73,17 +73,19 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
 
 def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
     """Return a validation error as one line: the field, what is wrong, and the value."""
-    known = [field.name for field in dataclasses.fields(cls)] if cls else []  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(cls)] if cls else None  # type: ignore[arg-type]
     return "; ".join(_explain_detail(detail, known) for detail in error.errors())
 
 
 _adapter = functools.cache(pydantic.TypeAdapter)
 
 
-def _explain_detail(detail: Any, known: list[str]) -> str:
+def _explain_detail(detail: Any, known: list[str] | None) -> str:
     field = ".".join(map(str, detail["loc"]))
     if detail["type"] == "unexpected_keyword_argument":
-        return f"no field {field!r}{near(field, known)}"
+        return (
+            f"no field {field!r}{near(field, known or ()) or '; it has no fields' * (known == [])}"
+        )
     cause = detail.get("ctx", {}).get("error")
     message = (
         str(cause)

@@ -68,11 +68,14 @@ def config(name: str, **fields: Any) -> Any:
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the fields `over` into the fields `base`, recursively.
 
-    A mapping with another "name" than in `base` is a different part and replaces the old one.
+    A mapping with another "name" than in `base` is a different part and replaces the old one. The
+    name of a part alone is a part.
     """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             same_part = value.get("name", old.get("name")) == old.get("name")
             value = overlay(old, value) if same_part else value

@@ -1,12 +1,14 @@
-"""Garbage collection at the start and at the exit of command lines."""
+"""Garbage collection at the start and at the exit of command lines; fields of parts."""
 
 import gc
+import itertools
 import subprocess
 import sys
 
 import pytest
 
-from lmzoo.command_line import gc_disabled
+from lmzoo.command_line import gc_disabled, nest_settings, parse_settings
+from lmzoo.errors import UserError
 
 EXIT_SCRIPT = """
 import atexit, gc
@@ -39,3 +41,17 @@ def test_disabled_garbage_collection_stays_disabled() -> None:
 def test_objects_are_not_collected_at_exit() -> None:
     done = subprocess.run([sys.executable, "-c", EXIT_SCRIPT], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (3, "True\n", "")
+
+
+def test_a_part_and_its_fields_are_set_in_any_order() -> None:
+    texts = ("model.cell=block", "model.cell.inner=mgu", "model.cell.inner.cuts=[4]")
+    cell = {"name": "block", "inner": {"name": "mgu", "cuts": [4]}}
+    for order in itertools.permutations(texts):
+        assert nest_settings(parse_settings(order), "model") == {"cell": cell}
+    given = {"model.cell": {"name": "mgu"}, "model.cell.cuts": [4]}
+    nest_settings(given, "model")
+    assert given["model.cell"] == {"name": "mgu"}, "the user's mapping was changed"
+    with pytest.raises(UserError, match="too large"):
+        parse_settings([f"recipe.batch={10**20}"])
+    with pytest.raises(UserError, match=r"'model.width.x': 4 is not a part"):
+        nest_settings({"model.width.x": 1, "model.width": 4}, "model")

@@ -43,6 +43,8 @@ def test_a_part_with_another_name_replaces_the_old_part() -> None:
     assert zoo.overlay(base, {"cell": {"cuts": [1]}})["cell"] == {"name": "mgu", "cuts": [1]}
     assert zoo.overlay(base, {"cell": {"name": "gru"}})["cell"] == {"name": "gru"}
     assert zoo.overlay(base, {"cell": "gru"})["cell"] == "gru"
+    named = zoo.overlay({"cell": "mgu"}, {"cell": {"cuts": [1]}})
+    assert named["cell"] == {"name": "mgu", "cuts": [1]}
 
 
 def test_rows_are_found_by_name_and_by_alias() -> None:

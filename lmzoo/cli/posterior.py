@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 
 from lmzoo.cli.common import DataDir
+from lmzoo.cli.opened import open_run
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source, encode_text
 from lmzoo.contract import END, START, LanguageModel
@@ -22,7 +23,7 @@ from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
 from lmzoo.store.records import write_json
 from lmzoo.streams import echo
-from lmzoo.train.trained import TrainedRun, load_run
+from lmzoo.train.trained import TrainedRun
 
 PLOTTED_VALUES = 20
 """Values of the latent in a plot; the JSON file has all of them."""
@@ -53,7 +54,7 @@ def write_posterior(
 ) -> None:  # fmt: skip
     """Write the posterior and prior of the latent, the attention maps, and the segment boundaries."""
     run = find_run(name, runs)
-    trained = load_run(run, data_dir)
+    trained = open_run(run, data_dir)
     model = trained.model
     require_plots(model)
     chosen = list(_sentences(trained, sentences, text, source))

@@ -8,6 +8,7 @@ import typer
 from torch import Tensor
 
 from lmzoo.cli.common import DataDir
+from lmzoo.cli.opened import open_run
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
@@ -17,7 +18,7 @@ from lmzoo.errors import UserError
 from lmzoo.models.grammar.pcfg import PCFG
 from lmzoo.models.grammar.trees import draw_tree
 from lmzoo.streams import echo
-from lmzoo.train.trained import TrainedRun, load_run
+from lmzoo.train.trained import TrainedRun
 
 COUNT = 10
 """Default number of sentences."""
@@ -51,7 +52,7 @@ def sample(
         raise UserError(f"--alpha {alpha:g} needs --beam; give the number of beams too")
     if beam is not None and count is not None and count > beam:
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
-    trained = load_run(find_run(run, runs), data_dir)
+    trained = open_run(find_run(run, runs), data_dir)
     generator = torch.Generator().manual_seed(seed)
     if trees:
         _show_trees(trained, count or COUNT, generator)

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from lmzoo.analysis.text.formatting import SCORE_KINDS
 from lmzoo.cli.common import AsJson, DataDir, new_table
+from lmzoo.cli.opened import open_run
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.text import encode_sentence
 from lmzoo.errors import UserError
 from lmzoo.streams import echo
-from lmzoo.train.trained import TrainedRun, load_run
+from lmzoo.train.trained import TrainedRun
 
 
 class ScoredText(NamedTuple):
@@ -48,7 +49,7 @@ def score(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Print −log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
-    trained = load_run(find_run(run, runs), data_dir)
+    trained = open_run(find_run(run, runs), data_dir)
     if trained.model.conditional and source is None:
         raise UserError(f"{trained.row_name} reads a source; give it with --source TEXT")
     inputs = () if source is None else encode_source(trained, source)

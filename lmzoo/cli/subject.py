@@ -7,11 +7,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from lmzoo import zoo
+from lmzoo.cli.opened import open_run, say_facts
 from lmzoo.cli.run_names import RUN_HELP, find_trained, warn_untrained
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
-from lmzoo.train.trained import load_run
 
 RunOrRow = Annotated[str, typer.Argument(metavar="RUN_OR_ROW", help=f"{RUN_HELP}, or a row (its latest run, or else its initial weights).")]  # fmt: skip
 CorpusName = Annotated[str, typer.Option(help="Corpus for a row that is not trained.")]
@@ -38,9 +38,10 @@ def open_subject(
     """Return the run that a text names, or the row; a row with settings is not trained."""
     folder = None if settings else find_trained(name, runs)
     if folder is not None:
-        run = load_run(folder, data_dir)
+        run = open_run(folder, data_dir)
         return Subject(run.model, run.corpus, folder, f"{run.row_name} on {run.corpus.name}")
     data = open_corpus(corpus_config(corpus), data_dir)
+    say_facts(data)
     fields = nest_settings(parse_settings(settings or []), "model")
     return Subject(zoo.build(zoo.config(name, **fields), data.task, seed), data, None, name)
 

@@ -22,6 +22,7 @@ from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity
 from lmzoo.kernels.device import best_device
 from lmzoo.kernels.precision import check_precision
+from lmzoo.memory import allocating
 from lmzoo.own_parts.source import save
 from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
@@ -80,7 +81,7 @@ def train(
         console.print(line, markup=False, soft_wrap=True)
     if run.note:
         console.print(run.note, markup=False, soft_wrap=True)
-    with contextlib.closing(run):
+    with contextlib.closing(run), allocating(f"training {zoo.row(name).name}"):
         _train(run, epochs, console, data, gates=gates)
         return _finish(run, epochs, console, data)
 

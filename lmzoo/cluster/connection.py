@@ -35,7 +35,8 @@ LOG = logging.getLogger("lmzoo.sweep")
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
 
-    `meanwhile` is called while Ray starts, which takes seconds.
+    `meanwhile` is called in a thread while Ray starts, which takes seconds; its error is raised
+    here.
 
     Raises:
         UserError: Ray was imported too early, or the cluster cannot be joined.
@@ -46,12 +47,22 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     # The executor stays open: Ray's processes end when the thread that started them ends.
     with ThreadPoolExecutor(1) as executor:
         connected = executor.submit(_join if ADDRESS else _start, quiet)
-        others = threading.Thread(target=meanwhile, daemon=True)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                meanwhile()
+            except BaseException as error:
+                errors.append(error)
+
+        others = threading.Thread(target=run, daemon=True)
         try:
             others.start()
             connected.result()
             STOPS.install()  # at once: Ray has installed a handler of its own
             others.join()
+            if errors:
+                raise errors[0]
             with contextlib.redirect_stdout(sys.stderr):  # Ray reports dead processes on stdout
                 yield
         finally:

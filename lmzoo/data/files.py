@@ -42,6 +42,13 @@ REFUSED = {
     b"Rar!\x1a\x07": "a RAR archive; unpack it first",
     b"PK\x05\x06": "an empty zip archive",
     b"%PDF-": "a PDF file; extract its text first",
+    b"PAR1": "a Parquet file; write its text to a file first",
+    b"SQLite format 3\0": "an SQLite database; write its text to a file first",
+    b"\x89PNG": "a PNG image",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file; write its text to a file first",
+    b"\xd0\xcf\x11\xe0": "an Office document; save it as text first",
+    b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS; run git lfs pull",
 }
 """The first bytes of files that are no text -> what they are, and what to do."""
 UTF_MARKS = {

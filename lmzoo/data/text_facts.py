@@ -101,7 +101,8 @@ class TextFacts:
     def lines(self, corpus: "Corpus") -> list[str]:
         """Return the block of a corpus, without what `<unk>` is."""
         train, valid, test = self.splits
-        blank = f", {self.blank:,} blank lines left out" if self.blank else ""
+        ended = "" if self.blank == 1 else "s"
+        blank = f", {self.blank:,} blank line{ended} left out" if self.blank else ""
         lines = [
             f"{sum(self.splits):,} {self.unit}s ({train:,} train, {valid:,} validate, {test:,} "
             f"test){blank}; {self.tokens:,} {corpus.unit}s, V={len(corpus.vocabulary):,}",

@@ -45,16 +45,16 @@ def _points_of_rows(study: Study, field: str) -> list[str]:
     ]
     if all(value == values[0] for value in values):
         return []
-    setting = {n for n, row in rows.items() if any(_inside(f, field) for f in _paths(row.fields))}
+    setting = {n for n, row in rows.items() if any(_inside(f, field) for f in paths(row.fields))}
     return [point.label for point in study.points if point.row in setting]
 
 
-def _paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the path of every field, nested fields too."""
     for key, value in fields.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from _paths(value, f"{prefix}{key}.")
+            yield from paths(value, f"{prefix}{key}.")
 
 
 def _value_at(tree: Any, path: str) -> Any:

@@ -22,6 +22,7 @@ from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError, near
 from lmzoo.own_parts.source import UserCode
 from lmzoo.search_space import Choice, Range, ranges
+from lmzoo.study.common_settings import paths
 from lmzoo.study.parameter_budget import baselines, fit_width
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.train.carried import check_carry
@@ -88,9 +89,13 @@ class ResolvedPoint:
     @property
     def default_setting(self) -> dict[str, Any]:
         """The values of the searched fields before the search."""
+        return {path: _value_at(self.configs, path) for path in self.search_space}
+
+    @property
+    def configs(self) -> dict[str, Any]:
+        """The fields of the model and of the recipe, those at their defaults too."""
         model = add_defaults(self.model, MODELS.dump(self.model))
-        configs = {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
-        return {path: _value_at(configs, path) for path in self.search_space}
+        return {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
 
 
 def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
@@ -243,6 +248,7 @@ def _declared_range(point: ResolvedPoint, path: str) -> Range:
         config = getattr(config, parent, None)
     known = ranges(type(config)) if config is not None else {}
     if leaf not in known:
+        _value_at(point.configs, path)
         raise UserError(
             f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
         )
@@ -288,7 +294,7 @@ def _value_at(tree: Mapping[str, Any], path: str) -> Any:
     value: Any = tree
     for part in path.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise UserError(f"no field {path!r} to search")
+            raise UserError(f"no field {path!r} to search{near(path, paths(tree))}")
         value = value[part]
     return value
 

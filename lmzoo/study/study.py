@@ -22,9 +22,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.search_space import Range
 
 Settings = Mapping[str, Any]
@@ -38,8 +38,19 @@ PARALLEL_RUNS = 160
 """Tune runs of a whole study that start together with `parallel=0`, if it has enough samples."""
 
 
+class Declared:
+    """A class whose constructor suggests the field that an unknown name may mean."""
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                raise UserError(f"a {cls.__name__} has no field {name!r}{near(name, known)}")
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class Point:
+class Point(Declared):
     """One alternative in a comparison: a model row with some model fields changed."""
 
     label: str
@@ -89,7 +100,7 @@ def options(study: "Study | type[Study]") -> dict[str, Option]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(Declared):
     """A question, the points it compares, the searched fields and the budget of each point."""
 
     name: str

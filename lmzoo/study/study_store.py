@@ -187,6 +187,25 @@ def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any]) -> 
     return earlier if known == spec["path"] else folder
 
 
+def describe_earlier(storage: Path, study: str, corpus: str | Mapping[str, Any]) -> str:
+    """Return a line about the runs of an earlier version on the same text; "" if there are none.
+
+    Its lines were dealt by place, so a new sweep does not continue it.
+    """
+    spec = dict(parse_spec(corpus))
+    if spec.pop("split", "") != "hash" or open_store(storage / store_name(study, corpus)).read(
+        STUDY
+    ):
+        return ""
+    folder = store_folder(storage, study, spec)
+    if open_store(folder).read(STUDY) is None:
+        return ""
+    return (
+        f"{folder} has runs of an earlier version, which split this text by place; to continue "
+        "them, add --set corpus.split=interleave"
+    )
+
+
 def store_name(study: str, corpus: str | Mapping[str, Any]) -> str:
     """Return the name of the folder of a study's store."""
     spec = parse_spec(corpus)

@@ -39,5 +39,5 @@ def test_tables_show_gates_and_attention(lmzoo) -> None:
 
 def test_a_row_without_cells_and_attention_is_rejected(lmzoo) -> None:
     code, out, err = lmzoo("gates", "ngram_log_bilinear")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert "ngram_log_bilinear has neither a recurrent cell nor attention" in err

@@ -60,3 +60,17 @@ def test_an_old_option_works_and_warns_in_one_line(lmzoo) -> None:
     first, second = err.splitlines()
     assert (code, "use --cuts" in first, "leave h = 0" in second) == (2, True, True)
     assert lmzoo("train", "DLM46", "--cuts", "6,7")[2] == f"{second}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("traim",), "near: train"),
+        (("RANK", "x"), "near: rank"),
+        (("train", "gru", "--epoch", "1"), "near: --epochs"),
+        (("train", "gru", "--lr", "0.1"), "--set recipe.lr=VALUE"),
+    ],
+)
+def test_unknown_subcommands_and_options_get_a_suggestion(lmzoo, words, said) -> None:
+    code, _, err = lmzoo(*words)
+    assert (code, err.count("\n"), said in err) == (2, 1, True), err

@@ -82,5 +82,5 @@ def test_one_source_can_have_several_answers(lmzoo, run) -> None:
 )
 def test_an_invalid_source_gives_one_line(name, source, message, lmzoo, run) -> None:
     code, out, err = lmzoo("sample", run[name], "--source", source)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert message in err

@@ -42,7 +42,7 @@ def score(lmzoo, runs):
 
 def test_the_sum_is_the_loss_of_the_model(score, runs):
     code, out, err = score("words", "a man runs", "two men", "--json")
-    assert (code, err) == (0, "")
+    assert (code, "error" in err) == (0, False)
     first, second = json.loads(out)
     trained = load_run(next((runs / "words").iterdir()))
     tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(["a", "man", "runs"]), 2]])
@@ -55,7 +55,7 @@ def test_the_sum_is_the_loss_of_the_model(score, runs):
 
 def test_it_shows_each_token_and_names_unknown_words(score):
     code, out, err = score("words", "a unicorn runs")
-    assert (code, err) == (0, "")
+    assert (code, "error" in err) == (0, False)
     assert [line.split()[0] for line in out.splitlines()[1:5]] == ["a", "<unk>", "runs", "<end>"]
     assert "not in the vocabulary: unicorn" in out
     assert "score: exact log-likelihood" in out
@@ -77,7 +77,7 @@ def test_a_blank_is_a_character(score):
 )
 def test_invalid_text_gives_one_line(score, store, text, message):
     code, out, err = score(store, text)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert message in err
 
 
@@ -109,4 +109,27 @@ def test_the_weights_of_another_run_are_refused_in_one_line(lmzoo, runs, tmp_pat
     code, _, err = lmzoo("score", copy, "a man runs")
     assert code == 2
     assert said in err
-    assert len(err.strip().splitlines()) == 1
+    assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path) -> None:
+    """On stderr, once for each text, so that results can be piped."""
+    text = tmp_path / "text.txt"
+    text.write_text("a man runs\na dog sits on the mat\ntwo men run\n" * 20)
+    corpus = ("--corpus", f"text:{text}", "--set")
+    small = ("model.width=8", "--set", "corpus.length=6", "--epochs", "1")
+    assert lmzoo("train", "elmo", *corpus, *small, "--out", tmp_path / "runs")[0] == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    for command in (
+        ("score", run, "a man runs", "--json"),
+        ("sample", run, "--count", "1"),
+        ("gates", "gru", *corpus, "model.width=8", "--json"),
+        ("horizon", "gru", "lstm_lm", *corpus, "model.width=8", "--json"),
+        ("embeddings", run, "--json"),
+        ("logit-rank", run, run, "--json"),
+        ("budget", f"text:{text}", "--json"),
+    ):
+        code, out, err = lmzoo(*map(str, command))
+        assert (code, err.count(" train, ")) == (0, 1), command
+        assert ("are lost" in err) == (run in command)
+        assert " train, " not in out

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.run_lmzoo import run_lmzoo
 from tests.docs.pages import ROOT, blocks, run_page
 
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
@@ -54,6 +55,16 @@ def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path) -> None:
     scores = [float(score) for score in re.findall(r"^ *(-\d+\.\d\d) ", printed, re.MULTILINE)]
     assert scores[0] > scores[1], "a sentence is more probable than its reverse"
     assert (tmp_path / "runs/carry-captions/study.json").exists()
+
+
+def test_the_block_of_the_page_about_texts_is_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = ROOT / "docs/how/text.md"
+    monkeypatch.chdir(tmp_path)
+    exec(next(block.code for block in blocks(page) if block.kind == "python"))
+    assert run_lmzoo("describe", "text:my.txt") == 0
+    assert f"```\n{capsys.readouterr().out}```" in page.read_text()
 
 
 def test_a_failing_block_fails_the_page(tmp_path: Path) -> None:

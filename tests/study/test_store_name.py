@@ -11,7 +11,7 @@ import pytest
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.store.open import open_store
-from lmzoo.study.study_store import store_folder, store_name
+from lmzoo.study.study_store import describe_earlier, store_folder, store_name
 from lmzoo.sweep import main
 from tests.sweep.local_sweep import sweep
 from tests.toy_study import WORDS, small_study
@@ -96,6 +96,8 @@ def test_a_store_of_an_earlier_version_is_continued_with_its_text_only(
     assert sweep(study, open_corpus(earlier), earlier, runs / "toy-text")
     new_deal, pending = dry_run(study, runs, monkeypatch, capsys)
     assert (new_deal != "toy-text", pending > 0) == (True, True)
+    assert "add --set corpus.split=interleave" in describe_earlier(runs, "toy", corpus_fields)
+    assert describe_earlier(runs, "toy", earlier) == describe_earlier(runs, "toy", "captions") == ""
     by_place = {**study.fields, "corpus.split": "interleave"}
     study = dataclasses.replace(study, fields=by_place)
     assert dry_run(study, runs, monkeypatch, capsys) == ("toy-text", 0)
@@ -103,6 +105,7 @@ def test_a_store_of_an_earlier_version_is_continued_with_its_text_only(
     shutil.copy(sentences, copy)
     new = store_folder(runs, "toy", f"text:{copy}")
     assert new.name != "toy-text"
+    assert describe_earlier(runs, "toy", corpus_config(f"text:{copy}")) == ""
     study = dataclasses.replace(small_study(copy), epochs=2)
     by_place = {**study.fields, "corpus.split": "interleave"}
     study = dataclasses.replace(study, fields=by_place)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from lmzoo.study.study import NAME_BYTES, Point
+from lmzoo.study.study import NAME_BYTES, Point, Study
 from tests.user_errors import raises_user_error
 
 NAMES = (
@@ -66,3 +66,12 @@ def test_a_point_has_diverged_if_all_runs_that_decide_about_it_have(planner, sta
     assert not point.diverged
     point.confirm_runs[0].status = "diverged"
     assert point.diverged
+
+
+@pytest.mark.parametrize(
+    ("cls", "given"), [(Study, {"epoch": 3}), (Point, {"feilds": {}}), (Study, {"refrence": "a"})]
+)
+def test_an_unknown_field_of_a_study_gets_a_suggestion(cls, given):
+    near = {"epoch": "epochs", "feilds": "fields", "refrence": "reference"}
+    with raises_user_error(f"near: {near[next(iter(given))]}"):
+        cls(**given)

@@ -111,7 +111,12 @@ class Sweep:
             from lmzoo.study.common_settings import check_settings, select_labels
             from lmzoo.study.planner import Planner
             from lmzoo.study.resolve import check_selection, corpus_config, resolve
-            from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_folder
+            from lmzoo.study.study_store import (
+                ReadOnlyStudyStore,
+                StudyStore,
+                describe_earlier,
+                store_folder,
+            )
             from lmzoo.sweep.fleet.packing import Packer, parse_fuse
             from lmzoo.sweep.screen.dry_run import print_dry_run
 
@@ -127,6 +132,8 @@ class Sweep:
         check_selection(self.study, points, needed)
         store_class = ReadOnlyStudyStore if dry_run else StudyStore
         self.folder = store_folder(storage, self.study.name, fields)
+        if not self.quiet and (earlier := describe_earlier(storage, self.study.name, fields)):
+            self.stderr.print(earlier, markup=False)
         with closing(store_class(self.folder)) as store:
             planner = Planner(self.study, points, corpus, store, needed)
             if not self.quiet and any(point.design for point in planner.points):
