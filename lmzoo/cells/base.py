@@ -34,6 +34,9 @@ class Cell(nn.Module, ABC):
     """Whether the state is h alone and the outputs are h, so that `fast_scan` gives both."""
     recurrent_weights: tuple[str, ...] = ()
     """Names of the weights in `w` that multiply h_{t-1}: DropConnect acts on them."""
+    pack_limit: ClassVar[int] = 2**20
+    """Largest (B, T, E) of a member, in numbers, for which a pack is faster on a CPU: above it one
+    member alone uses the whole CPU, and several exceed its cache."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
 

@@ -30,6 +30,9 @@ class MatrixCell(Cell):
     The tensors of the state are S, then those of `initial_memory`.
     """
 
+    pack_limit = 2**17
+    """Packs of eight take 0.60 to 0.68 of the time alone at 41,000 numbers, and 0.94 to 1.33 at
+    410,000 (GLA, Mamba, RWKV-7)."""
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
     w: Weights

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import Parameter
 
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.seeding import initialise
@@ -28,11 +29,8 @@ MEMBER_FIELDS = (
 )
 """Fields of a recipe in which pack members may differ."""
 
-MAX_ACTIVATIONS = 2**20
-"""Largest size of a member's (B, T, E) tensor for which packing is faster (`benchmarks/fuse.py`).
-Above it one member alone uses the whole CPU, and several exceed its cache."""
 MAX_TABLE = 2**18
-"""The same limit for the embedding table (V, E)."""
+"""Largest embedding table (V, E) of a member for which packing is faster (`benchmarks/fuse.py`)."""
 
 
 def uncut_config(config: Any) -> Any:
@@ -69,7 +67,9 @@ def packing_pays(model: Any, recipe: Recipe, task: Task) -> bool:
     """Whether runs of this size are faster in a pack; a fixed rule, equal on every machine."""
     width = getattr(model, "width", 1)
     activations = recipe.batch * task.length * width
-    return activations <= MAX_ACTIVATIONS and task.vocab * width <= MAX_TABLE
+    kinds = {CELLS[name].Config: CELLS[name] for name in CELLS}
+    limit = kinds.get(type(getattr(model, "cell", None)), Cell).pack_limit
+    return activations <= limit and task.vocab * width <= MAX_TABLE
 
 
 def reason_not_packable(model: LanguageModel) -> str:

@@ -128,3 +128,11 @@ def test_packing_pays_where_it_was_measured_to_be_faster(vocab, width, batch, le
     """The measurements are in docs/performance.md."""
     task = Task(vocab=vocab, length=length)
     assert packing_pays(_mgu([], width=width), Recipe(batch=batch), task) is pays
+
+
+@pytest.mark.parametrize(("width", "length", "pays"), [(32, 20, True), (64, 100, False)])
+def test_packs_of_matrix_states_pay_up_to_a_smaller_size(width, length, pays):
+    task = Task(vocab=100, length=length)
+    for row in ("gla", "mamba", "rwkv7"):
+        assert packing_pays(zoo.config(row, width=width), Recipe(batch=64), task) is pays
+    assert packing_pays(zoo.config("gru", width=width), Recipe(batch=64), task)
