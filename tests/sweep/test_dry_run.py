@@ -14,7 +14,7 @@ from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.resolve import resolve
-from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
+from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_name
 from lmzoo.sweep import main
 from tests.toy_study import small_study
 
@@ -35,8 +35,8 @@ def interrupted(tmp_path_factory, study, corpus, corpus_fields) -> Path:
 
 
 @pytest.fixture
-def store(interrupted, tmp_path) -> Path:
-    return shutil.copytree(interrupted, tmp_path / "runs" / "toy-text")
+def store(interrupted, corpus_fields, tmp_path) -> Path:
+    return shutil.copytree(interrupted, tmp_path / "runs" / store_name("toy", corpus_fields))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from tests.cluster.test_cluster_start import run_python
 from tests.sweep.processes import ROOT
 
-PRIVATE = {"ray.tune.execution.class_cache.DEFAULT_ENV_VARS"}
+PRIVATE = {"ray.tune.execution.class_cache.DEFAULT_ENV_VARS", "ray._private.worker"}
 """Imported names that are no API; the two others are strings."""
 REFERENCE = {"ray.job_submission.JobSubmissionClient", "ray.ObjectRef"}
 """Names in Ray's API reference that Ray does not mark."""
@@ -95,7 +95,7 @@ def test_the_names_of_ray_in_lmzoo_are_an_api_or_listed():
         if not is_api(name) and not any(name.startswith(known) for known in PRIVATE | REFERENCE)
     }  # fmt: skip
     assert not unlisted
-    assert len(PRIVATE) + len(PRIVATE_STRINGS) <= 3
+    assert len(PRIVATE) + len(PRIVATE_STRINGS) <= 4
 
 
 @pytest.mark.parametrize(
