@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
+from lmzoo.cli.opened import say_facts
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.contract import LanguageModel
@@ -99,6 +100,7 @@ def show_budget(
 ) -> None:  # fmt: skip
     """Show what an oracle that knows each sequence's bag of tokens gains on the test split."""
     data = open_corpus(corpus_config(corpus), data_dir)
+    say_facts(data)
     budget = leak_budget(data.test, data.task.vocab)
     if as_json:
         echo(json.dumps({"corpus": data.name, **asdict(budget), "gain": budget.gain}))

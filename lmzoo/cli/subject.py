@@ -34,14 +34,15 @@ def open_subject(
     settings: list[str] | None,
     seed: int,
     runs: Path,
+    said: set[str] | None = None,
 ) -> Subject:
     """Return the run that a text names, or the row; a row with settings is not trained."""
     folder = None if settings else find_trained(name, runs)
     if folder is not None:
-        run = open_run(folder, data_dir)
+        run = open_run(folder, data_dir, said)
         return Subject(run.model, run.corpus, folder, f"{run.row_name} on {run.corpus.name}")
     data = open_corpus(corpus_config(corpus), data_dir)
-    say_facts(data)
+    say_facts(data, said)
     fields = nest_settings(parse_settings(settings or []), "model")
     return Subject(zoo.build(zoo.config(name, **fields), data.task, seed), data, None, name)
 
@@ -55,7 +56,9 @@ def open_subjects(
     runs: Path,
 ) -> dict[str, Subject]:
     """Return a subject for each name."""
-    return {name: open_subject(name, corpus, data_dir, settings, seed, runs) for name in names}
+    said: set[str] = set()
+    given = corpus, data_dir, settings, seed, runs
+    return {name: open_subject(name, *given, said) for name in names}
 
 
 def warn_initial(subjects: dict[str, Subject]) -> None:

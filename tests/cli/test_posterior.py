@@ -92,7 +92,8 @@ def test_invalid_input_gives_one_line(
 ) -> None:  # fmt: skip
     folder = tmp_path / "none" if name is None else runs[name]
     assert run_lmzoo("posterior", folder, *options, "--out", tmp_path / "out") == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    *block, line = capsys.readouterr().err.splitlines()
+    assert not any(text.startswith("error: ") for text in block)
     assert line.startswith("error: ")
     assert message in line
     assert not (tmp_path / "out").exists()

@@ -94,7 +94,7 @@ def test_a_row_with_a_source_has_attention_maps_over_the_source(lmzoo, train) ->
     assert torch.tensor(sentence["weight"]).shape == (1, 1, 3, 4)
     for half in (options[:2], options[2:4]):
         code, out, err = lmzoo("posterior", str(folder), *half, "--out", str(folder / "none"))
-        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert (code, out, err.count("error: ")) == (2, "", 1)
         assert "give both --text and --source" in err
     assert not (folder / "none").exists()
 
@@ -114,5 +114,5 @@ def test_a_hierarchical_lstm_has_segment_boundaries(lmzoo, train) -> None:
     assert sentence["ended"] == expected.int().tolist()
 
     code, out, err = lmzoo("posterior", str(folder), *options, "--source", "a dog")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert "hm_lstm reads no source" in err
