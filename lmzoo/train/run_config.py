@@ -13,6 +13,7 @@ from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.inspect.flops import matrix_flops
 from lmzoo.laws.audit import audit_verdict
+from lmzoo.memory import allocating
 from lmzoo.own_parts.source import UserCode, user_code
 from lmzoo.registry import part_modules
 from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
@@ -98,10 +99,11 @@ _FACTS: dict[tuple[str, Task], dict[str, Any]] = {}
 def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
     config = MODELS.parse(model)
     built = zoo.build(config, task)
-    return {
-        "parameters": sum(p.numel() for p in built.parameters()),
-        "score": built.score.value,
-        "leaks": built.leaks or audit_verdict(config, task),
-        "state_size": built.state_size,
-        "flops": matrix_flops(built, task),
-    }
+    with allocating(f"model {MODELS.name_of(config)}"):
+        return {
+            "parameters": sum(p.numel() for p in built.parameters()),
+            "score": built.score.value,
+            "leaks": built.leaks or audit_verdict(config, task),
+            "state_size": built.state_size,
+            "flops": matrix_flops(built, task),
+        }

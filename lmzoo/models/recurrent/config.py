@@ -26,7 +26,7 @@ class RecurrentConfig(EmbeddingConfig):
     emission: Annotated[Any, EMISSIONS] = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the cell's inputs and of the outputs."""
-    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0)
+    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
     """Number W of learned initial states; 0 is the constant state of ones."""
     num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
     """Number of stacked cells of the same kind."""
