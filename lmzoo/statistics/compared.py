@@ -29,7 +29,8 @@ nothing, and all together are below 6 %.
 **Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
 with the reference's; it is one more hypothesis of the table, if its counts could reject at all
 (Tarone 1990). It says worse or better; the means are of the other runs, and no diverged run enters
-a mean. A point with more diverged runs than the reference is not called better or negligible.
+a mean. A point with more diverged runs than the reference is not called better or negligible: this
+alone takes a verdict back.
 
     seeds needed   the least m with |δ̂| ≥ (z_{1−α/2k} + z_.8) √Var(n + m)
                                 or |δ̂| + (z_{1−α} + z_.8) √Var(n + m) ≤ Δ

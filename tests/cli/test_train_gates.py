@@ -153,11 +153,11 @@ def test_lmzoo_gates_shows_the_epochs(train, lmzoo, tmp_path) -> None:
 
     plain = train("b", "gru", count=1)
     code, out, err = lmzoo("gates", str(plain), "--picture", str(tmp_path / "none.png"))
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert "has no statistics by epoch" in err
     assert not (tmp_path / "none.png").exists()
     code, out, err = lmzoo("gates", str(folder), "--picture", str(tmp_path / "epochs.pdf"))
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert "epochs.pdf does not end in .png" in err
 
 

@@ -34,7 +34,7 @@ def send_and_kill() -> None:
                 if {type(message) for message in messages} >= {*kinds}:
                     return sorted(messages, key=str), beats
 
-        first, hello = Exchange("a", 1, ["run"]), Hello("b", b"", "node")
+        first, hello = Exchange("a", 1, ["run"]), Hello("b", b"", "node", "host")
         reply = mailbox.exchange.remote(first)
         mailbox.post.remote(hello)
         ray.get([mailbox.beat.remote("b") for _ in range(3)])
