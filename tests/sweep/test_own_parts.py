@@ -9,7 +9,6 @@ import pytest
 
 from lmzoo.analysis.report.best import audit_model
 from lmzoo.store.records import USER_CODE, read_json
-from lmzoo.study.study_store import store_name
 from tests.own_part_files import own_parts as own_parts
 from tests.sweep.processes import ROOT
 
@@ -37,11 +36,11 @@ def test_a_sweep_of_an_own_cell_on_two_workers(own_parts: Path, tmp_path: Path) 
     done = run(own_parts, *sweep)
     assert done.returncode == 0, done.stderr
     assert "minGRU" in done.stdout
-    store = own_parts / "runs" / store_name("own", "text:sentences.txt")
+    [store] = (own_parts / "runs").glob("own-text-sentences-*")
     configs = [read_json(path) for path in store.glob("*/config.json")]
     own = [config for config in configs if USER_CODE in config]
     assert {config["model"]["cell"]["name"] for config in own} == {"own_mingru"}
-    assert len(own) == 4
+    assert len(own) >= 4, "a run may be measured again"
     [copy] = (store / USER_CODE).iterdir()
     assert {path.name for path in copy.iterdir()} == {"own_mingru.py", "own_gate.py"}
     report = ("report", str(store), "--out", str(tmp_path / "report.html"), "--no-models")
