@@ -13,7 +13,6 @@ its check of the lock and its request, and whose lock has expired, erases nothin
 """
 
 import atexit
-import errno
 import os
 import shutil
 import tempfile
@@ -143,8 +142,7 @@ class S3Store(Store):
             self._put_known(name, data)
 
     def _create(self, name: str, data: bytes) -> None:
-        if not self._put_new(name, data):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{self}/{name}")
+        self._put(name, data, IfNoneMatch="*")
 
     def _put_new(self, name: str, data: bytes) -> bool:
         """Create an object; return False if another one exists, whose ETag is known then."""
