@@ -50,7 +50,7 @@ def judge(
         arms = (base, candidate, base_rev, candidate_rev)
         raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, as_json=as_json))  # fmt: skip
     from lmzoo.analysis.text.render import check_format, render
-    from lmzoo.judging.verdicts import judgement
+    from lmzoo.judging.verdicts import Question, judgement
 
     if results is None:
         raise UserError("nothing to judge; give a file of results")
@@ -59,11 +59,12 @@ def judge(
         raise UserError(f"judge needs {missing}; {_columns(results)}")
     format = "json" if as_json else format
     check_format(format)
-    report = judgement(
-        results, by=by, metric=metric, seed=seed, reference=reference, margin=margin,
+    question = Question(
+        by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse,
     )  # fmt: skip
+    report = judgement(results, question)
     width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
     echo(render(report, format, width=width, colour=terminal, complete=not terminal))
 

@@ -18,7 +18,7 @@ from lmzoo.analysis.tables.ranking_statistics import asked_contrasts
 from lmzoo.analysis.text.formatting import format_duration, format_number
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.errors import UserError, near
-from lmzoo.judging.verdicts import losses_of, runs_of, share_seeds
+from lmzoo.judging.verdicts import Question, losses_of, runs_of, share_seeds
 from lmzoo.statistics.compared import MOST_SEEDS
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.power import planned_seeds
@@ -90,7 +90,7 @@ def pilot_of_results(
     seconds: float | None = None,
 ) -> Pilot:
     """Return the pilot in a table of results; `seconds` is the time of one run."""
-    runs, seed, _ = runs_of(results, by=by, metric=metric, seed=seed)
+    runs, seed, _ = runs_of(results, Question(by=by, metric=metric, seed=seed))
     labels = runs["variant"].unique(maintain_order=True).to_list()
     if reference is not None and reference not in labels:
         raise UserError(f"no variant {reference!r}{near(reference, labels)}")

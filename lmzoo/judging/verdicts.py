@@ -8,6 +8,7 @@ infinite has diverged and is a count.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,23 @@ MEANINGS = {
     "repetitions, if the measured difference is the true one",
 }
 """What each verdict says of any metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to compare; the fields are the arguments of `judge`."""
+
+    by: str | Sequence[str]
+    metric: str
+    seed: str | None = None
+    reference: str | None = None
+    margin: float = 0.0
+    higher_is_better: bool = False
+    within: str | None = None
+    successive: bool = False
+    paired: bool | None = None
+    step: str | None = None
+    parse: str | None = None
 
 
 def judge(
@@ -80,68 +98,44 @@ def judge(
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.
     """
-    return judgement(
-        results, by=by, metric=metric, seed=seed, reference=reference, margin=margin,
+    question = Question(
+        by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
         step=step, parse=parse,
-    ).frame  # fmt: skip
+    )  # fmt: skip
+    return judgement(results, question).frame
 
 
-def judgement(
-    results: Any,
-    *,
-    by: str | Sequence[str],
-    metric: str,
-    seed: str | None = None,
-    reference: str | None = None,
-    margin: float = 0.0,
-    higher_is_better: bool = False,
-    within: str | None = None,
-    successive: bool = False,
-    paired: bool | None = None,
-    step: str | None = None,
-    parse: str | None = None,
-) -> Report:
+def judgement(results: Any, question: Question) -> Report:
     """Return the report of `judge`: what was compared, the table, and what its words say."""
-    if not 0 <= margin < math.inf:
-        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
-    if successive and reference is not None:
+    q = question
+    if not 0 <= q.margin < math.inf:
+        raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
+    if q.successive and q.reference is not None:
         raise UserError("--successive has no reference; leave out one of them")
-    runs, seed, notes = runs_of(
-        results, by=by, metric=metric, seed=seed, within=within, step=step, parse=parse
-    )
-    if paired and seed is None:
+    runs, seed, notes = runs_of(results, q)
+    if q.paired and seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
-    if reference is not None and reference not in set(runs["variant"]):
-        raise UserError(f"no variant {reference!r}{near(reference, runs['variant'].unique())}")
-    sign = -1.0 if higher_is_better else 1.0
-    parts = [
-        _judged(part, sign, margin, reference, successive, seed is not None, paired)
-        for part in runs.partition_by("table", maintain_order=True)
-    ]
-    table = pl.concat(parts).with_columns(metric=pl.lit(metric), margin=pl.lit(margin))
+    if q.reference is not None and q.reference not in set(runs["variant"]):
+        raise UserError(f"no variant {q.reference!r}{near(q.reference, runs['variant'].unique())}")
+    q = replace(q, seed=seed)
+    parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
+    table = pl.concat(parts).with_columns(metric=pl.lit(q.metric), margin=pl.lit(q.margin))
     if table["verdict"].is_null().all():
-        raise UserError(_nothing(table, metric))
-    return _report(table, metric, within, seed, margin, higher_is_better, successive, notes)
+        raise UserError(_nothing(table, q.metric))
+    return _report(table, q, notes)
 
 
-def runs_of(
-    results: Any,
-    *,
-    by: str | Sequence[str],
-    metric: str,
-    seed: str | None = None,
-    within: str | None = None,
-    step: str | None = None,
-    parse: str | None = None,
-) -> tuple[pl.DataFrame, str | None, list[str]]:
+def runs_of(results: Any, question: Question) -> tuple[pl.DataFrame, str | None, list[str]]:
     """Return the runs (table, variant, seed, value), the column of the seed, and what is left out.
 
     A value is null for a missing run, and NaN or infinite for one that diverged.
     """
+    q = question
+    by, metric, seed, within, step = q.by, q.metric, q.seed, q.within, q.step
     frame = as_frame(results)
-    if parse:
-        frame = parse_column(frame, parse)
+    if q.parse:
+        frame = parse_column(frame, q.parse)
     columns = [by] if isinstance(by, str) else list(by)
     if seed is None and "seed" in frame.columns and "seed" not in columns:
         seed = "seed"
@@ -190,29 +184,23 @@ def _nothing(table: pl.DataFrame, metric: str) -> str:
     )
 
 
-def _judged(
-    part: pl.DataFrame,
-    sign: float,
-    margin: float,
-    reference: str | None,
-    successive: bool,  # noqa: FBT001
-    has_seeds: bool,  # noqa: FBT001
-    paired: bool | None,  # noqa: FBT001
-) -> pl.DataFrame:
+def _judged(part: pl.DataFrame, q: Question) -> pl.DataFrame:
     """Return the rows of one table, the best variant first, or in their order if `successive`."""
+    sign, has_seeds = (-1.0 if q.higher_is_better else 1.0), q.seed is not None
     variants = part["variant"].unique(maintain_order=True).to_list()
     losses = losses_of(part, variants, sign, by_seed=has_seeds)
-    base = variants.index(reference) if reference in variants else 0
+    base = variants.index(q.reference) if q.reference in variants else 0
     P = len(variants)
-    to = np.maximum(np.arange(P) - 1, 0) if successive else np.full(P, base)
+    to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
     compared_with = np.arange(P) != to
+    paired = q.paired
     if paired is None:
         paired = has_seeds and share_seeds(losses, to, compared_with)
     if not paired:
         losses = losses_of(part, variants, sign, by_seed=False)
-    if reference is not None and reference not in variants:
+    if q.reference is not None and q.reference not in variants:
         compared_with[:] = False
-    c = compared(losses, to, family=compared_with, margin=margin, paired=paired)
+    c = compared(losses, to, family=compared_with, margin=q.margin, paired=paired)
     interval = point_intervals(losses, paired=paired)
     ends = np.stack([sign * interval.low, sign * interval.high])
     change = np.stack([sign * c.low, sign * c.high])
@@ -250,7 +238,7 @@ def _judged(
     )  # fmt: skip
     whole = pl.col("seeds", "missing", "diverged", "seeds_needed", "sign").cast(pl.Int64)
     table = table.fill_nan(None).with_columns(whole, pl.col("rank").rank("min").cast(pl.Int64))
-    return table if successive else table.sort("rank", nulls_last=True, maintain_order=True)
+    return table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
 
 
 def losses_of(part: pl.DataFrame, variants: Sequence[str], sign: float, *, by_seed: bool) -> Array:
@@ -277,26 +265,20 @@ def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
     return bool(len(common) and ((common >= 2) & (2 * common >= fewest)).all())
 
 
-def _report(
-    table: pl.DataFrame,
-    metric: str,
-    within: str | None,
-    seed: str | None,
-    margin: float,
-    higher_is_better: bool,  # noqa: FBT001
-    successive: bool,  # noqa: FBT001
-    notes: Sequence[str],
-) -> Report:
+def _report(table: pl.DataFrame, q: Question, notes: Sequence[str]) -> Report:
+    metric, within, seed = q.metric, q.within, q.seed
     asked = table.filter(pl.col("verdict").is_not_null())
     counts = asked["verdict"].value_counts().rows()
     found = {v: dict(counts)[v] for v in VERDICTS if v in dict(counts)}
     said = ", ".join(f"{n} {SHOWN.get(v, v)}" for v, n in found.items())
     references = asked["against"].unique()
-    to = "the one before" if successive else f"the first of each {within}"
+    to = "the one before" if q.successive else f"the first of each {within}"
     to = repr(references.item(0)) if len(references) == 1 else to
     heading = [f"{len(asked)} {'contrast' if len(asked) == 1 else 'contrasts'} with {to}: {said}"]
-    better = "higher" if higher_is_better else "lower"
-    of_margin = f"margin {margin:g}" if margin else "no margin, so nothing is negligible (--margin)"
+    better = "higher" if q.higher_is_better else "lower"
+    of_margin = (
+        f"margin {q.margin:g}" if q.margin else "no margin, so nothing is negligible (--margin)"
+    )
     heading.append(f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals")
     kinds = set(asked["paired"])
     if True in kinds:

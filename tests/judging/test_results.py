@@ -17,7 +17,7 @@ from scipy import stats
 import lmzoo
 from lmzoo.errors import UserError
 from lmzoo.judging.results import read_results
-from lmzoo.judging.verdicts import judgement
+from lmzoo.judging.verdicts import Question, judgement
 
 EXAMPLE = Path("docs/assets/judge/results.csv")
 ROWS = pl.read_csv(EXAMPLE).to_dicts()
@@ -152,7 +152,7 @@ def test_two_unpaired_variants_are_compared_by_welch() -> None:
 
 def test_seeds_decide_whether_runs_are_paired() -> None:
     other = [{**row, "seed": f"{row['variant']} {row['seed']}"} for row in ROWS]
-    by_seed, apart = judgement(ROWS, **OPTIONS), judgement(other, **OPTIONS)
+    by_seed, apart = judgement(ROWS, Question(**OPTIONS)), judgement(other, Question(**OPTIONS))
     assert by_seed.frame["paired"].all()
     assert not apart.frame["paired"].any()
     assert any(line.startswith("paired by seed") for line in by_seed.heading)
@@ -192,7 +192,7 @@ def test_missing_and_diverged_runs_are_said_and_are_in_no_mean(tmp_path: Path) -
     lines[8] = "wider,2,inf,0.7"
     lines[9] = "wider,3,,0.7"
     path.write_text("\n".join(lines))
-    report = judgement(path, **OPTIONS)
+    report = judgement(path, Question(**OPTIONS))
     row = report.frame.filter(variant="wider").row(0, named=True)
     assert (row["seeds"], row["missing"], row["diverged"]) == (5, 1, 2)
     assert row["mean"] == pytest.approx(np.mean([r["loss"] for r in ROWS[9:12]]))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,67 +82,62 @@ class Sweep:
 
         `settings` are the fields of all points from the command line.
         """
+        with self._ended_by_signals():
+            self.study.check()
+            check_trackers(self.track)
+            if not dry_run and not self.quiet:
+                self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
+                self.stderr.print("loading torch and the corpus, which takes seconds")
+            with gc_disabled():
+                from lmzoo.data.corpus import open_corpus
+                from lmzoo.data.text_facts import describe_data
+                from lmzoo.study.common_settings import check_settings, select_labels
+                from lmzoo.study.planner import Planner
+                from lmzoo.study.resolve import check_selection, corpus_config, resolve
+                from lmzoo.study.study_store import (
+                    ReadOnlyStudyStore,
+                    StudyStore,
+                    describe_earlier,
+                    store_folder,
+                )
+                from lmzoo.sweep.fleet.packing import Packer, parse_fuse
+                from lmzoo.sweep.screen.dry_run import print_dry_run
+
+            size = parse_fuse(self.fuse)
+            check_settings(self.study, settings)
+            fields = corpus_config(self.study, self.study.fields)
+            corpus = open_corpus(fields, data_dir)
+            if not self.quiet:
+                for line in describe_data(corpus):
+                    self.stderr.print(line, markup=False)
+            needed = select_labels(self.study, corpus, labels)
+            points = resolve(self.study, corpus, fields, needed)
+            check_selection(self.study, points, needed)
+            store_class = ReadOnlyStudyStore if dry_run else StudyStore
+            self.folder = store_folder(storage, self.study.name, fields)
+            if not self.quiet and (earlier := describe_earlier(storage, self.study.name, fields)):
+                self.stderr.print(earlier, markup=False)
+            with closing(store_class(self.folder)) as store:
+                planner = Planner(self.study, points, corpus, store, needed)
+                if not self.quiet and any(point.design for point in planner.points):
+                    self.stderr.print(_searched(self.study))
+                if dry_run:
+                    print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
+                    return 0
+                save_code(planner.code, store.store)
+                return self._train(planner, Packer(corpus, size))
+        return 130
+
+    @contextlib.contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Handle signals; one of them ends the block with a line that says how to continue."""
         with STOPS.installed():
             try:
-                return self._run(data_dir, storage, labels, settings, dry_run=dry_run)
+                yield
             except (KeyboardInterrupt, OSError):
                 if not STOPS.requested.is_set():
                     raise
-            self._say_interrupted()
-            return 130
-
-    def _run(
-        self,
-        data_dir: Path | None,
-        storage: Path,
-        labels: str,
-        settings: dict[str, Any],
-        *,
-        dry_run: bool,
-    ) -> int:
-        self.study.check()
-        check_trackers(self.track)
-        if not dry_run and not self.quiet:
-            self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
-            self.stderr.print("loading torch and the corpus, which takes seconds")
-        with gc_disabled():
-            from lmzoo.data.corpus import open_corpus
-            from lmzoo.data.text_facts import describe_data
-            from lmzoo.study.common_settings import check_settings, select_labels
-            from lmzoo.study.planner import Planner
-            from lmzoo.study.resolve import check_selection, corpus_config, resolve
-            from lmzoo.study.study_store import (
-                ReadOnlyStudyStore,
-                StudyStore,
-                describe_earlier,
-                store_folder,
-            )
-            from lmzoo.sweep.fleet.packing import Packer, parse_fuse
-            from lmzoo.sweep.screen.dry_run import print_dry_run
-
-        size = parse_fuse(self.fuse)
-        check_settings(self.study, settings)
-        fields = corpus_config(self.study, self.study.fields)
-        corpus = open_corpus(fields, data_dir)
-        if not self.quiet:
-            for line in describe_data(corpus):
-                self.stderr.print(line, markup=False)
-        needed = select_labels(self.study, corpus, labels)
-        points = resolve(self.study, corpus, fields, needed)
-        check_selection(self.study, points, needed)
-        store_class = ReadOnlyStudyStore if dry_run else StudyStore
-        self.folder = store_folder(storage, self.study.name, fields)
-        if not self.quiet and (earlier := describe_earlier(storage, self.study.name, fields)):
-            self.stderr.print(earlier, markup=False)
-        with closing(store_class(self.folder)) as store:
-            planner = Planner(self.study, points, corpus, store, needed)
-            if not self.quiet and any(point.design for point in planner.points):
-                self.stderr.print(_searched(self.study))
-            if dry_run:
-                print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
-                return 0
-            save_code(planner.code, store.store)
-            return self._train(planner, Packer(corpus, size))
+                self._say_interrupted()
 
     def _say_interrupted(self) -> None:
         """Print how to continue, once."""
