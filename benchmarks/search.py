@@ -9,7 +9,7 @@ that did not tune.
 
     regret   truth of the chosen rate less that of the best recorded one, in nats; mean, 95 %
     runs     epochs of tuning a point, in full runs
-    stated   root mean square of the stated tuning sd; `regret` has the root mean square beside it
+    stated   root mean square of the stated tuning sd; `regret` has the root mean square next to it
     worse    share of studies in which the changed point, whose true difference from its own
              unchanged copy is 0, is shown to be worse than that copy, with five confirm seeds
 
@@ -168,7 +168,7 @@ def _is_worse(
     """Return whether a point is called worse than itself at its best rate.
 
     All points are in the test; the reference is the changed point at its best recorded rate, which
-    the rule is told, with other seeds.
+    the rule gets, with other seeds.
     """
     picks = [np.delete(t.order, np.arange(max(1, len(t.seeds)))) for t in own]
     rows = [

@@ -45,7 +45,7 @@ class Trainings:
     epochs: float = 0.0
     """Epochs trained."""
     seeds: list[int] = field(default_factory=list)
-    """The seeds that were asked for."""
+    """The requested seeds."""
 
     def __post_init__(self) -> None:
         self._at = PchipInterpolator(np.log(self.rates), self.curves, axis=0)

@@ -127,7 +127,7 @@ def show_logit_rank(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Show the rank of the matrix of log-probabilities, contexts by tokens, beside the width E.
+    """Show the rank of the matrix of log-probabilities, contexts by tokens, and the width E.
 
     A softmax of E features has a rank of at most E.
     """

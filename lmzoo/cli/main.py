@@ -65,7 +65,7 @@ COMMANDS = {
 
 
 def print_version(is_asked: bool) -> None:  # noqa: FBT001
-    """Print the version and exit, if it is asked for."""
+    """Print the version and exit if `--version` is given."""
     if is_asked:
         typer.echo(f"lmzoo {__version__}")
         raise typer.Exit

@@ -29,7 +29,7 @@ def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
         }
-    # A head that refuses this process, which has no token, is asked once; that takes 40 s.
+    # Try once to connect: a head that refuses this process, which has no token, takes 40 s.
     variables = {"RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1"}
     if Path(TOKEN_FILE).expanduser().exists():
         variables["RAY_AUTH_MODE"] = environ.get("RAY_AUTH_MODE", "token")

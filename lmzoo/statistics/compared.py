@@ -176,7 +176,7 @@ def compared(
             for one that failed or has not ended.
         reference: index of the reference, or of that of each point, int (P,); a point that is its
             own reference is not compared.
-        family: the contrasts that were asked, bool (P,); None: all. The other points have numbers
+        family: the contrasts of the study, bool (P,); None: all. The other points have numbers
             and no verdict, and change no other row.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         looks: `spend(schedule)`; (): one look at all seeds.

@@ -9,7 +9,7 @@ Student's t with n − 1 degrees of freedom; with a tuning, with those of Satter
 gives the same difference and τ = 0, the difference is exact and there is no test. The setting of a
 point whose seeds are all equal, a count model, is not a matter of chance: τ = 0.
 
-A noisy reference may have m seeds of its own beside the n common ones. Its mean then is
+A noisy reference may have m seeds of its own in addition to the n common ones. Its mean then is
 x̄_r + λ (x̄_r(m) − x̄_r(n)), where λ minimises
 
     Var  = v_p/n + v_r ((1−λ)²/n + λ²/m) + λ² σ_b² (1/n + 1/m) + τ_p² + τ_r²

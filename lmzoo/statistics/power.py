@@ -34,7 +34,7 @@ def planned_seeds(
         reference: index of the reference.
         effect: δ, the difference to be shown, in the unit of the losses.
         power: probability that a difference of this size is shown.
-        family: the contrasts that will be asked, bool (P,); None: all.
+        family: the contrasts of the planned study, bool (P,); None: all.
         tuning_sd: standard deviation of the loss over repetitions of the tuning, (P,).
         paired: whether the columns are seeds that all points share.
         count: k, the number of contrasts of the new study; None: those of the pilot.

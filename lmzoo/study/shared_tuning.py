@@ -5,7 +5,7 @@
    does, or in the best `KEEP` of the fit to all points (`lmzoo/statistics/responses.py`). So no
    rung removes what a point's own measurements favour, or what the points have in common.
 2. When all points have trained the start design, the sampler, one of Optuna's, suggests the other
-   settings. It is told the losses of the fit. If one field is searched and the best setting is the
+   settings. It gets the losses of the fit. If one field is searched and the best setting is the
    first or last one tried, the first suggestion is a setting beyond it.
 3. When these have ended, some points are measured again: those with the largest expected loss by a
    wrong choice train the chosen setting and its challenger with a new seed, which they share.

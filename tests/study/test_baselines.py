@@ -63,7 +63,7 @@ def test_a_study_with_a_baseline_of_its_own_has_it_once(script, study, corpus, c
     assert [counts.count(zoo.config("ngram_count", order=n)) for n in (1, 5)] == [1, 1]
     added = LABELS[1:] if script is cath else []
     assert _labels(points) == [WILD.label, *_labels(own), *added]
-    assert _labels([p for p in points if p.baseline]) == added  # the others are asked
+    assert _labels([p for p in points if p.baseline]) == added  # the others are points of the study
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_
     Listening.known.clear()
     assert fake_sweep(dataclasses.replace(tuned, sampler=Listening(seed=0)), slots=3)
     asked = [values for values in Listening.known if len(values) >= CELLS - 2]
-    assert len(asked) == 3, "once for each point; the start design is asked for, too, and replaced"
+    assert len(asked) == 3, "once for each point; the start design is requested, too, and replaced"
 
 
 def test_without_a_rung_nothing_is_pruned(tuned, fake_sweep, tmp_path):

@@ -77,7 +77,7 @@ def difference_chart(
     shape: Any = alt.Undefined,
     below: Sequence[Any] = (),
 ) -> Any:
-    """Return a chart with the difference of each point and its interval, beside a line at 0.
+    """Return a chart with the difference of each point, its interval and a line at 0.
 
     Args:
         rows: label, difference, low, high and the fact of each point, in order.

@@ -1,1 +1,1 @@
-"""Published tables beside our runs."""
+"""Published tables and our runs of their rows."""

@@ -48,7 +48,7 @@ class Nats:
     origin: pl.Expr | None = None
     """The loss from which a distance is measured; None for a loss."""
     as_perplexity: bool = True
-    """False: the number stays in nats beside perplexities."""
+    """False: the number stays in nats in a table of perplexities."""
 
 
 LOSS = Nats()
@@ -383,7 +383,7 @@ COMPARISON = (
     ),
     Column("p", None, "p", lambda row, _: format_p(row["p"]), ("compared",), place=7),
 )  # fmt: skip
-"""Every point beside one reference, over seeds and test sequences."""
+"""Every point against one reference, over seeds and test sequences."""
 
 
 def _effect(name: str, switches: str = "", pairs: str = "", place: int = 9) -> Iterator[Column]:
