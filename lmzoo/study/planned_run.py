@@ -19,9 +19,10 @@ class Answer(Enum):
 
 
 def failure_counts(reasons: Sequence[str]) -> bool:
-    """Return whether failures say something about the run: the last two sweeps had the same one.
+    """Return whether failures say something about the run: the last two are the same.
 
-    The first may be due to the machine: a broken node, a full disk, a lost worker.
+    They are those of two sweeps, or of two machines in one sweep (`lmzoo/sweep/fleet/health.py`). A
+    single one may be due to the machine: a broken node, a full disk, a lost worker.
     """
     return len(reasons) > 1 and reasons[-1] == reasons[-2]
 
@@ -51,7 +52,9 @@ class PlannedRun:
     reason: str = ""
     """Why the run failed or was refused."""
     failures: list[str] = field(default_factory=list)
-    """Why it failed in earlier sweeps and in this one."""
+    """Why it failed in earlier sweeps and in this one, once for each machine up to two."""
+    nodes: list[str] = field(default_factory=list)
+    """The machines on which it failed in this sweep."""
     priority: tuple[int, int] = (0, 0)
     """Runs of its point that were planned before it, position of its point; the lowest is first.
 
@@ -59,6 +62,10 @@ class PlannedRun:
     """
     is_new: bool = False
     """True until the first start if the store had no folder of this run when it was opened."""
+
+    def add_failure(self, reason: str, nodes: Sequence[str]) -> None:
+        """Add the failure of a sweep in which it failed on these machines."""
+        self.failures += [reason] * (2 if len(nodes) > 1 else 1)
 
     def add_epoch(self, epoch: int, loss: float | None) -> None:
         """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""

@@ -147,7 +147,7 @@ class Planner:
         run = self._runs[run_id]
         run.status, run.reason, run.test_loss = status, reason, test_loss
         if status == "failed":
-            run.failures.append(reason)
+            run.add_failure(reason, run.nodes)
             self.failed_runs.append(run)
         for point in self._points.pop(run_id):
             point.end(run_id)
@@ -164,7 +164,7 @@ class Planner:
         """
         for run in self.failed_runs:
             end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
-            self.store.run(run.id).append({**end, "reason": run.reason})
+            self.store.run(run.id).append({**end, "reason": run.reason, "nodes": run.nodes})
 
     def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
         """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""

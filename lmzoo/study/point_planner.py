@@ -336,7 +336,9 @@ class PointPlanner:
             pending = records_pending(records, self.study.epochs, test=run.stage == "confirm")
         except UserError as error:
             raise UserError(f"point {self.point.display_label!r}: {error}") from None
-        run.failures = [r.get("reason", "") for r in records if r.get("status") == "failed"]
+        for record in records:
+            if record.get("status") == "failed":
+                run.add_failure(record.get("reason", ""), record.get("nodes", ()))
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"

@@ -22,13 +22,14 @@ def drive(study, corpus, corpus_fields):
     space = {"recipe.lr": FloatRange(1e-3, 7e-2, log=True)}
     study = dataclasses.replace(study, search=space, samples=5, epochs=6)
 
-    def sweep(path, fails=lambda run: False) -> dict:
+    def sweep(path, fails=lambda run: False, nodes=()) -> dict:
         with closing(StudyStore(path)) as store:
             planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
             while not planner.done:
                 for planned in planner.ready():
                     planner.start(planned)
                     if fails(planned):
+                        planned.nodes = [*nodes]
                         planner.end(planned.id, "failed", "no space left")
                         continue
                     run = open_fake_run(store, planned, corpus)
@@ -66,6 +67,19 @@ def test_a_failure_that_repeats_counts(drive, tmp_path):
 
     assert drive(tmp_path, fails) == {}
     assert len(drive(tmp_path, fails)) == 3, "the setting cannot be trained"
+
+
+def test_a_failure_on_two_machines_counts_in_the_same_sweep_and_in_the_next(drive, tmp_path):
+    broken = []
+
+    def fails(run) -> bool:
+        if not broken:
+            broken.append(run.id)
+        return run.id in broken
+
+    chosen = drive(tmp_path, fails, nodes=("host (1a)", "host (2b)"))
+    assert len(chosen) == 3
+    assert drive(tmp_path, fails) == chosen
 
 
 def test_two_different_failures_say_nothing_about_the_run():

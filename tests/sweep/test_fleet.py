@@ -140,7 +140,9 @@ def test_a_run_that_failed_on_a_node_is_tried_on_another(planner, corpus, fails)
     assert ask(fleet, "w2", node="good", opened=[]).members == [run]
     fleet.ended("w2", Ended(run, "failed", "RuntimeError: a bug"))
     (failed,) = planner.failed_runs if fails == "raises" else [None]
-    assert failed is None or failed.reason == "RuntimeError: a bug; on bad and good"
+    if failed is not None:
+        assert (failed.reason, failed.nodes) == ("RuntimeError: a bug", ["bad", "good"])
+        assert failed.ended, "a failure on two machines decides"
 
 
 def test_workers_on_a_node_that_is_left_out_stay_and_get_nothing(fleet):

@@ -156,7 +156,8 @@ class Sweep:
             ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
         code = _wait(ranking) if ranking else 0
         for run in planner.failed_runs:
-            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}"
+            where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
+            line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
             folder = planner.store.run(run.id).store
             has_traceback = folder.read(TRACEBACK) is not None
             self.stderr.print(f"{line}; {folder}/{TRACEBACK}" if has_traceback else line)

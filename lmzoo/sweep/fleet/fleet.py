@@ -164,9 +164,8 @@ class Fleet:
         self.health.failed([run.id for run in runs], node, in_use, reason)
         self._failed_on.pop(self.packer.pack_key(runs[0]), None)
         if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
-            where = " and ".join(sorted(filter(None, self.health.failed_on(runs[0].id))))
-            why = reason or "its workers died without progress"
-            self._finish(runs[0], "failed", f"{why}; on {where}" if where else why)
+            runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
+            self._finish(runs[0], "failed", reason or "its workers died without progress")
             return
         half = (len(runs) + 1) // 2
         for group in filter(None, (runs[:half], runs[half:])):
