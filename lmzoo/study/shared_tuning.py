@@ -14,7 +14,7 @@
 
 A decision is made when all runs that it needs have ended or reached an epoch. So it does not depend
 on the order of execution, on deaths or on restarts. A failed run is missing: the decision waits
-until the run succeeds, or fails again for the same reason (`failure_counts`).
+until the run succeeds, or fails again for the same reason, in another sweep or on another machine.
 
 The losses of a count model, which is fitted in one epoch, have no noise: the least one is chosen.
 """
