@@ -106,9 +106,16 @@ def seed_noise(
     least, most = (f(x, axis=1, initial=e, where=~np.isnan(x)) for f, e in _ENDS)
     varying = (count > 1) & (least < most)
     sharing = varying & family
-    shared = (~np.isnan(x[sharing])).sum(0) > 1 if paired else np.ones(x.shape[1], bool)
-    varying &= (~np.isnan(x[:, shared])).sum(1) > 1
-    sharing &= varying
+    known, shared = ~np.isnan(x), np.ones(x.shape[1], bool)
+    enough = np.ones(len(x), bool)
+    # A seed is shared if two points have it; a point needs two of these. One can end the other.
+    while paired:
+        shared = known[sharing & enough].sum(0) > 1
+        before, enough = enough, enough & (known[:, shared].sum(1) > 1)
+        if (before == enough).all():
+            break
+    varying &= enough
+    sharing &= enough
     if sharing.sum() < LEAST_POINTS:
         return None
     if paired:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
@@ -23,8 +23,17 @@ def test_ranks_equal_scipys(values):
     assert np.array_equal(ranks(values), stats.rankdata(values, method="min", axis=-1))
 
 
+NAN = np.nan
+SPARSE = np.array([
+    [1, NAN, NAN, 0, 0, 0], [0, 0, NAN, 0, 0, 1], [NAN, 0, 1, NAN, NAN, NAN],
+    [0, 0, 0, 0, 0, 0], [0, NAN, NAN, 0, 0, 1], [0, NAN, NAN, 0, 0, 1.0],
+])  # fmt: skip
+"""A point without two shared seeds takes another point's shared seed with it."""
+
+
 @untimed
 @given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=losses))
+@example(SPARSE)
 def test_the_interval_includes_the_rank_and_needs_two_seeds(table):
     low, high = rank_intervals(table)
     finite = np.isfinite(table)

@@ -28,7 +28,7 @@ def existing(pids: set[int]) -> list[int]:
 def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     tmp_path, start_sweep, study, corpus, corpus_fields
 ):
-    store = tmp_path / "runs" / store_name(study.name, study.corpus)
+    store = tmp_path / "runs" / store_name(study.name, corpus_fields)
     driver, stopped = start_sweep("--epochs", str(EPOCHS)), set[int]()
     for epochs in (3, 10):
         wait_until(lambda epochs=epochs: epochs_on_disk(store) >= epochs, 900)
@@ -45,8 +45,10 @@ def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
 
 
 @slow_ray_test
-def test_a_sweep_with_a_stopped_worker_can_be_interrupted(tmp_path, start_sweep, study):
-    store = tmp_path / "runs" / store_name(study.name, study.corpus)
+def test_a_sweep_with_a_stopped_worker_can_be_interrupted(
+    tmp_path, start_sweep, study, corpus_fields
+):
+    store = tmp_path / "runs" / store_name(study.name, corpus_fields)
     driver = start_sweep("--epochs", str(EPOCHS))
     wait_until(lambda: epochs_on_disk(store) >= 3, 900)
     stopped = {stop_worker(driver.pid, set())}

@@ -41,7 +41,7 @@ def test_killed_processes_and_sigterm_do_not_change_the_results(
 
     There are so many epochs that the sweep still runs when its processes are killed.
     """
-    store = tmp_path / "runs" / store_name(study.name, study.corpus)
+    store = tmp_path / "runs" / store_name(study.name, corpus_fields)
     search = {**study.search, "recipe.lr": parse_range(RATES)}
     study = dataclasses.replace(study, epochs=epochs, seeds=seeds, search=search)
     storage = ("--storage", str(tmp_path / "runs"))

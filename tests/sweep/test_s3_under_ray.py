@@ -51,7 +51,7 @@ def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
     small = script.read_text().replace("import toy_study", "import small_study")
     script.write_text(small.replace("main(toy_study(", "main(small_study("))
-    name = store_name("toy", f"text:{sentences}")
+    name = store_name("toy", corpus_fields)
     address, folder = f"{bucket}/runs/{name}", tmp_path / "undisturbed"
 
     driver = start_sweep(storage=f"{bucket}/runs")
