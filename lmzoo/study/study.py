@@ -170,6 +170,8 @@ class Study(Declared):
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
+    given: tuple[str, ...] = ()
+    """The options that the command line gave, as words."""
 
     def check(self) -> None:
         """Check what can be checked without a corpus; a sweep does it before anything else.
