@@ -17,6 +17,8 @@ from lmzoo.statistics.compared import (
     WORSE_OPEN,
 )
 
+FEW = 2
+"""Points whose verdicts fit one sentence."""
 MOST = 8
 """Points that a line names; the others are counted."""
 
@@ -78,8 +80,9 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
 def answer(frame: pl.DataFrame) -> str:
     """Return what the verdicts of a ranking say together, in one sentence; "" without a verdict."""
     groups = verdict_groups(frame)
-    if not groups:
-        return ""
+    if sum(len(group.points) for group in groups) <= FEW:
+        text = "; ".join(verdict_lines(frame))
+        return f"{text[0].upper()}{text[1:]}." if text else ""
     reference = frame.filter("reference")["label"].item(0)
     unit = frame["metric"].item(0)
     within = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
