@@ -139,4 +139,6 @@ def test_a_column_is_added_in_one_place(toy, half_column):
     assert "half of the loss's interval" in page
     assert f">{shown}</td>" in page
     bits = study_ranking(toy.path, unit="bpc")
-    assert bits.frame["planted_half"].drop_nulls().to_list()[0] == pytest.approx(value / np.log(2) / 2)
+    assert bits.frame["planted_half"].drop_nulls().to_list()[0] == pytest.approx(
+        value / np.log(2) / 2
+    )
