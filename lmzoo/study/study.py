@@ -170,7 +170,7 @@ class Study(Declared):
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
-    given: tuple[str, ...] = ()
+    given: tuple[str, ...] = field(default=(), compare=False)
     """The options that the command line gave, as words."""
 
     def __repr__(self) -> str:
