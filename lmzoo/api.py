@@ -224,7 +224,7 @@ def build(
         UserError: A name is unknown, or a field is invalid.
     """
     spec = None if isinstance(corpus, Corpus) else corpus_config(corpus)
-    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec, data_dir)
+    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or corpus, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
     trained = zoo.build(config, data.task, seed, settings.init)

@@ -80,9 +80,9 @@ def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
     yield from data_warnings(folder.study)
     epochs = _epochs_needed(folder, frame)
     raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
-    worst = frame.filter(BASELINE).sort("loss", nulls_last=False).tail(1)
-    best = frame.filter(~BASELINE)["loss"].min()
-    if worst.height and best is not None and best >= (worst["loss"].item() or float("inf")):
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(BASELINE).tail(1), losses.filter(~BASELINE).head(1)
+    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
         name, loss = worst.select("label", "loss").row(0)
         yield f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."
     elif epochs:
