@@ -86,3 +86,12 @@ def test_the_tables_of_claims_are_those_of_the_records():
         number, name = row["cut"].replace("`", "").split()
         got = cell("reference-words", f"cut {name} ({number})")
         assert (row["words, S0's size"], row["verdict"]) == got
+
+
+def test_two_seeds_do_not_show_that_a_mutant_beats_the_five_gram():
+    text = (PAGES / "factorial.md").read_text(encoding="utf-8")
+    assert "No mutant is shown to beat the Kneser-Ney 5-gram" in text
+    assert "eight are shown to lose" in text
+    words = study_ranking(PAGES / "records/reference-mutants.parquet").frame["kn5"].to_list()
+    assert "wins" not in words
+    assert words.count("loses") == 8
