@@ -14,6 +14,7 @@
                  noisy        the losses vary much more between seeds than those of other points
                  shared       the verdict rests on the noise of the other points
                  fixed        every seed gives the same loss, as for a count model
+                 reported     the loss is what a program of the user reports
 
 A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
 ranks below all points without a diverged run, whatever their means. A point without any loss is
@@ -37,7 +38,7 @@ import polars as pl
 
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import status_at
-from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
+from lmzoo.analysis.records.units import METRIC, TextSizes, add_sizes, text_sizes
 from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
 from lmzoo.errors import UserError
@@ -108,7 +109,7 @@ def _point_facts(
 ) -> pl.DataFrame:
     """Return config facts and run counts of each point that has any run."""
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
-    facts += ["floor_token", "floor_sentence", "state_size", "flops"]
+    facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
@@ -173,6 +174,7 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
         "noisy": pl.col("noisy"),
         "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
+        "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
     table = table.with_columns(

@@ -14,12 +14,21 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.tuning import distinct_ranges
-from lmzoo.analysis.records.units import SIZE_OF, UNITS, TextSizes, metric_of, size_line
+from lmzoo.analysis.records.units import (
+    METRIC,
+    SIZE_OF,
+    UNITS,
+    TextSizes,
+    metric_of,
+    metric_unit,
+    size_line,
+)
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
     in_unit,
     json_columns,
     legends,
+    maximized,
     shown_columns,
     text_table,
 )
@@ -37,6 +46,7 @@ MARKS = {
     "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
     "of the other points do",
+    "reported": "the loss is what the user's program reports; it is not audited",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",
 }
@@ -70,27 +80,36 @@ def study_ranking(
     folder = load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
     frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
+    if (frame["score"] == METRIC).all():
+        if unit != "token":
+            raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
+        unit = metric_unit(study)
     return ranking_report(folder, in_unit(frame, "ranking", unit))
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
-    """Return the report of a study's ranking."""
+    """Return the report of a study's ranking; of a metric to be maximized, `frame` has losses."""
+    asked = folder.study.get("asked", {})
+    shown = frame if asked.get("direction") != "maximize" else maximized(frame, "ranking")
     tables = [
         table
-        for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
+        for part in shown.partition_by(TABLE_KEYS, maintain_order=True)
         for table in (_results(part), provenance_table(part))
     ]
     return Report(
         heading=_heading(folder, frame, tables),
         tables=tuple(tables),
         legend=_legend(folder, frame),
-        frame=frame,
+        frame=shown,
         json_columns=json_columns("ranking"),
     )
 
 
 def _results(part: pl.DataFrame) -> TextTable:
     title, columns = table_title(part.row(0, named=True)), shown_columns("ranking", "results")
+    if part["score"].item(0) == METRIC:
+        name = part["metric"].item(0)
+        columns = [replace(c, heading=name) if c.name == "loss" else c for c in columns]
     return text_table(title, part.to_dicts(), columns, _digits(part))
 
 
@@ -109,7 +128,7 @@ def _heading(
         study["question"],
         *verdict_lines(frame),
         *data_warnings(study),
-        f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
+        f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
         "known of the spread between seeds, as far as they are alike",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "

@@ -22,12 +22,12 @@ MOST = 8
 
 
 MEANINGS = {
-    BETTER: "the loss is shown to be lower by more than the margin",
-    BETTER_OPEN: "the loss is shown to be lower; whether by more than the margin is open",
+    BETTER: "shown to be better by more than the margin",
+    BETTER_OPEN: "shown to be better; whether by more than the margin is open",
     NEGLIGIBLE: "the difference is shown to be smaller than the margin; worse or better is its "
     "sign, if that is shown",
-    WORSE_OPEN: "the loss is shown to be higher; whether by more than the margin is open",
-    WORSE: "the loss is shown to be higher by more than the margin",
+    WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
+    WORSE: "shown to be worse by more than the margin",
     UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
     "five repetitions, if the measured difference is the true one",
 }

@@ -23,7 +23,7 @@ from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.time_left import Interval, describe, elapsed, time_left
-from lmzoo.sweep.screen.point_table import point_table
+from lmzoo.sweep.screen.point_table import UNIT, point_table
 from lmzoo.sweep.screen.verdicts_so_far import so_far
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
@@ -96,7 +96,9 @@ class Console:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
         elif self._live is None and not self.quiet:
-            loss = f"{run.best_loss:.4f} nats/token" if run.best_loss is not None else "—"
+            study = self.fleet.planner.study if self.fleet else None
+            unit, sign = (study.shown_unit, study.sign) if study else (UNIT, 1)
+            loss = f"{sign * run.best_loss:.4f} {unit}" if run.best_loss is not None else "—"
             self._print(
                 f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
                 f"  {run.id}  {run.display_label}"
@@ -148,7 +150,7 @@ class Console:
         self._left = sum(part.runs * part.epochs for part in work)
         self.left = time_left(work, fleet.pace, room if states else 0)
         self._note = describe(self.left) if self.left else "no epoch has ended yet"
-        self._known = so_far(planner, fleet.packer.corpus)
+        self._known = so_far(planner)
 
     def _progress(self) -> str:
         share = self._done / max(1e-9, self._done + self._left)
