@@ -9,8 +9,8 @@ from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.models.count.smoothing import Smoothing
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.study import parameter_budget as baselines_module
 from lmzoo.sweep import Point
+from lmzoo.trainables import parameter_budget as baselines_module
 from lmzoo.trainables.common_settings import select_labels
 from lmzoo.trainables.parameter_budget import baselines
 from lmzoo.trainables.resolve import resolve

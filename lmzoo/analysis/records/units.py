@@ -67,8 +67,8 @@ def metric_of(unit: str, *, linear: bool = False) -> str:
 
 def metric_unit(study: Mapping[str, Any]) -> str:
     """Return the unit of the metric of a study's programs, or the metric's name without one."""
-    asked = study["asked"]
-    return asked.get("unit") or asked["metric"]
+    asked = study.get("asked", {})
+    return asked.get("unit") or asked.get("metric", "")
 
 
 def effect_words(unit: str) -> str:

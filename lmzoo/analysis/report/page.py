@@ -39,7 +39,11 @@ from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_table import ranking_report
 from lmzoo.analysis.text.render import Report, TextTable, render
-from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_groups
+from lmzoo.analysis.text.verdict_lines import (
+    data_warnings,
+    impossible_warnings,
+    verdict_groups,
+)
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 
@@ -92,11 +96,12 @@ def render_report(
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
     answer = verdict_groups(ranked)
+    lost = (*data_warnings(folder.study), *impossible_warnings(ranked))
     network = network_section(folder, ranked)
     sections = [
         Section(
             "Ranking",
-            _ranking(folder, ranked, ranking, len(answer) + len(data_warnings(folder.study))),
+            _ranking(folder, ranked, ranking, len(answer) + len(lost)),
         ),
         *([Section(NETWORK, network)] if network else []),
         Section("The data", data_section(folder, ranked)),
@@ -109,7 +114,7 @@ def render_report(
         sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
     sections.append(Section("Spent and reproduce", recipe_section(path, folder)))
     answers = answer_lists(answer, set(cut_points(folder)))
-    warnings = paragraphs(data_warnings(folder.study), "text")
+    warnings = paragraphs(lost, "text")
     lead = warnings + paragraphs(summary(folder, ranked, answer), "text") + answers
     words = terms(lead + "".join(section.body for section in sections))
     return html_page(ranking.heading[0], lead, [*sections, Section("Terms", words)], point=label)

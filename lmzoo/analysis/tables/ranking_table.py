@@ -20,7 +20,6 @@ from lmzoo.analysis.records.units import (
     UNITS,
     TextSizes,
     metric_of,
-    metric_unit,
     size_line,
 )
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
@@ -35,7 +34,12 @@ from lmzoo.analysis.tables.columns import (
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
-from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines, words
+from lmzoo.analysis.text.verdict_lines import (
+    data_warnings,
+    impossible_warnings,
+    verdict_lines,
+    words,
+)
 from lmzoo.errors import UserError
 
 MARKS = {
@@ -46,6 +50,9 @@ MARKS = {
     "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
     "of the other points do",
+    "impossible": "the loss is below the entropy of the source by more than the test split "
+    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
+    "`lmzoo audit`",
     "reported": "the loss is what the user's program reports; it is not audited",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",
@@ -83,7 +90,7 @@ def study_ranking(
     if (frame["score"] == METRIC).all():
         if unit != "token":
             raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
-        unit = metric_unit(study)
+        return ranking_report(folder, frame)
     return ranking_report(folder, in_unit(frame, "ranking", unit))
 
 
@@ -128,6 +135,7 @@ def _heading(
         study["question"],
         *verdict_lines(frame),
         *data_warnings(study),
+        *impossible_warnings(frame),
         f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
         "known of the spread between seeds, as far as they are alike",

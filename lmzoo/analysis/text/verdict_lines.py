@@ -75,6 +75,15 @@ def data_warnings(study: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"WARNING: {text}" for text in (study.get("data") or {}).get("warnings", ()))
 
 
+def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return a line about the points of a ranking whose loss no causal density can have."""
+    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
+    if not rows:
+        return ()
+    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
+    return (f"WARNING: below the entropy of the source, which no causal density is: {losses}",)
+
+
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
     """Return the verdicts that some point has: what is free, then what costs, the largest first."""
     reference = frame.filter("reference")["label"]

@@ -92,7 +92,8 @@ class Coordinator:
     @property
     def finished(self) -> bool:
         """Whether the study is done or an error has ended the sweep."""
-        return self.error is not None or self.fleet.done
+        with self._mutex:  # while a decision is made, no run is ready for a moment
+            return self.error is not None or self.fleet.done
 
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""

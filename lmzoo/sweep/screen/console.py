@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lmzoo.statistics.entropy_floor import is_impossible
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
@@ -92,6 +93,15 @@ class Console:
         """Print one line about a run that has ended."""
         self._running.pop(run.id, None)
         self._touch(run)
+        floor = (run.config.get("floor") or {}).get("token")
+        if test and is_impossible(
+            test["token"], floor, run.config.get("vocab"), test.get("sequences")
+        ):
+            self._print(
+                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
+                f"{test['token']:.4f} is below the entropy of the source, {floor:.4f}; "
+                "the model sees what it predicts, or is no density"
+            )
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
