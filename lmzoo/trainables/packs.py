@@ -82,13 +82,15 @@ class Shapes:
 
     def facts(self, config: Config) -> Mapping[str, Any]:
         """Return the facts about the run's model; they are computed at the first call."""
-        known = self._corpus is not None and PROGRAM not in config
-        return model_facts(config, self._corpus.task) if known else {}
+        if self._corpus is None or PROGRAM in config:
+            return {}
+        return model_facts(config, self._corpus.task)
 
     def known_facts(self, config: Config) -> Mapping[str, Any]:
         """Return the facts about the run's model if they are computed already; else {}."""
-        known = self._corpus is not None and PROGRAM not in config
-        return known_model_facts(config, self._corpus.task) if known else {}
+        if self._corpus is None or PROGRAM in config:
+            return {}
+        return known_model_facts(config, self._corpus.task)
 
 
 def _model_and_recipe(config: Config) -> tuple[Any, Recipe]:

@@ -16,7 +16,7 @@ SCORE_KINDS = {
 
 def table_title(row: Mapping[str, Any]) -> str:
     """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
-    kind = SCORE_KINDS.get(row["score"], row["score"])
+    kind = SCORE_KINDS.get(row["score"], str(row["score"]))
     if row["vocab"] is None:
         return kind
     corpus = json.loads(row["corpus"])
