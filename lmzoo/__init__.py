@@ -50,17 +50,19 @@ from lmzoo.version import __version__ as __version__
 if TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
+    from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.judging.verdicts import judge
     from lmzoo.laws.audit import audit
     from lmzoo.sweep import Command, Point, Study
 
 __all__ = [
-    "Command", "Point", "Study", "TextModel", "UserError", "audit", "build", "judge", "load_run",
-    "run_study", "zoo",
+    "Command", "Point", "Study", "TextModel", "UserError", "apply_cut", "audit", "build", "cuts",
+    "judge", "load_run", "run_study", "zoo",
 ]  # fmt: skip
 _MODULES = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
     **dict.fromkeys(("Command", "Point", "Study"), "lmzoo.sweep"),
+    **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     "audit": "lmzoo.laws.audit",
     "judge": "lmzoo.judging.verdicts",
 }

@@ -24,6 +24,7 @@ from lmzoo.analysis.records.units import (
 )
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
+    Column,
     in_unit,
     json_columns,
     legends,
@@ -43,6 +44,9 @@ from lmzoo.analysis.text.verdict_lines import (
 from lmzoo.errors import UserError
 
 MARKS = {
+    "impossible": "the loss is below the entropy of the source by more than the test split "
+    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
+    "`lmzoo audit`",
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
@@ -50,9 +54,6 @@ MARKS = {
     "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
     "of the other points do",
-    "impossible": "the loss is below the entropy of the source by more than the test split "
-    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
-    "`lmzoo audit`",
     "reported": "the loss is what the user's program reports; it is not audited",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",
@@ -95,9 +96,8 @@ def study_ranking(
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
-    """Return the report of a study's ranking; of a metric to be maximized, `frame` has losses."""
-    asked = folder.study.get("asked", {})
-    shown = frame if asked.get("direction") != "maximize" else maximized(frame, "ranking")
+    """Return the report of a study's ranking, from a table of losses."""
+    shown = as_metric(folder.study, frame)
     tables = [
         table
         for part in shown.partition_by(TABLE_KEYS, maintain_order=True)
@@ -112,12 +112,24 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
     )
 
 
+def as_metric(study: Mapping[str, Any], frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of losses as one of the study's metric, or such a one as one of losses."""
+    is_maximized = study.get("asked", {}).get("direction") == "maximize"
+    return maximized(frame, "ranking") if is_maximized else frame
+
+
+def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
+    """Return the columns of a text table of results; a metric of the user has its own heading."""
+    columns = shown_columns("ranking", table)
+    if part["score"].item(0) != METRIC:
+        return columns
+    name = part["metric"].item(0)
+    return [replace(c, heading=name) if c.name == "loss" else c for c in columns]
+
+
 def _results(part: pl.DataFrame) -> TextTable:
-    title, columns = table_title(part.row(0, named=True)), shown_columns("ranking", "results")
-    if part["score"].item(0) == METRIC:
-        name = part["metric"].item(0)
-        columns = [replace(c, heading=name) if c.name == "loss" else c for c in columns]
-    return text_table(title, part.to_dicts(), columns, _digits(part))
+    title = table_title(part.row(0, named=True))
+    return text_table(title, part.to_dicts(), result_columns(part, "results"), _digits(part))
 
 
 def _heading(
