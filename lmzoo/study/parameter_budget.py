@@ -28,7 +28,7 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
     width (a count model, a grammar) is returned unchanged.
 
     Raises:
-        UserError: The model exceeds the budget at its smallest width, 2.
+        UserError: The model exceeds the budget at its smallest width, 2, or not at its largest.
     """
     if not hasattr(model, "width"):
         reader = getattr(model, "reader", None)
@@ -46,6 +46,11 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
         middle = (low + high) // 2
         fits = count_parameters(_with_width(model, middle), task) <= parameters
         low, high = (middle, high) if fits else (low, middle)
+    if low == MAX_WIDTH:
+        raise UserError(
+            f"{MODELS.name_of(model)} has less than {parameters:,} parameters at width "
+            f"{MAX_WIDTH:,}, the largest; lower --parameters"
+        )
     return _with_width(model, low)
 
 

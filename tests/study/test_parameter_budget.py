@@ -43,3 +43,8 @@ def test_a_model_without_a_width_is_unchanged(name: str) -> None:
 def test_a_budget_below_the_smallest_width_is_refused() -> None:
     with pytest.raises(UserError, match="recurrent_lm has more than 50 parameters at width 2"):
         fit_width(zoo.config("rnn_lm"), TASK, 50)
+
+
+def test_a_budget_above_the_largest_width_is_refused() -> None:
+    with pytest.raises(UserError, match="recurrent_lm has less than 1,000,000,000,000 parameters"):
+        fit_width(zoo.config("rnn_lm"), TASK, 10**12)
