@@ -170,6 +170,16 @@ class Study(Declared):
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """The options that the command line gave, as words."""
+
+    def __repr__(self) -> str:
+        reference = self.reference or (self.points[0].label if self.points else "")
+        return (
+            f"Study {self.name!r}: {self.question} {len(self.points)} points, reference "
+            f"{reference!r}; {self.corpus}, {self.epochs} epochs, {self.samples} settings and "
+            f"{self.seeds} seeds for each point"
+        )
 
     def check(self) -> None:
         """Check what can be checked without a corpus; a sweep does it before anything else.

@@ -2,6 +2,7 @@
 
 asked       what the script and its options set: field -> value
 options     the same as words of the command line, which run the same study again
+given       those of them that the user typed
 looks       numbers of seeds at which verdicts are given, each with the error spent there, and
             the seeds of the reference, should it be noisy
 points      each point with its search space, which may differ from the study's, and whether the
@@ -35,6 +36,7 @@ def study_json(
         "name": study.name,
         "question": study.question,
         "script": list(study.script),
+        "given": list(study.given),
         "reference": reference_id(study, points),
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,

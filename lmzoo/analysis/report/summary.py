@@ -1,6 +1,7 @@
 """The answer of a study: paragraphs on free cuts, losses, choices; and its verdicts as lists."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from math import exp
 
@@ -53,7 +54,7 @@ def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
 
 
 def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
-    count = {group.verdict: len(group.points) for group in answer}
+    count = Counter(group.verdict for group in answer for _ in group.points)
     reference = ranked.filter("reference")["label"]
     if reference.is_empty() or not count:
         return []
@@ -61,9 +62,9 @@ def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
     margin = ranked["margin"].item(0)
     share = 100 * (exp(margin) - 1)
     within = f"{margin:g} {effect_words('token')}"
-    free, open_ = count.get(NEGLIGIBLE, 0), count.get(UNDECIDED, 0)
+    free, open_ = count[NEGLIGIBLE], count[UNDECIDED]
     worse, better = (
-        sum(count.get(verdict, 0) for verdict in side)
+        sum(count[verdict] for verdict in side)
         for side in ((WORSE, WORSE_OPEN), (BETTER, BETTER_OPEN))
     )
     cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())

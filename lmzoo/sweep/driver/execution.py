@@ -152,9 +152,14 @@ class Sweep:
                 self.stderr.print(f"nothing left to do in {planner.store.store}")
             if not planner.done and not self._train_pending(planner, packer, ray):
                 raise KeyboardInterrupt
+            diverged = self._report_failures(planner)
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
             ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
         code = _wait(ranking) if ranking else 0
+        return 1 if self.failed or diverged else code
+
+    def _report_failures(self, planner: "Planner") -> bool:
+        """Print what failed, before the ranking; return whether all runs of a point diverged."""
         for run in planner.failed_runs:
             where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
@@ -166,7 +171,7 @@ class Sweep:
         self.failed = bool(planner.failed_runs)
         if diverged := [point.point.display_label for point in planner.points if point.diverged]:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
-        return 1 if self.failed or diverged else code
+        return bool(diverged)
 
     def _train_pending(
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack

@@ -86,7 +86,7 @@ GIVEN = {
     "max_seeds": ("7", 7),
 }
 """Field -> words of its option and its value; other fields are integers."""
-STATED = {"name", "question", "points", "reference", "script"}
+STATED = {"name", "question", "points", "reference", "script", "given"}
 """What only the script states."""
 
 
