@@ -187,7 +187,7 @@ def test_cuts_that_leave_the_same_function_give_equal_configs() -> None:
     "name", ["min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "slstm", "hgrn2"]
 )
 def test_every_cut_changes_the_outputs(name: str) -> None:
-    """Biases, and weights that start at zero, are drawn at random first: cuts would change nothing."""
+    """Biases, and weights that start at zero, are drawn at random: cuts would change nothing."""
 
     new = CELLS[name].fields_of_new
 
