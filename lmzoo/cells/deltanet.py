@@ -86,6 +86,7 @@ class DeltaRule(MatrixCell):
         keys, values = config.heads * size, config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values}
         columns |= {"beta": config.heads, **self.further_columns(values)}
+        shapes: dict[str, tuple[int, ...]]
         shapes = {name: (rows, width) for name, rows in columns.items()}
         shapes |= {"conv": (2 * keys + values, WINDOW), "out": (width, values)}
         shapes["norm"] = (self.values if reference else values,)

@@ -71,13 +71,13 @@ Draw = Callable[[Tensor], bool]
 
 def within(limit: float) -> Draw:
     """Uniform in ±limit."""
-    return lambda w: (
+    return lambda w: bool(
         w.abs().max() <= limit and abs(w.std() / (limit / math.sqrt(3)) - 1) < 8 / w.numel() ** 0.5
     )
 
 
 def gaussian(std: float) -> Draw:
-    return lambda w: w.abs().max() > 2 * std and abs(w.std() / std - 1) < 5 / w.numel() ** 0.5
+    return lambda w: bool(w.abs().max() > 2 * std and abs(w.std() / std - 1) < 5 / w.numel() ** 0.5)
 
 
 def constant(value: float) -> Draw:
@@ -294,6 +294,8 @@ def test_beta_above_one_reflects() -> None:
         x = torch.ones(1, 2, 4).double()
         z, _ = cell.prepare(cell.project(x), cell.initial_memory(torch.ones(1, 4).double()))
         update = cell.update(z)
+        assert update.erase is not None
+        assert update.probe is not None
         matrix = torch.eye(4).double() - update.erase[0, 0, 0][:, None] * update.probe[0, 0, 0]
     values = torch.linalg.eigvals(matrix).real.sort().values
     assert torch.allclose(values, torch.tensor([-1.0, 1, 1, 1]).double(), atol=1e-5)
