@@ -70,6 +70,10 @@ class MemoryStore:
         """Store settings of a point."""
         self._settings.setdefault(point_id, {}).update(settings)
 
+    def study(self) -> dict[str, Any]:
+        """Return that there is no `study.json` yet."""
+        return {}
+
     def write_study(self, study: Any) -> None:
         """Do nothing."""
 

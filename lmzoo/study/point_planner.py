@@ -145,8 +145,16 @@ class PointPlanner:
         return bool(runs) and all(run.status == "diverged" for run in runs)
 
     def losses_at_rung(self) -> list[float]:
-        """Return the loss of each setting of the start design at the rung; infinity if it ended."""
-        return [run.curve.get(self.first_rung, math.inf) for run in self._design_runs]
+        """Return the loss of each run at the first rung; infinity if there is none.
+
+        A setting that was suggested twice has the run of the first one, and none of its own.
+        """
+        return [
+            run.curve.get(self.first_rung, math.inf)
+            if self.tune_runs.index(run) == index
+            else math.inf
+            for index, run in enumerate(self.tune_runs)
+        ]
 
     def losses(self) -> list[float]:
         """Return the final loss of each run: infinity if there is none.
