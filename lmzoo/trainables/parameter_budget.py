@@ -66,11 +66,10 @@ def _with_width(model: object, width: int) -> object:
     Raises:
         UserError: The model accepts no width from 2 to this one.
     """
-    fields = MODELS.dump(model)
     for smaller in range(width, 2, -1):
         with suppress(UserError):
-            return MODELS.parse(zoo.overlay(fields, {"width": smaller}))
-    return MODELS.parse(zoo.overlay(fields, {"width": 2}))
+            return zoo.change(model, {"width": smaller})
+    return zoo.change(model, {"width": 2})
 
 
 BASELINES = (

@@ -77,9 +77,9 @@ class RowPoint(Trainable):
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
-        model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
+        model = zoo.change(self.model, nest_settings(setting, "model"))
         recipe = self.recipe.with_fields(nest_settings(setting, "recipe"))
-        return MODELS.parse(model), recipe.with_budget(self.epochs)
+        return model, recipe.with_budget(self.epochs)
 
     @property
     def closed_form(self) -> bool:
