@@ -56,6 +56,10 @@ COMMANDS = {
     "curves": ("lmzoo.cli.tables:curves", "Plot the runs of a study."),
     "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
+    "tuning": (
+        "lmzoo.cli.tables:tuning",
+        "Show the loss against the number of tuning runs.",
+    ),
     "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
     "judge": ("lmzoo.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
     "plan": ("lmzoo.cli.plan:plan", "Plan a study: seeds, hours and money."),

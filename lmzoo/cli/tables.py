@@ -178,6 +178,16 @@ def scaling(
     _show(format, lambda: study_scaling(study, by=by, metric=metric))
 
 
+def tuning(study: Study, format: Format = "table") -> None:
+    """Show the loss of each point against the number of tuning runs, and whether the order changes.
+
+    A curve that still falls asks for more `--samples`.
+    """
+    from lmzoo.analysis.tables.tuning import study_tuning
+
+    _show(format, lambda: study_tuning(study))
+
+
 def importance(
     study: Study,
     format: Format = "table",

@@ -27,6 +27,7 @@ COMMANDS = (
     "published",
     "report",
     "scaling",
+    "tuning",
 )
 
 
