@@ -146,15 +146,19 @@ class Sweep:
 
     def _train(self, planner: "Planner", packer: "Packer") -> int:
         """Train the pending runs and print the ranking; return the exit code."""
-        with contextlib.ExitStack() as ray:
-            ray.callback(_clear_worker_locks, planner.store.store)
-            if planner.done and not self.quiet:
-                self.stderr.print(f"nothing left to do in {planner.store.store}")
-            if not planner.done and not self._train_pending(planner, packer, ray):
-                raise KeyboardInterrupt
-            # Ray takes more than a second to shut down; the ranking is computed at the same time.
-            ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
-        code = _wait(ranking) if ranking else 0
+        with contextlib.ExitStack() as ending:
+            with contextlib.ExitStack() as ray:
+                ray.callback(_clear_worker_locks, planner.store.store)
+                if planner.done and not self.quiet:
+                    self.stderr.print(f"nothing left to do in {planner.store.store}")
+                if not planner.done and not self._train_pending(planner, packer, ray):
+                    raise KeyboardInterrupt
+                # Ray takes more than a second to shut down; the ranking is computed meanwhile.
+                ranking = None
+                if self.prints_ranking:
+                    ranking = _start_ranking(planner.store.store.address)
+                    ending.callback(ranking.terminate)  # does nothing if it has ended
+            code = ranking.wait() if ranking else 0
         for run in planner.failed_runs:
             where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
@@ -254,15 +258,6 @@ def _close(store: "StudyStore") -> None:
     weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process, which ends with this one."""
-    try:
-        return process.wait()
-    except BaseException:
-        process.terminate()
-        raise
-
-
 def _searched(study: "Study") -> str:
     """Return the line that says where settings come from and which runs end early."""
     sampler, pruner = (
@@ -276,5 +271,9 @@ def _searched(study: "Study") -> str:
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
-    """Start a process that prints the ranking and writes its verdicts for TensorBoard."""
-    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"])
+    """Start a process that prints the ranking and writes its verdicts for TensorBoard.
+
+    It gets no signal of a terminal or a job; this process ends it.
+    """
+    words = [sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"]
+    return subprocess.Popen(words, start_new_session=True)
