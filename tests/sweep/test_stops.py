@@ -73,6 +73,21 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         kill(driver)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_command_says_that_it_was_stopped(number):
+    """Typer turns the interrupt into an exit code without a line."""
+    program = (
+        "import os, time\n"
+        "from lmzoo.command_line import run_command\n"
+        "def command():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(60)\n"
+        "run_command(command)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
+
+
 def test_an_ignored_hangup_is_ignored(tmp_path):
     """As under nohup, where the same process still ends by SIGTERM."""
     program = (

@@ -49,6 +49,7 @@ class Sweep:
 
     folder: Path
     failed = False
+    _ranking: subprocess.Popen[bytes] | None = None
 
     def __init__(
         self,
@@ -152,13 +153,12 @@ class Sweep:
                 if planner.done and not self.quiet:
                     self.stderr.print(f"nothing left to do in {planner.store.store}")
                 if not planner.done and not self._train_pending(planner, packer, ray):
-                    raise KeyboardInterrupt
+                    raise UserError("the workers have ended before the runs; run the command again")
                 # Ray takes more than a second to shut down; the ranking is computed meanwhile.
-                ranking = None
                 if self.prints_ranking:
-                    ranking = _start_ranking(planner.store.store.address)
-                    ending.callback(ranking.terminate)  # does nothing if it has ended
-            code = ranking.wait() if ranking else 0
+                    self._ranking = _start_ranking(planner.store.store.address)
+                    ending.callback(self._ranking.terminate)  # does nothing if it has ended
+            code = self._ranking.wait() if self._ranking else 0
         for run in planner.failed_runs:
             where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
@@ -175,7 +175,11 @@ class Sweep:
     def _train_pending(
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
-        """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
+        """Train the pending runs on Ray, which ends with `ray`; return whether all are done.
+
+        Raises:
+            KeyboardInterrupt: A signal has ended it.
+        """
         from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
         scratch = ray.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))
@@ -184,6 +188,8 @@ class Sweep:
             """End this process now: an orderly end takes too long, or is impossible."""
             try:
                 self._say_interrupted()
+                if self._ranking:
+                    self._ranking.terminate()
                 kill_local_ray()
                 shutil.rmtree(scratch, ignore_errors=True)
                 _clear_worker_locks(planner.store.store)
@@ -234,6 +240,8 @@ class Sweep:
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        if STOPS.requested.is_set():
+            raise KeyboardInterrupt
         return complete
 
 
