@@ -50,6 +50,10 @@ class Vocabulary:
         for token in [token for token in self.ids if word_of(token) != token]:
             self.ids[word_of(token)] = self.ids.pop(token)
 
+    def __repr__(self) -> str:
+        shown = " ".join(self.tokens[len(SPECIALS) :][:8])
+        return f"vocabulary of {len(self):,}: {shown} ..."
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -37,7 +37,8 @@ def run_studies(studies: Sequence[Study]) -> None:
     )
     for study in studies:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
-        app.command(study.name)(_command(dataclasses.replace(study, script=own)))
+        given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
+        app.command(study.name)(_command(dataclasses.replace(study, script=own, given=given)))
     run_app(app)
 
 
