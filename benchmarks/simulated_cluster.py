@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Ended, Exchange
+from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""
@@ -190,7 +190,7 @@ def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:
     study = dataclasses.replace(study, samples=scenario.samples)
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, None)
-    planner = Planner(study, resolve(study, corpus, fields), corpus, MemoryStore())  # type: ignore[arg-type]
+    planner = Planner(study, resolve(study, corpus, fields), MemoryStore())  # type: ignore[arg-type]
     simulation = Simulation(Fleet(planner, Packer(corpus, None)), device)
     simulation.run(scenario)
     return simulation

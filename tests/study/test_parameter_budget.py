@@ -5,7 +5,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.study.parameter_budget import count_parameters, fit_width
+from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 
 TASK = Task(vocab=50, length=6)
 BUDGET = 5000

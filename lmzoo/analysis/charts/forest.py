@@ -20,13 +20,13 @@ from lmzoo.analysis.charts.colours import (
     label_lines,
     with_rows,
 )
+from lmzoo.analysis.records.units import UNITS, margin_words
 
 MARKS = (
     *("triangle-left", "triangle-left", "diamond", "circle", "circle"),
     *("triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-NATS = "nats per token"
 PICTURE_WIDTH = 760
 TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
 LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
@@ -71,7 +71,8 @@ def forest_chart(part: pl.DataFrame) -> Any:
         return None
     rows, beyond = _inside(rows)
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    margin = part["margin"].item(0)
+    margin, metric = part["margin"].item(0), part["metric"].item(0)
+    unit = "nats per token" if metric in UNITS else metric
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
@@ -79,13 +80,13 @@ def forest_chart(part: pl.DataFrame) -> Any:
         for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=NATS), x2="to:Q")
-    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
+    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")
+    note = f"to the right is worse; the band is ±{margin:g} {margin_words(metric)}{beyond}"
     heading = alt.TitleParams(
         "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )
     verdict = alt.Tooltip("group:N", title="verdict")
-    return difference_chart(rows, heading, NATS, verdict, colour, shape, below=(band,))
+    return difference_chart(rows, heading, unit, verdict, colour, shape, below=(band,))
 
 
 def forest_picture(part: pl.DataFrame) -> str:

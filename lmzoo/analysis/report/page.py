@@ -41,7 +41,12 @@ from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_table import ranking_report
 from lmzoo.analysis.text.render import Report, TextTable, render
-from lmzoo.analysis.text.verdict_lines import answer, data_warnings, verdict_groups
+from lmzoo.analysis.text.verdict_lines import (
+    answer,
+    data_warnings,
+    impossible_warnings,
+    verdict_groups,
+)
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 
@@ -97,7 +102,8 @@ def render_report(
     words = paragraphs(summary(folder, ranked, verdicts), "text")
     words += answer_lists(verdicts, set(cut_points(folder)))
     network = network_section(folder, ranked)
-    known = len(verdicts) + len(data_warnings(folder.study))
+    alarms = (*data_warnings(folder.study), *impossible_warnings(ranked))
+    known = len(verdicts) + len(alarms)
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking, known)),
         Section("The verdicts in words", words),

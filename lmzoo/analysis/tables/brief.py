@@ -22,9 +22,9 @@ import polars as pl
 from lmzoo.analysis.records.curve_data import learning_curves
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.units import UNITS
-from lmzoo.analysis.tables.columns import shown_columns, text_table
+from lmzoo.analysis.tables.columns import text_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.analysis.tables.ranking_table import MARKS
+from lmzoo.analysis.tables.ranking_table import MARKS, as_metric, result_columns
 from lmzoo.analysis.text.formatting import SCORE_KINDS, format_number
 from lmzoo.analysis.text.render import Report, store_address
 from lmzoo.analysis.text.verdict_lines import answer, data_warnings
@@ -36,8 +36,8 @@ MOST_TIMES = 32
 """Epochs are not predicted further than this many times those of the study."""
 MOST_NAMED = 3
 """Points that a line about a mark names."""
-BASELINE = pl.col("parameters") == 0
-"""Models of counts."""
+BASELINE = (pl.col("parameters") == 0).fill_null(value=False)
+"""Models of counts; the parameters of the user's programs are not known."""
 
 
 def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
@@ -51,10 +51,11 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
     frame = report.frame
     baseline = BASELINE & pl.col("verdict").is_null() & ~pl.col("reference")
     parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)
-    columns = shown_columns("ranking", "brief")
     tables = [
         text_table(
-            SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1), part.to_dicts(), columns
+            SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1),
+            part.to_dicts(),
+            result_columns(part, "brief"),
         )
         for part in parts
     ]
@@ -62,11 +63,13 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
     listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
     row = frame.row(0, named=True)
     usual = (row["metric"], row["split"]) == ("token", "test")
-    what = "" if usual else f"{UNITS[row['metric']]}, {row['split']} at epoch {row['epoch']}"
-    heading = (folder.study["question"], answer(frame), what)
+    unit = UNITS.get(row["metric"], row["metric"])
+    what = "" if usual else f"{unit}, {row['split']} at epoch {row['epoch']}"
+    losses = as_metric(folder.study, frame)
+    heading = (folder.study["question"], answer(losses), what)
     return replace(
         report,
-        heading=(*filter(None, heading), *diagnoses(folder, frame)),
+        heading=(*filter(None, heading), *diagnoses(folder, losses)),
         tables=tuple(tables),
         legend=(
             f"baselines: {listed}; more with --explain" if listed else "more with --explain",

@@ -23,7 +23,14 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.analysis.records.units import OBJECTIVE, PERPLEXITIES, SIZE_OF, require_size, unit_factor
+from lmzoo.analysis.records.units import (
+    METRIC,
+    OBJECTIVE,
+    PERPLEXITIES,
+    SIZE_OF,
+    require_size,
+    unit_factor,
+)
 from lmzoo.analysis.text.formatting import (
     MISSING,
     format_interval,
@@ -166,6 +173,17 @@ def scaled(table: pl.DataFrame, frame: str, factor: pl.Expr | float, unit: str) 
     """Return a table whose numbers in nats are multiplied by a factor."""
     own = [name for name, _ in _in_nats(frame, unit) if name in table.columns]
     return table.with_columns(pl.col(own) * factor)
+
+
+def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
+    """Return a table of losses as one of metrics of which the highest is the best."""
+    own = (c for c in FRAMES[frame] if c.unit and c.unit.as_perplexity)
+    names = {name: name for column in own for name in _own_names(column)}
+    for column in FRAMES[frame]:
+        if column.unit and len(column.ends) == 2:
+            low, high = column.ends
+            names |= {low: high, high: low}
+    return table.with_columns(-pl.col(old).alias(new) for new, old in names.items())
 
 
 def _perplexities(table: pl.DataFrame, frame: str) -> pl.DataFrame:
@@ -326,7 +344,7 @@ RANKING = (
     Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
-        value=pl.when(PERPLEXITY.is_finite()).then(PERPLEXITY),
+        value=pl.when(PERPLEXITY.is_finite() & (pl.col("score") != METRIC)).then(PERPLEXITY),
     ),
     Column("floor", LOSS),
     Column(

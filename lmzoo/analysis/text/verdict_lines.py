@@ -24,12 +24,12 @@ MOST = 8
 
 
 MEANINGS = {
-    BETTER: "the loss is shown to be lower by more than the margin",
-    BETTER_OPEN: "the loss is shown to be lower; whether by more than the margin is open",
+    BETTER: "shown to be better by more than the margin",
+    BETTER_OPEN: "shown to be better; whether by more than the margin is open",
     NEGLIGIBLE: "the difference is shown to be smaller than the margin; worse or better is its "
     "sign, if that is shown",
-    WORSE_OPEN: "the loss is shown to be higher; whether by more than the margin is open",
-    WORSE: "the loss is shown to be higher by more than the margin",
+    WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
+    WORSE: "shown to be worse by more than the margin",
     UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
     "five repetitions, if the measured difference is the true one",
 }
@@ -106,6 +106,15 @@ def answer(frame: pl.DataFrame) -> str:
 def data_warnings(study: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the user's text lost or leaks, from `study.json`; () in earlier records."""
     return tuple(f"WARNING: {text}" for text in (study.get("data") or {}).get("warnings", ()))
+
+
+def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return a line about the points of a ranking whose loss no causal density can have."""
+    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
+    if not rows:
+        return ()
+    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
+    return (f"WARNING: below the entropy of the source, which no causal density is: {losses}",)
 
 
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:

@@ -78,7 +78,7 @@ BASELINES = (
 )
 
 
-def baselines(points: Sequence[Point], corpus: Corpus) -> tuple[Point, ...]:
-    """Return the baselines; none on a task, or if no point of the study is an exact density."""
-    exact = any(zoo.row(point.row).score == Score.EXACT for point in points)
-    return BASELINES if exact and not corpus.test.is_task else ()
+def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
+    """Return the baselines; none on a task, or if no row of the study is an exact density."""
+    exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
+    return BASELINES if exact and corpus is not None and not corpus.test.is_task else ()
