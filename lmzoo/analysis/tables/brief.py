@@ -81,7 +81,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
 
 def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
     """Yield what makes the numbers doubtful, the gravest first."""
-    yield from data_warnings(folder.study)
+    yield from data_warnings(folder.study, folder.damaged)
     epochs = _epochs_needed(folder, frame)
     raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
     losses = frame.sort("loss").drop_nulls("loss")

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from lmzoo.own_parts.source import save as save_code
 from lmzoo.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import TRACEBACK, TRACKING, WORKER_LOCK
+from lmzoo.store.temporary import temporary_folder
 from lmzoo.study.study import Study
 from lmzoo.sweep.tracking import check_trackers, open_tracker
 
@@ -182,7 +182,8 @@ class Sweep:
         """
         from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
-        scratch = ray.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))
+        scratch = str(temporary_folder("sweep"))
+        ray.callback(shutil.rmtree, scratch, ignore_errors=True)
 
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
