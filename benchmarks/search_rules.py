@@ -151,7 +151,7 @@ def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, lis
         fields = corpus_config(study, study.fields)
         corpus = open_corpus(fields)
         resolved = [p for p in resolve(study, corpus, fields) if not p.baseline]
-        _STUDIES[key] = study, resolved, corpus
+        _STUDIES[key] = study, resolved
     return _STUDIES[key]
 
 
