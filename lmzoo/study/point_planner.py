@@ -370,9 +370,9 @@ class PointPlanner:
         """Return the setting after `earlier`."""
         if len(earlier) < len(self.design):
             return self.design[len(earlier)]
-        suggested = self._search.suggest(earlier, self._result)
-        first = len(earlier) == len(self.design)
-        return (self._beyond or suggested) if first else suggested
+        if self._beyond and len(earlier) == len(self.design):
+            return self._beyond
+        return self._search.suggest(earlier, self._result)
 
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""
