@@ -226,6 +226,6 @@ def _kept(cuts: frozenset[Cut]) -> list[str]:
     return [g for g in "ifo" if g not in without and not (g == "f" and Cut.COUPLED in cuts)]
 
 
-def _with_candidate(weight: Float[Tensor, "3H 3H"]) -> Float[Tensor, "4H 4H"]:
+def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
     """Add rows and columns of zeros for the candidate."""
     return all_gates(all_gates(weight, "ifgo", "ifo").mT, "ifgo", "ifo").mT
