@@ -22,6 +22,7 @@ class Sweep:
     def __init__(self, planner, corpus) -> None:
         self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
         self.beats: Counter[str] = Counter()
+        self.revoked: dict[str, list[str]] = {}
         self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
@@ -45,7 +46,8 @@ class Sweep:
         if self.refusal:
             raise self.refusal
 
-    def _fetch(self, replies, seconds):
+    def _fetch(self, replies, revoked, seconds):
+        self.revoked |= revoked
         self._replies |= {worker: reply for worker, (_, reply) in replies.items()}
         messages = self._messages.pop(0)
         if not self._messages:

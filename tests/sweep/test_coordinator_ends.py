@@ -115,7 +115,7 @@ def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
 def test_the_thread_runs_while_the_context_is_entered(sweep):
     answered = threading.Event()
 
-    def fetch(replies, seconds):
+    def fetch(replies, revoked, seconds):
         if replies:
             answered.set()
         return ([] if answered.is_set() else [exchange("a")]), {}

@@ -18,7 +18,7 @@ from .local_sweep import assert_close, outcome, sweep
 @pytest.fixture(autouse=True)
 def share_at_once(monkeypatch):
     """Runs move to an idle worker however little time they need."""
-    monkeypatch.setattr("lmzoo.sweep.fleet.sharing.MIN_SECONDS_LEFT", -1.0)
+    monkeypatch.setattr("lmzoo.sweep.fleet.fleet.MIN_SECONDS_LEFT", -1.0)
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def fleet(planner, corpus):
     return Fleet(planner, Packer(corpus, None))
 
 
-def ask(fleet, name, reports=(), live=1, opened=None, node=""):
+def ask(fleet, name, reports=(), live=1, opened=None, node="", now=0.0):
     state = fleet.workers.get(name)
     if opened is None:
         opened = [*state.training, *state.leaving] if state else []
-    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=0.0, node=node)
+    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=now, node=node)
 
 
 def epoch(number, loss=3.0):
@@ -191,7 +191,44 @@ def test_a_repeated_report_changes_nothing(fleet):
     assert ask(fleet, "worker", reports).members == ask(fleet, "worker", reports).members
 
 
-def test_no_more_workers_are_wanted_than_runs(fleet):
-    assert fleet.wanted() == len(fleet.ready)
+def test_no_more_workers_are_wanted_than_runs_and_room(fleet):
+    runs = len(fleet.ready)
+    assert fleet.wanted(limit=1000) == runs
+    assert fleet.wanted(limit=2) == 2
     ask(fleet, "worker")
-    assert fleet.wanted() == fleet.sharing.runs.total()
+    assert 0 < fleet.wanted(limit=1000) <= runs
+
+
+@pytest.fixture
+def halves(planner, corpus):
+    """Return a fleet whose two workers have half of the runs each, and have trained an epoch."""
+    fleet = Fleet(planner, Packer(corpus, None))
+    packs = {name: ask(fleet, name, live=2).members for name in ("fast", "slow")}
+    for number in (1, 2):
+        for name, pack in packs.items():
+            reports = [(run, epoch(number)) for run in pack]
+            assert ask(fleet, name, reports, now=10.0 * number).members == pack
+    return fleet, packs
+
+
+def test_runs_of_an_overdue_worker_go_to_one_that_ends_sooner(halves):
+    fleet, packs = halves
+    assert ask(fleet, "fast", [(run, epoch(3)) for run in packs["fast"]], now=30).members
+    assert not fleet.overdue(live=2, now=32.0), "a second too much is nothing"
+    revoked = fleet.overdue(live=2, now=100.0)
+    assert revoked.keys() == {"slow"}
+    assert {*revoked["slow"]} <= {*packs["slow"]}
+    assert fleet.pace.slowness("slow") > 3
+    for run in revoked["slow"]:
+        fleet.released("slow", run)
+    reports = [(run, epoch(4)) for run in packs["fast"]]
+    assert {*ask(fleet, "fast", reports, now=100.0).members} >= {*revoked["slow"]}
+    late = [(run, epoch(3)) for run in packs["slow"]]  # its epoch ends all the same
+    reply = ask(fleet, "slow", late, now=110.0)
+    assert {*(reply.members if reply else ())}.isdisjoint(revoked["slow"])
+
+
+def test_runs_of_a_worker_in_time_are_not_revoked(halves):
+    fleet, _ = halves
+    assert not fleet.overdue(live=2, now=30.0)
+    assert not fleet.workers["slow"].released

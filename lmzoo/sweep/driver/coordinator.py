@@ -74,6 +74,8 @@ class Coordinator:
         self._reasons: dict[str, str] = {}
         self._gone: set[str] = set()
         self._failed_starts = 0
+        self._revoked: dict[str, list[str]] = {}
+        """Worker -> runs that it is to close in the middle of an epoch."""
         self._beats: dict[str, tuple[int, int]] = {}
         """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
@@ -97,8 +99,10 @@ class Coordinator:
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
         with self._mutex:
-            useful = self.fleet.wanted() + len(self.fleet.parked)
-            return 0 if self.finished else min(self.capacity.limit(), useful)
+            if self.finished:
+                return 0
+            parked = len(self.fleet.parked)
+            return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
     def worker_ended(self, worker: str, *, died: bool) -> None:
         """Return the runs of a worker that has ended to the pending runs.
@@ -114,7 +118,7 @@ class Coordinator:
             interrupted = bool(node) and not self.capacity.node_alive(node)
             if died and not interrupted and worker not in self.fleet.workers:
                 self._count_failed_start(worker)
-            runs = self.fleet.gone(worker)
+            runs = self.fleet.gone(worker, interrupted=interrupted)
         if runs or died:
             # A daemon thread, because an interrupted sweep does not wait for the lock.
             recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
@@ -143,10 +147,12 @@ class Coordinator:
         try:
             while not self._stopped.is_set():
                 replies, self._replies = self._replies, {}
-                messages, beats = ray.get(self._mailbox.fetch.remote(replies, 0.5))
+                revoked, self._revoked = self._revoked, {}
+                messages, beats = ray.get(self._mailbox.fetch.remote(replies, revoked, 0.5))
                 with self._mutex:
                     for message in messages:
                         self._receive(message)
+                    self._revoked = self.fleet.overdue(self.capacity.live(), time.monotonic())
                     self._wake_idle()
                     self._check_nodes()
                     if time.monotonic() >= self._next_check:
