@@ -9,7 +9,9 @@ bound:
 
 The longest chain is the makespan on as many workers as there are runs; the work is the number of
 epochs of all runs, times the least c(n) / n. `busy` is the share of the workers' time in which they
-train. `CPU` is the time of planner and fleet for one epoch of one run; the clock is not included.
+train, `paid` all of it in epochs. `CPU` is the time of planner and fleet for one epoch of one
+run; the clock is not included. Where a scenario has slow or short-lived workers, `against` is the
+makespan without the slow ones, or with workers that live.
 """
 
 import dataclasses
@@ -43,6 +45,14 @@ def scenarios() -> Iterator[Scenario]:
     yield Scenario("80, one in ten lost every 20 epochs", (0.0,) * 80, lost=10)
     yield Scenario("80 workers, 60 settings", (0.0,) * 80, samples=60)
     yield Scenario("320 workers, 60 settings", (0.0,) * 320, samples=60)
+    for workers in (4, 8, 40):
+        yield Scenario(
+            f"{workers} workers, one of a quarter of the speed", (0.0,) * workers, slow=1
+        )
+    yield Scenario("40 workers, half of a quarter of the speed", (0.0,) * 40, slow=20)
+    yield Scenario("8 workers that live 5 epochs", (0.0,) * 8, life=5.0)
+    yield Scenario("8 offered", (), offered=8)
+    yield Scenario("80 offered", (), offered=80)
 
 
 def main(
@@ -68,17 +78,22 @@ def measure(study: Study, scenario: Scenario, device: Device) -> dict[str, Any]:
     """Simulate a scenario; return its row."""
     done = simulate(study, scenario, device)
     runs = len(done.epochs)
-    alone = dataclasses.replace(scenario, arrivals=(0.0,) * runs, lost=0)
+    alone = Scenario("alone", (0.0,) * runs, samples=scenario.samples)
     chain = simulate(study, alone, device).now
     work = done.run_epochs * min(device.cost(n) / n for n in range(1, done.largest + 1))
-    bound = max(chain, when_done(work, scenario.arrivals))
+    arrivals = scenario.arrivals or (0.0,) * scenario.offered
+    bound = max(chain, when_done(work, arrivals))
+    usual = dataclasses.replace(scenario, arrivals=arrivals[scenario.slow :], slow=0, life=0.0)
+    disturbed = scenario.slow or scenario.life
     return {
         "runs": runs,
         "run-epochs": done.run_epochs,
         "makespan": done.now,
         "chain": chain,
-        "work / workers": work / len(scenario.arrivals),
+        "work / workers": work / len(arrivals),
         "ratio": done.now / bound,
+        "against": done.now / simulate(study, usual, device).now if disturbed else math.nan,
+        "paid": done.present,
         "busy": done.busy / done.present,
         "CPU ms": 1e3 * done.cpu / done.run_epochs,
     }

@@ -161,10 +161,10 @@ class Simulation:
         self.cpu += time.process_time() - start
         idle = self.fleet.idle
         self.idle_since = {w: self.idle_since.get(w, self.now) for w in idle}
-        for worker in [w for w, since in self.idle_since.items() if self.now >= since + 1]:
+        for idler in [w for w, since in self.idle_since.items() if self.now >= since + 1]:
             if offered:
-                self.live.discard(worker)
-                self.fleet.gone(worker)
+                self.live.discard(idler)
+                self.fleet.gone(idler)
         for _ in range(len(self.live), wanted):
             name, self.started = f"w{self.started}", self.started + 1
             self.on_arrive(name)

@@ -113,7 +113,7 @@ def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilat
 def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(planner):
     added = []
     fleet = Fleet(planner, Packer(planner._corpus, None))
-    fleet.pace.add = lambda *facts, first: added.append((*facts, first))
+    fleet.pace.add = lambda *facts, first, worker: added.append((*facts, first))
     fleet.exchange(Exchange("w", 0), live=1, now=0.0)
     worker = fleet.workers["w"]
     runs, worker.epoch_seconds = [*worker.training.values()], 10.0

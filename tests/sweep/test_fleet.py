@@ -84,6 +84,7 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     first = ask(fleet, "first").members
     assert ask(fleet, "second") is None
     assert fleet.idle == {"second"}
+    fleet.workers["first"].settled = True  # it has trained an epoch
     reply = ask(fleet, "first")
     moving = len(first) // 2
     assert (len(reply.members), len(reply.release)) == (len(first) - moving, moving)
@@ -201,34 +202,49 @@ def test_no_more_workers_are_wanted_than_runs_and_room(fleet):
 
 @pytest.fixture
 def halves(planner, corpus):
-    """Return a fleet whose two workers have half of the runs each, and have trained an epoch."""
+    """Return a fleet whose two workers have half of the runs each; an epoch takes 10 seconds."""
     fleet = Fleet(planner, Packer(corpus, None))
     packs = {name: ask(fleet, name, live=2).members for name in ("fast", "slow")}
-    for number in (1, 2):
-        for name, pack in packs.items():
-            reports = [(run, epoch(number)) for run in pack]
-            assert ask(fleet, name, reports, now=10.0 * number).members == pack
+    for name, pack in packs.items():
+        worker = fleet.workers[name]
+        fleet.pace.add(worker.key, len(pack), 10.0, worker=name)
+        worker.trained.add(worker.key)
+        worker.replied_at = 10.0
     return fleet, packs
 
 
 def test_runs_of_an_overdue_worker_go_to_one_that_ends_sooner(halves):
     fleet, packs = halves
-    assert ask(fleet, "fast", [(run, epoch(3)) for run in packs["fast"]], now=30).members
-    assert not fleet.overdue(live=2, now=32.0), "a second too much is nothing"
+    assert ask(fleet, "fast", now=95.0).members
     revoked = fleet.overdue(live=2, now=100.0)
     assert revoked.keys() == {"slow"}
     assert {*revoked["slow"]} <= {*packs["slow"]}
     assert fleet.pace.slowness("slow") > 3
     for run in revoked["slow"]:
         fleet.released("slow", run)
-    reports = [(run, epoch(4)) for run in packs["fast"]]
-    assert {*ask(fleet, "fast", reports, now=100.0).members} >= {*revoked["slow"]}
-    late = [(run, epoch(3)) for run in packs["slow"]]  # its epoch ends all the same
+    assert {*ask(fleet, "fast", now=105.0).members} >= {*revoked["slow"]}
+    late = [(run, epoch(2)) for run in packs["slow"]]  # its epoch ends all the same
     reply = ask(fleet, "slow", late, now=110.0)
     assert {*(reply.members if reply else ())}.isdisjoint(revoked["slow"])
 
 
 def test_runs_of_a_worker_in_time_are_not_revoked(halves):
     fleet, _ = halves
-    assert not fleet.overdue(live=2, now=30.0)
+    assert ask(fleet, "fast", now=20.0).members
+    assert not fleet.overdue(live=2, now=21.0)
     assert not fleet.workers["slow"].released
+
+
+def test_a_run_that_was_revoked_trains_an_epoch_before_it_is_revoked_again(halves):
+    """Else a shape that takes long would go from worker to worker."""
+    fleet, _ = halves
+    ask(fleet, "fast", now=95.0)
+    revoked = fleet.overdue(live=2, now=100.0)["slow"]
+    for run in revoked:
+        fleet.released("slow", run)
+    members = ask(fleet, "fast", now=105.0).members
+    assert {*members} >= {*revoked}
+    ask(fleet, "slow", now=200.0)  # idle
+    assert not fleet.overdue(live=2, now=1000.0)
+    ask(fleet, "fast", [(run, epoch(2)) for run in members], now=1000.0)
+    assert not fleet._revoked

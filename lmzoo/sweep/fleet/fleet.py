@@ -14,7 +14,7 @@ from lmzoo.store.records import Record
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.fleet.health import Health
-from lmzoo.sweep.fleet.pace import Pace
+from lmzoo.sweep.fleet.pace import COMPILATION, Pace
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.fleet.sharing import (
     ReadyRuns,
@@ -61,6 +61,9 @@ class Fleet:
         self._failed_on: dict[str, Collection[str]] = {}
         """Pack key of runs that are kept apart -> nodes on which they failed."""
         self._started: set[str] = set()
+        self._revoked: set[str] = set()
+        """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
+        their next worker may take its time, because the shape may."""
         self._now = 0.0
         """Time of the last exchange."""
         self._collect()
@@ -111,7 +114,9 @@ class Fleet:
             worker.replied_at, worker.overdue = now, 0.0
             working = self._working()
             shares = self.sharing.shares(working, live - len(self.parked), now)
-            if worker.seconds_left() >= MIN_SECONDS_LEFT:
+            # A run that has moved is first reported again: it must train before it moves again.
+            least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
+            if worker.settled and worker.seconds_left() >= least:
                 self._give_away(worker, self._surplus(name, working, shares))
             self._take(worker, shares[name])
         worker.replied_at, worker.overdue = now, 0.0
@@ -211,6 +216,7 @@ class Fleet:
             return
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.health.trained(run_id, worker.node)
+            self._revoked.discard(run_id)
             self.packer.join(run)
             for listener in self.listeners:
                 listener.epoch(run, record)
@@ -228,6 +234,7 @@ class Fleet:
         runs = worker.training
         trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
         if trained:
+            worker.settled = True
             first = worker.key not in worker.trained
             seconds, node = worker.epoch_seconds, worker.node
             self.pace.add(worker.key, trained, seconds, first=first, worker=node)
@@ -265,7 +272,8 @@ class Fleet:
         working, late = self._working(), list[str]()
         for name, worker in working.items():
             elapsed = now - worker.replied_at
-            if not worker.training or not self.pace.known or worker.leaving:
+            waits = not self._revoked.isdisjoint(worker.training)
+            if not worker.training or not self.pace.known or worker.leaving or waits:
                 continue
             first = worker.key not in worker.trained
             expected = self.pace.expected(worker.key, len(worker.training), first=first)
@@ -283,6 +291,7 @@ class Fleet:
                 self._give_away(worker, self._surplus(name, working, shares))
                 if gone := before - worker.training.keys():
                     revoked[name] = sorted(gone)
+                    self._revoked |= gone
         return revoked
 
     def _give_away(self, worker: WorkerState, count: int) -> None:
@@ -315,6 +324,7 @@ class Fleet:
         most = min(share[worker.key].runs, self._limit(worker))
         for run in self.ready.take(worker.key, most - len(worker.training)):
             self.sharing.add(worker, run)
+            worker.settled = False
             self.planner.start(run)
             if run.id not in self._started:
                 self._started.add(run.id)

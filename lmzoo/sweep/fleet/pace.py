@@ -74,8 +74,9 @@ class Pace:
     ) -> None:
         """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
         seconds = max(seconds, 1e-6)
-        self._by.setdefault(shape, set()).add(worker)
-        self._learn(worker, shape, members, seconds, first=first)
+        if worker:
+            self._by.setdefault(shape, set()).add(worker)
+            self._learn(worker, shape, members, seconds, first=first)
         sums = self._first if first else self._sums
         n, c = members, seconds / self.slowness(worker)
         old, w = sums.get(shape, (0.0,) * 6), c**-0.5
@@ -119,7 +120,7 @@ class Pace:
         return Cost(alone * (1 - slope), alone * slope)
 
     def seconds(self, shape: str, members: int) -> Interval:
-        """Return bounds of c(n); around the mean of all shapes for a shape without an observation.
+        """Return bounds of c(n) on a median worker; for an unknown shape around the mean of all.
 
         Raises:
             ValueError: There is no observation.
@@ -127,13 +128,14 @@ class Pace:
         if own := self._sums.get(shape):
             low, high = _fit(own, members)
             spread = 1 + UNCERTAIN / math.sqrt(own[0])
-            return Interval(low / spread, high * spread)
-        if self._sums:
+        elif self._sums:
             low, high = _mean(self._sums.values(), members)
-            return Interval(low / (1 + UNSEEN), high * (1 + UNSEEN))
-        own = self._first.get(shape)
-        low, high = _mean([own] if own else self._first.values(), members)
-        return Interval(max(low - COMPILATION, LEAST * low), high)
+            spread = 1 + UNSEEN
+        else:
+            own, spread = self._first.get(shape), 1.0
+            low, high = _mean([own] if own else self._first.values(), members)
+            low = max(low - COMPILATION, LEAST * low)
+        return Interval(low / spread * self._usual, high * spread * self._usual)
 
     def expected(self, shape: str, members: int, *, first: bool) -> float:
         """Return the most seconds of an epoch on a usual worker; `first` of the shape on it."""

@@ -6,10 +6,11 @@ trains a shape for e epochs until a deadline T finishes
     q L + n,   q = ⌊t / (a + b L)⌋,   n = ⌊(t − q (a + b L) − a) / b⌋,   t = (T − busy) / (e s)
 
 runs of it: q full packs of L runs and one of n. The placement is that of the least T, found by
-bisection, at which all runs are placed. The shapes are placed in order of their work; a shape goes
-to the workers that train it, then to those that can finish the most. So where a pack costs no more
-than a run, a shape stays together; where it costs as much as its runs, the shape is divided by the
-speed of the workers; and a worker that is too slow for the deadline gets nothing.
+bisection, at which all runs are placed. Shapes that few workers may train are placed first, then
+those with the most work. A shape goes to the workers that train it, then to those that can finish
+the most. So where a pack costs no more than a run, a shape stays together; where it costs as much
+as its runs, the shape is divided by the speed of the workers; and a worker that is too slow for the
+deadline gets nothing.
 
 The function is pure: it knows neither Ray nor a clock.
 """
@@ -85,7 +86,12 @@ class Placement(NamedTuple):
 
 def place(loads: Sequence[Load], slots: Sequence[Slot]) -> Placement:
     """Return the placement of all runs with the least deadline."""
-    loads = sorted(loads, key=lambda x: x.runs * x.epochs * x.cost.seconds(1), reverse=True)
+
+    def order(load: Load) -> tuple[int, float]:
+        avoided = sum(load.key in slot.avoid for slot in slots)
+        return -avoided, -load.runs * load.epochs * load.cost.seconds(1)
+
+    loads = sorted(loads, key=order)
     if not slots or not loads:
         return Placement(0.0, [{} for _ in slots])
     table = _Table(loads, slots)

@@ -107,6 +107,8 @@ class WorkerState:
     avoid: Collection[str] = ()
     """Pack keys that it leaves to the others: their runs failed on its node."""
     since: float = 0.0
+    settled: bool = False
+    """Whether it has trained an epoch since it took runs the last time."""
     expected: float = 0.0
     """Seconds that its epoch would take on a usual worker, once it is overdue; else 0."""
     overdue: float = 0.0
