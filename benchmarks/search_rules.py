@@ -24,8 +24,9 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.search_space import FloatRange
 from lmzoo.study.planned_run import Answer
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import ResolvedPoint, corpus_config, resolve
 from lmzoo.study.study import Point, Study
+from lmzoo.trainables.resolve import corpus_config, resolve
+from lmzoo.trainables.rows import RowPoint
 
 Array = NDArray[np.float64]
 TOGETHER = 2
@@ -73,8 +74,8 @@ Rule = Callable[[Sequence[Trainings], int], Outcome]
 def sweep(points: Sequence[Trainings], n: int) -> Outcome:
     """Let the planner of a sweep decide, with its defaults; study n has the seed n."""
     epochs, rates = points[0].curves.shape[-1], points[0].rates
-    study, resolved, corpus = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
-    planner = Planner(dataclasses.replace(study, seed=n), resolved, corpus, MemoryStore())  # pyright: ignore[reportArgumentType]
+    study, resolved = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
+    planner = Planner(dataclasses.replace(study, seed=n), resolved, MemoryStore())  # pyright: ignore[reportArgumentType]
     by_label = {p.point.label: own for p, own in zip(planner.points, points, strict=True)}
     while not planner.done:
         for run in planner.new_ready():
@@ -131,10 +132,10 @@ RULES: dict[str, Rule] = {
     "Tune: TPE and ASHA, 5": tune,
 }
 
-_STUDIES: dict[Any, tuple[Study, list[ResolvedPoint], Any]] = {}
+_STUDIES: dict[Any, tuple[Study, list[RowPoint]]] = {}
 
 
-def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any], Any]:
+def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any]]:
     """Return a study whose range has the recorded rates as the middles of its cells."""
     key = (count, epochs, low, high)
     if key not in _STUDIES:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Ended, Exchange
+from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 CLOSED_FORM = {point.label for point in BASELINES}
 """Labels of models that are fitted in one epoch."""
@@ -80,6 +80,10 @@ class MemoryStore:
     def add_settings(self, point_id: str, settings: dict[int, dict[str, Any]]) -> None:
         """Store settings of a point."""
         self._settings.setdefault(point_id, {}).update(settings)
+
+    def study(self) -> dict[str, Any]:
+        """Return that there is no `study.json` yet."""
+        return {}
 
     def write_study(self, study: Any) -> None:
         """Do nothing."""
@@ -243,7 +247,7 @@ def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:
     study = dataclasses.replace(study, samples=scenario.samples)
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, None)
-    planner = Planner(study, resolve(study, corpus, fields), corpus, MemoryStore())  # type: ignore[arg-type]
+    planner = Planner(study, resolve(study, corpus, fields), MemoryStore())  # type: ignore[arg-type]
     fleet = Fleet(planner, Packer(corpus, None), memory=device.memory)
     simulation = Simulation(fleet, device)
     simulation.run(scenario)

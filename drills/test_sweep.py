@@ -6,7 +6,7 @@ import time
 
 from drills.cluster import Cluster
 from drills.hosts import ROOT
-from lmzoo.study.parameter_budget import BASELINES
+from lmzoo.trainables.parameter_budget import BASELINES
 from tests.sweep.local_sweep import outcome
 from tests.sweep.processes import wait_until
 

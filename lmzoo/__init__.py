@@ -22,6 +22,7 @@ The subpackages and modules, from the top layer to the bottom layer:
     judging                     verdicts on results that other programs produced
     sweep                       studies on Ray Tune
     analysis                    tables, statistics and plots from the records of studies
+    trainables                  what a run trains: a row of the zoo, a function, a command
     laws                        what every model, cell, emission and corpus must obey
     train                       recipes, optimisers, trainer, checkpoints, packed training
     zoo                         rows, configs and models by name
@@ -49,17 +50,19 @@ from lmzoo.version import __version__ as __version__
 if TYPE_CHECKING:
     from lmzoo import zoo
     from lmzoo.api import TextModel, build, load_run, run_study
+    from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.judging.verdicts import judge
     from lmzoo.laws.audit import audit
-    from lmzoo.sweep import Point, Study
+    from lmzoo.sweep import Command, Point, Study
 
 __all__ = [
-    "Point", "Study", "TextModel", "UserError", "audit", "build", "judge", "load_run", "run_study",
-    "zoo",
+    "Command", "Point", "Study", "TextModel", "UserError", "apply_cut", "audit", "build", "cuts",
+    "judge", "load_run", "run_study", "zoo",
 ]  # fmt: skip
 _MODULES = {
     **dict.fromkeys(("TextModel", "build", "load_run", "run_study"), "lmzoo.api"),
-    **dict.fromkeys(("Point", "Study"), "lmzoo.sweep"),
+    **dict.fromkeys(("Command", "Point", "Study"), "lmzoo.sweep"),
+    **dict.fromkeys(("apply_cut", "cuts"), "lmzoo.inspect.module_cuts"),
     "audit": "lmzoo.laws.audit",
     "judge": "lmzoo.judging.verdicts",
 }

@@ -1,13 +1,19 @@
 """The Python interface in a few calls: build or load a model, train it, score and sample text.
 
 model = lmzoo.build("DLM46", "captions")
-model.fit(epochs=3)
+model.fit(epochs=3)                 a line of progress; `stream` yields each epoch as it ends
 model.score("a man rides a horse")
 model.sample(3)
+model.save("runs/mine")             lmzoo.load_run("runs/mine").fit(2) continues
 lmzoo.run_study(study)              a polars frame: the ranking
 """
 
+import copy
 import dataclasses
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +22,25 @@ import torch
 from lmzoo import zoo
 from lmzoo.cluster.resources import Resources
 from lmzoo.config import from_dict
-from lmzoo.contract import LanguageModel, Score
+from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
 from lmzoo.errors import UserError
+from lmzoo.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
 from lmzoo.study.study import Study
 from lmzoo.train import trained as trained_runs
+from lmzoo.train.checkpoint import RUN, checkpoint_bytes
 from lmzoo.train.closed_form import evaluate_test
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import Recipe
+from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, fit
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from lmzoo.analysis.ranking_frame import Ranking
 
 
 class TextModel:
@@ -38,6 +49,7 @@ class TextModel:
     Attributes:
         module: The model, a `torch.nn.Module`; after `fit`, with the weights of the best epoch.
         corpus: Its corpus.
+        records: The record of each epoch, with its losses in nats per token.
     """
 
     def __init__(
@@ -47,24 +59,108 @@ class TextModel:
         training: Training | None = None,
         *,
         carry_state: bool = False,
+        config: Mapping[str, Any] | None = None,
+        records: Sequence[Record] = (),
     ) -> None:
+        """`config` is the config of its run, without which it is not saved."""
         self.module, self.corpus, self._training = module, corpus, training
-        self._carry_state = carry_state
+        self._carry_state, self._config = carry_state, config
+        self.records: list[Record] = [*records]
 
-    def fit(self, epochs: int = 10) -> list[dict[str, Any]]:
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.module.parameters())
+        best = min((r["valid_token"] or math.inf for r in self.records), default=math.inf)
+        trained = f"{len(self.records)} epochs, best validation loss {best:.4f} nats per token"
+        state = trained if self.records else "not trained"
+        name = (self._config or {}).get("row", self.module.name)
+        return f"{name} on {self.corpus.name}: {size:,} parameters; {state}"
+
+    def stream(self, epochs: int = 10) -> Iterator[Record]:
+        """Train for more epochs, and yield the record of each epoch when it has ended.
+
+        When the loop ends, in whatever way, the model has the weights of the best epoch.
+        """
+        training = self._training
+        if training is None:
+            raise UserError("this model has no training; make it with `build` or `load_run`")
+        try:
+            for record in fit(training, self.corpus, training.epoch + epochs):
+                self.records.append(record)
+                yield record
+        finally:
+            self.module.load_state_dict(training.best_weights or training.model.state_dict())
+
+    def fit(self, epochs: int = 10, *, progress: bool | None = None) -> list[Record]:
         """Train for more epochs and return the record of each, with its losses in nats per token.
 
-        Raises:
-            UserError: The model was loaded from a run.
+        After Ctrl-C, `records` has the epochs that have ended.
+
+        Args:
+            epochs: Epochs to train.
+            progress: Show a line of progress on stderr; None: in terminals and notebooks.
         """
-        if self._training is None:
-            raise UserError(
-                "a loaded model is not trained further; build one, or use `lmzoo train`"
-            )
-        training = self._training
-        records = list(fit(training, self.corpus, training.epoch + epochs))
-        self.module.load_state_dict(training.best_weights or training.model.state_dict())
-        return records
+        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+        show = sys.stderr.write if (seen if progress is None else progress) else len
+        start, done = time.monotonic(), list[Record]()
+        show(f"epoch 1 of {epochs} ...")
+        for record in self.stream(epochs):
+            done.append(record)
+            left = (time.monotonic() - start) / len(done) * (epochs - len(done))
+            loss = record["valid_token"] or math.nan
+            show(f"\repoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left ")
+            sys.stderr.flush()
+        show("\n")
+        return done
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the model and its training as the folder of a run, and return the folder.
+
+        `load_run` and the commands, such as `lmzoo sample FOLDER`, read it.
+
+        Raises:
+            UserError: The model is not trained, its corpus was given as an object, or the folder
+                has another run.
+        """
+        if self._training is None or not self.records:
+            raise UserError("the model is not trained; call fit before save")
+        if self._config is None:
+            raise UserError("a model whose corpus was given as an object is not saved; name it")
+        run = RunFolder(Path(folder))
+        if (run.config or self._config)["run"] != self._config["run"]:
+            raise UserError(f"{folder} has another run; choose another folder")
+        run.create(self._config)
+        known = {record["epoch"] for record in epoch_records(run.records())}
+        state = {**self._training.dump(), "records": self.records, RUN: self._config["run"]}
+        run.store.write(CHECKPOINT, checkpoint_bytes(state), backup=PREVIOUS)
+        run.append(*(record for record in self.records if record["epoch"] not in known))
+        return run.path
+
+    def to_frame(self) -> "pl.DataFrame":
+        """Return the records as a polars frame, one row for each epoch."""
+        import polars as pl
+
+        return pl.DataFrame(self.records)
+
+    def next_words(self, text: str = "", count: int = 5) -> list[tuple[str, float]]:
+        """Return the most probable next tokens after a text, each with its probability.
+
+        Raises:
+            UserError: The model does not predict a next token, or the text cannot be encoded.
+        """
+        model = self.module
+        if not model.generates or model.conditional:
+            raise UserError(f"{model.name} does not predict a next token from the text before it")
+        prefix = torch.tensor([[START]])
+        if text:
+            tokens, _ = encode_sentence(self.corpus, text)
+            prefix = tokens[:, : -1 if self.corpus.ends else None]
+        with torch.no_grad():
+            probabilities = model.eval().next_log_prob(prefix)[0].exp()
+        best = probabilities.topk(min(count, len(probabilities)))
+        words = self.corpus.vocabulary.tokens
+        return [
+            (words[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
     def score(self, text: str) -> float:
         """Return log P(text) in nats; for a model whose score is a bound, the bound.
@@ -127,24 +223,38 @@ def build(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
-    data = corpus if isinstance(corpus, Corpus) else open_corpus(corpus_config(corpus), data_dir)
+    spec = None if isinstance(corpus, Corpus) else corpus_config(corpus)
+    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or corpus, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
     trained = zoo.build(config, data.task, seed, settings.init)
     module = zoo.build(config, data.task, seed, settings.init)
     training = Training(trained, settings, seed)
-    return TextModel(module, data, training, carry_state=settings.carry_state)
+    labels = {"row": zoo.row(row).name, "stage": "single"}
+    known = spec and {**run_config(config, settings, data, spec, seed), **labels}
+    return TextModel(module, data, training, carry_state=settings.carry_state, config=known)
 
 
 def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
-    """Load the best weights of a trained run, a folder that `lmzoo train` or a sweep wrote.
+    """Load the best weights of a trained run, a folder that `save`, `lmzoo train` or a sweep wrote.
+
+    `fit` continues its training.
 
     Raises:
         UserError: The folder has no trained run, or its corpus has changed.
     """
     trained = trained_runs.load_run(Path(run), data_dir)
-    carry_state = trained.config["recipe"].get("carry_state", False)
-    return TextModel(trained.model, trained.corpus, carry_state=carry_state)
+    recipe = from_dict(Recipe, trained.config["recipe"])
+    training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
+    training.load(trained.state)
+    return TextModel(
+        trained.model,
+        trained.corpus,
+        training,
+        carry_state=recipe.carry_state,
+        config=trained.config,
+        records=epoch_records(RunFolder(Path(run)).records()),
+    )
 
 
 def run_study(
@@ -155,8 +265,11 @@ def run_study(
     workers: int = 0,
     device: str = "auto",
     **changes: Any,
-) -> "pl.DataFrame":
+) -> "Ranking":
     """Train the pending runs of a study and return its ranking, one row for each point.
+
+    The ranking is a polars frame. Printed, it is the short form of `lmzoo rank`; in a notebook, it
+    also shows the forest plot.
 
     Args:
         study: The study. Workers import parts of your own from their files.
@@ -170,7 +283,7 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
-    from lmzoo.analysis.tables.ranking_table import study_ranking
+    from lmzoo.analysis.ranking_frame import read_ranking
     from lmzoo.sweep.driver.execution import Sweep
 
     known = {field.name for field in dataclasses.fields(Study)}
@@ -183,4 +296,4 @@ def run_study(
         raise KeyboardInterrupt
     if sweep.failed:
         raise UserError(f"runs of study {study.name} failed; the lines above say why")
-    return study_ranking(sweep.folder).frame
+    return read_ranking(sweep.folder)

@@ -22,6 +22,8 @@ from lmzoo.streams import prepare_streams, stdout_error
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
 LARGEST = 2**63
+MOST, MOST_SEED = 10**9, 10**15
+"""Largest count and largest seed of an option; 1000 * seed has 64 bits."""
 OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
@@ -48,7 +50,7 @@ def run_app(app: Callable[..., Any]) -> NoReturn:
     """Run a typer app and exit.
 
     The exit code is 0 on success, 2 after invalid input (one line on stderr), 130 after Ctrl-C,
-    SIGTERM or SIGHUP, 1 if stdout cannot be written.
+    SIGTERM or SIGHUP, 1 if stdout cannot be written; a reader that ends changes nothing.
     """
     with contextlib.ExitStack() as ending:
         ending.callback(_check_stdout)
@@ -71,7 +73,8 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
     except OSError as error:
-        _check_stdout(failed=error.filename is None)
+        if stdout_error():
+            raise SystemExit(1) from None
         if error.errno not in OF_THE_MACHINE:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -81,6 +84,8 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
         if not hasattr(error, "format_message"):
             raise
         message = error.format_message()  # type: ignore[attr-defined]
+        if isinstance(error.__cause__, pydantic.ValidationError):
+            message += f", got {error.__cause__.errors()[0]['input']!r}"
         if message:
             _exit_with_error(f"{_suggest(message, getattr(error, 'ctx', None))} (see --help)")
         code = 2  # called without arguments: typer has printed the help
@@ -185,13 +190,11 @@ def _parse_value(text: str) -> Any:
         return None if text.lower() == "none" else text
 
 
-def _check_stdout(*, failed: bool = False) -> None:
-    """Exit with 1 and one line if stdout cannot be written; in silence if its reader has ended."""
-    if sys.stdout is None or (error := stdout_error(failed=failed)) is None:
-        return
-    if error.errno != errno.EPIPE:
+def _check_stdout() -> None:
+    """Exit with 1 and one line if stdout could not be written."""
+    if sys.stdout is not None and (error := stdout_error()):
         sys.stderr.write(f"error: stdout cannot be written: {error.strerror}\n")
-    raise SystemExit(1) from None
+        raise SystemExit(1) from None
 
 
 def _exit_with_error(message: str) -> NoReturn:

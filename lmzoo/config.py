@@ -39,7 +39,20 @@ class OptionalName(StrEnum):
 def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only dataclass with validated fields."""
     strict = pydantic.ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+    cls._refuse_bools = _refuse_bools  # type: ignore[attr-defined]
     return dataclass(cls, frozen=True, kw_only=True, config=strict)  # type: ignore[return-value]
+
+
+@pydantic.model_validator(mode="wrap")
+@classmethod
+def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
+    """Refuse `lr=true`, which Python takes for 1."""
+    made = validate(data)
+    given = data if isinstance(data, Mapping) else getattr(data, "kwargs", None) or {}
+    for name, value in given.items():
+        if isinstance(value, bool) and type(getattr(made, name)) in (int, float):
+            raise UserError(f"{name}: a number is needed, got {str(value).lower()}")
+    return made
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -87,11 +100,12 @@ def _explain_detail(detail: Any, known: list[str] | None) -> str:
             f"no field {field!r}{near(field, known or ()) or '; it has no fields' * (known == [])}"
         )
     cause = detail.get("ctx", {}).get("error")
-    message = (
-        str(cause)
-        if isinstance(cause, UserError)
-        else f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
-    )
+    if isinstance(cause, UserError):
+        message = str(cause)
+    elif detail["type"] == "int_parsing_size":
+        message = f"an integer has at most 64 bits, got {detail['input']!r}"
+    else:
+        message = f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
     return f"{field}: {message}" if field else message
 
 

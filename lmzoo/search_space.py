@@ -6,6 +6,7 @@ Sweeps read these ranges. On the command line a range is `1e-4:1e-1:log` or `8:6
 `8,16,32`.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
@@ -39,6 +40,15 @@ class Choice:
 
 
 Range = IntRange | FloatRange | Choice
+
+
+def middle(bounds: Range) -> Any:
+    """Return the middle of a range, of its logarithm if it is logarithmic, or the first choice."""
+    if isinstance(bounds, Choice):
+        return bounds.values[0]
+    low, high = bounds.low, bounds.high
+    value = math.sqrt(low * high) if bounds.log else (low + high) / 2
+    return round(value) if isinstance(bounds, IntRange) else float(f"{value:.4g}")
 
 
 def ranges(cls: type) -> dict[str, Range]:
@@ -115,11 +125,9 @@ def near_bound(value: Any, range_: Range, margin: float = 0.02) -> bool:
 
     A logarithmic range is measured in logarithms. A choice has no bounds.
     """
-    from math import log
-
     if isinstance(range_, Choice):
         return False
-    scale = log if range_.log else float
+    scale = math.log if range_.log else float
     low, high, x = scale(range_.low), scale(range_.high), scale(value)
     return min(x - low, high - x) <= margin * (high - low)
 

@@ -8,9 +8,12 @@ Standard library only.
 
 import codecs
 import contextlib
+import errno
+import io
 import os
 import sys
 import unicodedata
+from typing import Any
 
 from lmzoo.errors import UserError
 
@@ -55,19 +58,49 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(REPLACE, _replace)
 
 
+class Output(io.FileIO):
+    """A standard stream whose reader may end: `lmzoo train | head` trains to its end in silence.
+
+    What does not fit on a disk is dropped, too: in silence from stderr, which has no better place;
+    from stdout with an error at the first time.
+    """
+
+    error: OSError | None = None
+    """Why text was dropped."""
+
+    def write(self, text: Any) -> int:
+        if self.error is None:
+            try:
+                return super().write(text)
+            except OSError as error:
+                self.error = error
+                if self.fileno() == 1 and error.errno != errno.EPIPE:
+                    raise
+        return len(text)
+
+
 def prepare_streams() -> None:
-    """Let the streams replace what they cannot write.
+    """Let the streams replace what they cannot write, and outlive their readers.
 
     Raises:
         UserError: stdout is closed, or the working folder was deleted.
     """
-    if sys.stderr is None:
-        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w")  # noqa: PTH123, SIM115
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # not a file: a notebook, a test
-            stream.reconfigure(errors=REPLACE)  # type: ignore[union-attr]
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # The next file that is opened would have the stream's number, and get its text.
+            os.open(os.devnull, os.O_RDWR)
+        elif name == "stdin":
+            continue
+        elif stream is getattr(sys, f"__{name}__"):
+            buffer = io.BufferedWriter(Output(stream.fileno(), "w", closefd=False))
+            options = {"line_buffering": stream.line_buffering, "encoding": stream.encoding}
+            setattr(sys, name, io.TextIOWrapper(buffer, errors=REPLACE, **options))
+        else:
+            with contextlib.suppress(AttributeError):  # not a file: a notebook, a test
+                stream.reconfigure(errors=REPLACE)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     if sys.stdout is None:
-        # The next file that is opened would be stdout, and would get what is printed.
         raise UserError("stdout is closed; send it to a file or to /dev/null")
     try:
         os.getcwd()  # noqa: PTH109
@@ -82,20 +115,9 @@ def echo(text: object = "", *, err: bool = False) -> None:
     stream.flush()
 
 
-def stdout_error(*, failed: bool = False) -> OSError | None:
-    """Return why stdout cannot be written, or None; what it holds is then dropped.
-
-    `failed`: a write to a stream failed, which may have dropped what was to be written; a byte is
-    written to find out whether it was stdout.
-    """
-    try:
+def stdout_error() -> OSError | None:
+    """Return why stdout could not be written; None if it was, or if its reader has ended."""
+    with contextlib.suppress(OSError):
         sys.stdout.flush()
-        if failed:
-            os.write(sys.stdout.fileno(), b"\n")
-    except OSError as error:
-        with contextlib.suppress(OSError, ValueError):
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, sys.stdout.fileno())  # or Python would try again at its end
-            os.close(devnull)
-        return error
-    return None
+    error = getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
+    return error if error is not None and error.errno != errno.EPIPE else None

@@ -16,13 +16,13 @@ from torch.utils._device import _device_constructors
 
 import lmzoo.decode
 import lmzoo.models  # noqa: F401  both imports register rows
-from lmzoo.config import from_dict, to_dict
+from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import initialise
 from lmzoo.memory import allocating, machine_bytes, require_memory
 from lmzoo.own_parts.importing import import_installed
-from lmzoo.registry import ROWS, Row
+from lmzoo.registry import ROWS, Row, new_parts
 
 
 def names() -> list[str]:
@@ -60,9 +60,20 @@ def config(name: str, **fields: Any) -> Any:
     entry = row(name)
     if entry.model is None:
         raise UserError(f"{entry.name} has no model to build: it is a row of family {entry.family}")
-    cls = MODELS[entry.model].Config
-    preset = to_dict(from_dict(cls, entry.fields))
-    return from_dict(cls, overlay(preset, fields))
+    preset = to_dict(from_dict(MODELS[entry.model].Config, entry.fields))
+    with new_parts():
+        return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
+
+
+def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
+    """Return a model's config with some fields changed; a part that is named anew is a new one.
+
+    Raises:
+        UserError: A field is invalid.
+    """
+    kept = add_defaults(model_config, MODELS.dump(model_config))
+    with new_parts():
+        return MODELS.parse(overlay(kept, fields))
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,29 @@
 
 Theory: a linear recurrence whose coefficients are diagonal and positive cannot compute the parity
 of a string at all lengths; a tanh RNN or an LSTM can (Merrill et al. 2024, arXiv:2404.08819; Sarrof
-et al. 2024, arXiv:2405.17394). Strings of 1 to 40 bits train, strings of 100 bits test. The loss of
-a constant answer is ln 2, its accuracy one half. Training stays at this loss for many epochs before
-it falls, so no run is pruned. Other tasks:
+et al. 2024, arXiv:2405.17394), and so can a linear one with negative eigenvalues (Grazzi et al.
+2025, arXiv:2411.12537): `beta_max=2` in the delta rule, `signed` in Mamba. Linear cells are in
+blocks with norms, residuals and a feed-forward part, of one layer or of four. Strings of 1 to 40
+bits train, strings of 100 bits test. The loss of a constant answer is ln 2, its accuracy one half.
+Training stays at this loss for many epochs before it falls, so no run is pruned. Other tasks:
 
     --corpus modular_arithmetic
     --corpus s5
     --corpus a5
 """
 
+from typing import Any
+
 from lmzoo.search_space import FloatRange
 from lmzoo.sweep import Point, Study, main
+
+
+def block(label: str, cell: str, layers: int = 1, **fields: Any) -> Point:
+    """Return a point with a cell in blocks, whose convolution and gate are those of the cell."""
+    inner = {"name": cell, **fields}
+    part = {"name": "block", "inner": inner, "cuts": ["convolution", "output_gate"]}
+    return Point(label, "min_gru_block", {"cell": part, "num_layers": layers})
+
 
 STUDY = Study(
     name="state_tracking",
@@ -21,11 +33,15 @@ STUDY = Study(
         Point("tanh", "rnn_lm"),
         Point("LSTM", "lstm_lm"),
         Point("GRU", "gru"),
-        Point("minGRU", "min_gru"),
-        Point("LRU", "lru"),
-        Point("Mamba", "mamba"),
-        Point("Gated DeltaNet", "gated_deltanet"),
-        Point("RWKV-7", "rwkv7"),
+        block("minGRU", "min_gru"),
+        block("LRU", "lru"),
+        block("Mamba", "mamba"),
+        block("Mamba, signed", "mamba", signed=True),
+        block("DeltaNet, β < 2", "deltanet", beta_max=2.0),
+        block("Gated DeltaNet", "gated_deltanet"),
+        block("Gated DeltaNet, β < 2", "gated_deltanet", beta_max=2.0),
+        block("Gated DeltaNet, β < 2, 4 layers", "gated_deltanet", 4, beta_max=2.0),
+        block("RWKV-7", "rwkv7"),
     ),
     corpus="parity",
     search={"recipe.lr": FloatRange(0.001, 0.01, log=True)},

@@ -82,6 +82,74 @@ def test_a_row_without_probabilities_is_refused(sentences: Path) -> None:
             call()
 
 
+def built(sentences: Path) -> lmzoo.TextModel:
+    return lmzoo.build("DLM46", f"text:{sentences}", recipe={"batch": 16}, **SIZES)
+
+
+def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tmp_path) -> None:
+    whole, part = built(sentences), built(sentences)
+    whole.fit(epochs=3)
+    with pytest.raises(lmzoo.UserError, match="not trained; call fit"):
+        part.save(tmp_path / "run")
+    part.fit(epochs=1)
+    for _ in range(2):
+        folder = part.save(tmp_path / "run")
+    again = lmzoo.load_run(folder)
+    assert again.score("a man runs") == part.score("a man runs")
+    again.fit(epochs=2)
+    again.save(folder)
+    losses = [[r["valid_token"] for r in model.records] for model in (whole, again)]
+    assert losses[0] == losses[1]
+    assert lmzoo.load_run(folder).to_frame()["epoch"].to_list() == [1, 2, 3]
+    other = lmzoo.build("DLM46", f"text:{sentences}", seed=5, recipe={"batch": 16}, **SIZES)
+    other.fit(epochs=1)
+    with pytest.raises(lmzoo.UserError, match="has another run"):
+        other.save(folder)
+    given = lmzoo.build("DLM46", other.corpus, **SIZES)
+    given.fit(epochs=1)
+    with pytest.raises(lmzoo.UserError, match="given as an object"):
+        given.save(tmp_path / "x")
+
+
+def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences: Path) -> None:
+    model = built(sentences)
+    stream = model.stream(epochs=3)
+    assert next(stream)["epoch"] == 1
+    assert len(model.records) == 1
+    stream.close()  # as a loop that ends early
+    best = built(sentences)
+    best.fit(epochs=1)
+    assert model.test().token == best.test().token
+
+
+def test_progress_is_one_line_with_the_loss(sentences: Path, capsys) -> None:
+    records = built(sentences).fit(epochs=2, progress=True)
+    assert built(sentences).fit(epochs=1)  # stderr is no terminal
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert f"epoch 2 of 2: validation loss {records[-1]['valid_token']:.4f}, 0 s left" in shown
+
+
+def test_next_words_are_the_conditional_probabilities(model) -> None:
+    vocabulary = model.corpus.vocabulary
+    every = model.next_words("a man", count=len(vocabulary))
+    assert sum(p for _, p in every) == pytest.approx(1, abs=1e-5)
+    assert [p for _, p in every] == sorted((p for _, p in every), reverse=True)
+    end = dict(every)["<end>"]
+    rest = sum(math.log(dict(model.next_words(text, count=len(vocabulary)))[word])
+               for text, word in (("", "a"), ("a", "man")))  # fmt: skip
+    assert model.score("a man") == pytest.approx(rest + math.log(end), abs=1e-4)
+
+
+def test_what_python_prints_fits_a_line(model) -> None:
+    assert repr(model).startswith("mutable_mgu_mixture on text: ")
+    point = lmzoo.Point("a", "DLM46")
+    study = lmzoo.Study(name="x", question="Why?", points=(point,))
+    shown = (model, model.corpus, model.corpus.vocabulary, study)
+    assert all(len(repr(each)) < 250 and "\n" not in repr(each) for each in shown)
+    assert "reference 'a'" in repr(study)
+
+
 def test_a_trained_run_is_loaded(sentences: Path, tmp_path: Path) -> None:
     from tests.cli.run_lmzoo import run_lmzoo
 
@@ -91,8 +159,7 @@ def test_a_trained_run_is_loaded(sentences: Path, tmp_path: Path) -> None:
     loaded = lmzoo.load_run(run)
     assert loaded.score("a man runs") < 0
     assert not loaded.module.training
-    with pytest.raises(lmzoo.UserError, match="a loaded model is not trained further"):
-        loaded.fit()
+    assert [record["epoch"] for record in loaded.records] == [1]
     with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
         lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
     assert torch.is_grad_enabled()

@@ -104,6 +104,9 @@ def test_to_dict_returns_plain_json_types(cart: Cart) -> None:
         ({"part": {"name": "wheel", "spokes": 0}}, r"^part: spokes: .*got 0$"),
         ({"part": {"spokes": 3}}, r"^part: a part is a name or a mapping with 'name', got .*3"),
         ({"part": 7}, r"^part: a part is a name .*got 7$"),
+        ({"rate": False}, r"^rate: a number is needed, got false$"),
+        ({"part": {"name": "wheel", "spokes": True}}, r"^part: spokes: a number is needed"),
+        ({"width": 1e23}, r"^width: an integer has at most 64 bits, got 1e\+23$"),
         ({"width": 1, "loud": "very"}, r"^width: .*got 1; loud: .*got 'very'$"),
     ],
 )

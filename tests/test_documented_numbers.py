@@ -8,9 +8,9 @@ import pytest
 
 from lmzoo.data.corpus import open_corpus
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import PARALLEL_RUNS
 from lmzoo.study.study_store import ReadOnlyStudyStore
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> int:
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields)
     store = ReadOnlyStudyStore(tmp_path_factory.mktemp("store") / "study")
-    planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+    planner = Planner(study, resolve(study, corpus, fields), store)
     return sum(count for _, count, _ in planner.pending())
 
 

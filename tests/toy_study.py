@@ -8,9 +8,9 @@ import pytest
 
 from lmzoo.data.corpus import open_corpus
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 
@@ -43,7 +43,7 @@ def planner(study, corpus, corpus_fields, tmp_path):
     """The planner of three points without the baselines; two settings of each are ready."""
     points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
     with closing(StudyStore(tmp_path)) as store:
-        yield Planner(study, points, corpus, store)
+        yield Planner(study, points, store)
 
 
 def small_study(sentences: Path) -> Study:

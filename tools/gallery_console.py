@@ -19,13 +19,13 @@ from lmzoo.analysis.records.study_parquet import restore_study
 from lmzoo.data.corpus import open_corpus
 from lmzoo.store.records import CONFIG, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 WIDTH, HEIGHT = 80, 24
 CELL = 12.2, 24.4
@@ -80,7 +80,7 @@ def _panel(study: Study, records: Path) -> RichConsole:
         restore_study(records, Path(folder))
         _forget_runs(Path(folder))
         with closing(StudyStore(Path(folder))) as store:
-            planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+            planner = Planner(study, resolve(study, corpus, fields), store)
             with mock.patch("time.monotonic", return_value=SECONDS):
                 console = Console(as_json=False, stderr=screen)
                 console.start_time = 0.0

@@ -33,7 +33,7 @@ def requirements() -> list[str]:
     project = content["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     wanted = [*content["build-system"]["requires"], *project["dependencies"], *extras]
-    return sorted(line for line in set(wanted) if not line.startswith("lmzoo["))
+    return sorted(line for line in set(wanted) if not line.startswith(f"{project['name']}["))
 
 
 def resolve(python: str, wanted: list[str], *options: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from published_studies import REFERENCE, STUDIES, PublishedStudy
 from lmzoo.analysis.records.study_parquet import read_rows, restore_study, save_study
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY
-from lmzoo.study.study_store import store_folder
+from lmzoo.trainables.store_name import store_folder
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"

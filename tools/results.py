@@ -9,7 +9,7 @@ A page holds blocks. What stands between the two comments is generated, the rest
     <!-- end -->
 
 The command is one of `COMMANDS`; its options are those of the library's function. `--part` selects
-heading, tables or legend of the report. Figures are drawn from the tables (`tools/forest.py`).
+heading, tables or legend of the report. The forest plot above a table is that of the report.
 """
 
 import argparse
@@ -22,21 +22,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import forest
 import ranking_picture
 import scaling_picture
 from published_ablations import ablation_report
 
+from lmzoo.analysis.charts.forest import forest_picture
 from lmzoo.analysis.published.published_table import published_comparison
 from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.effects import study_effects
 from lmzoo.analysis.tables.importance import study_importance
+from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.tables.scaling import study_scaling
 from lmzoo.analysis.text.render import Report, TextTable, render
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<command>rank .*?) -->")
+"""A forest plot stands above the block of its table."""
 COMMANDS: dict[str, Callable[..., Report]] = {
     "rank": study_ranking,
     "compare": study_comparison,
@@ -77,9 +80,13 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
             if block["command"].startswith("epistasis "):
                 yield folder / "epistasis.svg", _heat_maps(folder / block["command"].split()[1])
-        for name, figure in forest.figures(text):
-            yield folder / name, figure
-            if name == ranking_picture.FIGURE:
+        for asked in FIGURE.finditer(text):
+            _, paths, options = _parsed(asked["command"])
+            options.pop("part", None)
+            frame = study_ranking(*(folder / path for path in paths), **options).frame
+            figure = forest_picture(frame.partition_by(TABLE_KEYS, maintain_order=True)[0])
+            yield folder / asked["name"], figure
+            if asked["name"] == ranking_picture.FIGURE:
                 yield from ranking_picture.pictures(figure)
 
 
@@ -100,18 +107,24 @@ def fill(page: str, folder: Path) -> str:
 
 def _block(text: str, folder: Path) -> str:
     """Return the Markdown of a block."""
-    name, *arguments = shlex.split(text)
-    split = next((i for i, word in enumerate(arguments) if word.startswith("--")), len(arguments))
-    paths, words = arguments[:split], arguments[split:]
-    options: dict[str, Any] = {
-        key.removeprefix("--"): int(value) if value.isdecimal() else value
-        for key, value in zip(words[::2], words[1::2], strict=True)
-    }
+    name, paths, options = _parsed(text)
     part = options.pop("part", None)
     report = COMMANDS[name](*(folder / path for path in paths), **options)
     if part is not None:
         report = replace(report, **{other: () for other in PARTS if other != part})
     return _folded(report)
+
+
+def _parsed(text: str) -> tuple[str, list[str], dict[str, Any]]:
+    """Return the command of a block, its paths and its options."""
+    name, *arguments = shlex.split(text)
+    split = next((i for i, word in enumerate(arguments) if word.startswith("--")), len(arguments))
+    words = arguments[split:]
+    options = {
+        key.removeprefix("--"): int(value) if value.isdecimal() else value
+        for key, value in zip(words[::2], words[1::2], strict=True)
+    }
+    return name, arguments[:split], options
 
 
 def _folded(report: Report) -> str:

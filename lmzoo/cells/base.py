@@ -7,10 +7,11 @@ has one, otherwise with a loop over `step`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
@@ -21,6 +22,15 @@ Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
+Reference = Annotated[bool, Field(exclude_if=lambda on: not on)]
+"""A field `reference`: draws, projections, scales and start state are those of the reference code
+that the cell's docstring names. Configs of new runs have it; False, the default of stored configs,
+is not written."""
+
+
+def as_published(**sizes: Any) -> Mapping[str, Any]:
+    """Return the `fields_of_new` of a cell with a field `reference`, and its published sizes."""
+    return {"reference": True, **sizes}
 
 
 class Cell(nn.Module, ABC):
@@ -39,6 +49,8 @@ class Cell(nn.Module, ABC):
     member alone uses the whole CPU, and several exceed its cache."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
+    fields_of_new: ClassVar[Mapping[str, Any]] = {}
+    """Fields that the configs of new runs have (`registry.new_parts`)."""
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__()
@@ -62,7 +74,19 @@ class Cell(nn.Module, ABC):
 
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
-        return start.chunk(self.num_state_vectors, dim=-1)
+        return self.shift_start(start).chunk(self.num_state_vectors, dim=-1)
+
+    @property
+    def zero_start(self) -> float:
+        """The constant start vector that means a state of zeros.
+
+        1 for cells whose published start is 0: models start from a vector of ones.
+        """
+        return float(getattr(self.config, "reference", False))
+
+    def shift_start(self, start: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return the start vector in units of the state."""
+        return start - self.zero_start if self.zero_start else start
 
     def boundaries(self, state: State) -> Float[Tensor, "B D"]:
         """Return the D = num_boundaries detectors in a state: 1 where a layer ended a segment."""

@@ -5,7 +5,8 @@ r"""Gated linear attention (GLA): the decay of every key channel reads the token
     S_t = diag(α_t) S_{t-1} + k_t v_tᵀ
     y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
 
-S is (K, V) for each head. The first three cuts are the rows of the published ablation:
+S is (K, V) for each head, K = `expand_k` · V. The first three cuts are the rows of the published
+ablation:
 
     0  vector   diag(α_t) → α_t: one α per head
     1  data     α_t = 1 − 2^(−5−h); diag(α_t) → α_t: `retention` without rotation, in head h
@@ -13,9 +14,19 @@ S is (K, V) for each head. The first three cuts are the rows of the published ab
     3  gate     swish(W_g x_t) → 1
     4  norm     N(u) → u
 
-Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head.
+Differences from the code of flash-linear-attention (`layers/gla.py`, bc3b101):
+
+    there                              here                        why
+    4 heads                            2 heads                     widths of 32 to 256
+    models redraw at N(0, 0.02²)       U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
+
+`reference=false` is the cell of records before version 0.3: K = V, W_α2 and b_α at U(±1/√E)
+instead of U(±1/4), scales of N per channel of every head.
+
+Yang et al. 2024 (arXiv:2312.06635); N is RMSNorm per head, with the same scales for all heads.
 """
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
@@ -23,9 +34,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
+from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, linear, ones
 from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
 from lmzoo.search_space import Choice
@@ -56,11 +67,18 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class GatedLinearAttention(MatrixCell):
     """Linear attention with a decay that depends on the token."""
 
+    fields_of_new = as_published(expand_k=0.5)
+
     @config
     class Config:
-        """Number of heads and the cuts, by name or number."""
+        """Number of heads, size of the keys, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(
+            1.0, gt=0, le=4, exclude_if=lambda share: share == 1
+        )
+        """K / V; K is rounded up."""
+        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     log_decay: Tensor | None
@@ -68,17 +86,20 @@ class GatedLinearAttention(MatrixCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         size, cuts = head_size(width, config.heads), config.cuts
-        self.shape_state(config.heads, size, size)
-        inner, rank = config.heads * size, min(RANK, width)
-        columns = {"q": inner, "k": inner, "v": inner, "gate": inner, "low": rank}
+        self.shape_state(config.heads, math.ceil(config.expand_k * size), size)
+        keys, inner, rank = config.heads * self.keys, config.heads * size, min(RANK, width)
+        columns = {"q": keys, "k": keys, "v": inner, "gate": inner, "low": rank}
         shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"norm": (inner,), "out": (width, inner)}
-        rows = config.heads if Cut.VECTOR in cuts else inner
+        shapes |= {"norm": (size if config.reference else inner,), "out": (width, inner)}
+        rows = config.heads if Cut.VECTOR in cuts else keys
         shapes |= {"alpha": (rows, rank), "bias_alpha": (rows,)}
         cut = {name for name in ("gate", "norm") if name in cuts}
         fixed = bool(cuts & {Cut.DATA, Cut.DECAY})
         cut |= {"low", "alpha", "bias_alpha"} if fixed else set()
-        self.w = Weights(shapes, cut, fan_in=width, own={"norm": ones})
+        own: dict[str, OwnDraw] = {"norm": ones}
+        if config.reference:
+            own |= {"alpha": linear(rank), "bias_alpha": linear(rank), "out": linear(inner)}
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
         decays = [0.0] * config.heads if Cut.DECAY in cuts else fixed_log_decays(config.heads)
         self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)

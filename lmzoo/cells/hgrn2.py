@@ -2,32 +2,40 @@ r"""The hierarchically gated recurrent network with state expansion (HGRN2), and
 
     f_t = γ + (1 − γ) ⊙ σ( x_t W_f )                  forget gate
     γ = σ( Γ )                                        its lower bound
-    q_t = silu( x_t W_q )                             query
+    q_t = silu( x_t W_q ) / √d                        query
     S_t = diag(f_t) S_{t-1} + (1 − f_t)ᵀ (x_t W_v)    state, (d, d) in each head
-    h_t = q_t S_t
+    h_t = N( q_t S_t ) W_h
 
 d = H / heads; heads=H is an elementwise recurrence, as in HGRN. S_0 is the outer product of two
-vectors of each head. A cut replaces a term:
+vectors of each head, 0 for the start of a model. A cut replaces a term:
 
-    0  lower_bound      γ → 0                                  3  query     q_t → 1ᵀ
+    0  lower_bound      γ → 0                                  3  query     q_t → 1ᵀ / √d
     1  input_to_forget  (1 − γ) ⊙ σ( x_t W_f ) → 0: f = γ      4  squash    silu(u) → u
     2  tied_write       (1 − f_t)ᵀ → 1ᵀ                        5  carry     diag(f_t) S_{t-1}
+    6  norm             N(u) → u
 
-The published network derives γ from the depth of a layer, 0 in the first one; here it is learned
-and starts at ½. It also normalises h and multiplies it by a matrix; a cell has neither.
+Differences from the code of flash-linear-attention (`layers/hgrn2.py`, bc3b101):
+
+    there                              here                        why
+    γ rises with the layer, from 0     learned for each channel,   a cell does not know its depth
+                                       from ½
+    heads of 128 channels              1 head                      widths of 32 to 256
+
+`reference=false` is the cell of records before version 0.3: h_t = q_t S_t without 1/√d, and S_0 of
+ones; norm (6) cuts nothing there.
 
 Qin et al. 2024 (arXiv:2404.07904); Qin et al. 2023 (arXiv:2311.04823).
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid, silu
 
-from lmzoo.cells.base import CELLS, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.config import config
@@ -44,6 +52,7 @@ class Cut(StrEnum):
     QUERY = "query"  # h = 1 S
     SQUASH = "squash"  # q = x W_q
     CARRY = "carry"  # S = (1 − f)ᵀ (x W_v): no memory
+    NORM = "norm"  # h = q S W_h
 
 
 SMALL = 16
@@ -67,6 +76,7 @@ class HGRN2(DiagonalCell):
     """A linear recurrence with one matrix as the state of each head, and decays by row."""
 
     num_state_vectors = 2
+    fields_of_new = as_published()
 
     @config
     class Config:
@@ -74,6 +84,13 @@ class HGRN2(DiagonalCell):
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         heads: int = Field(1, ge=1)
+        reference: Reference = False
+
+        @model_validator(mode="after")
+        def _drop_cuts_of_absent_parts(self) -> Any:
+            if not self.reference:
+                object.__setattr__(self, "cuts", self.cuts - {Cut.NORM})
+            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -85,7 +102,10 @@ class HGRN2(DiagonalCell):
         cut = {name for name, path in paths.items() if path in self.cuts}
         if self.cuts >= {Cut.TIED_WRITE, Cut.CARRY}:  # f has no effect
             cut |= {"bound", "xf"}
-        self.w = Weights(shapes, cut, fan_in=h, own={"bound": torch.zeros})
+        if config.reference:
+            shapes |= {"norm": (h,), "out": (h, h)}
+            cut |= {"norm"} if Cut.NORM in self.cuts else set()
+        self.w = Weights(shapes, cut, fan_in=h, own={"bound": torch.zeros, "norm": torch.ones})
         self.names = [name for name in ("xv", "xf", "xq") if name not in cut]
 
     @property
@@ -93,7 +113,8 @@ class HGRN2(DiagonalCell):
         return self.width**2 // self.config.heads
 
     def initial_state(self, start: Tensor) -> State:
-        key, value = (self._by_head(vectors) for vectors in start.chunk(2, dim=-1))
+        vectors = self.shift_start(start).chunk(2, dim=-1)
+        key, value = (self._by_head(part) for part in vectors)
         return ((key[..., :, None] * value[..., None, :]).flatten(1),)
 
     def project(self, x: Tensor) -> Tensor:
@@ -122,7 +143,7 @@ class HGRN2(DiagonalCell):
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         state = s.unflatten(-1, (self.config.heads, -1, self.width // self.config.heads))
-        return (self._query(self._parts(projected))[..., None, :] @ state).flatten(-3)
+        return self._leave((self._query(self._parts(projected))[..., None, :] @ state).flatten(-3))
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Scan large heads in chunks: the cell is gated linear attention with keys 1 − f."""
@@ -135,7 +156,7 @@ class HGRN2(DiagonalCell):
         key = torch.ones_like(value) if Cut.TIED_WRITE in self.cuts else -torch.expm1(log_f)
         matrix = state[0].unflatten(-1, (*value.shape[-2:], -1))
         o, matrix = matrix_scan(Update(self._query(parts), key, value, log_f), matrix)
-        return o.flatten(-2), (matrix.flatten(1),)
+        return self._leave(o.flatten(-2)), (matrix.flatten(1),)
 
     def _log_forget(self, parts: dict[str, Tensor]) -> Tensor:
         """Return log f, which is finite where f underflows."""
@@ -148,11 +169,22 @@ class HGRN2(DiagonalCell):
         return torch.logaddexp(logsigmoid(bound), logsigmoid(-bound) + log_f)
 
     def _query(self, parts: dict[str, Tensor]) -> Tensor:
-        """Return q by head; ones without a query."""
+        """Return q by head."""
         q = parts.get("xq")
         if q is None:
-            return torch.ones_like(self._by_head(parts["xv"]))
-        return self._by_head(q if Cut.SQUASH in self.cuts else silu(q))
+            q = torch.ones_like(parts["xv"])
+        elif Cut.SQUASH not in self.cuts:
+            q = silu(q)
+        q = self._by_head(q)
+        return q / q.shape[-1] ** 0.5 if self.config.reference else q
+
+    def _leave(self, h: Tensor) -> Tensor:
+        """Return N(h) W_h."""
+        if not self.config.reference:
+            return h
+        if self.w.norm is not None:
+            h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5) * self.w.norm
+        return h @ self.w.out
 
     def _parts(self, projected: Tensor) -> dict[str, Tensor]:
         return dict(zip(self.names, projected.split(self.width, dim=-1), strict=True))

@@ -12,7 +12,14 @@ and imaginary part each; D ~ N(0, 1). A cut removes a term:
     1  normaliser     γ → 1                                                 4  carry   λ ⊙ s_{t-1}
     2  exponential    exp( −exp(ν) ) → ν; exp(θ) → θ: |λ| is not bounded
 
-The initial state is (Re s_0, Im s_0). The published network puts a gated linear unit after it.
+The initial state is (Re s_0, Im s_0).
+
+Differences from the paper's appendix A:
+
+    there                              here                        why
+    a gated linear unit after it       none                        the block has one
+
+`reference=false` is the cell of records before version 0.3, with a start state of 1 + i.
 
 Orvieto et al. 2023 (arXiv:2303.06349).
 """
@@ -25,7 +32,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.config import config
@@ -58,11 +65,14 @@ class LRU(DiagonalCell):
 
     num_state_vectors = 2
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number, and the ring of the initial eigenvalues."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        reference: Reference = False
         r_min: float = Field(0.0, ge=0, lt=1)
         r_max: float = Field(1.0, gt=0, le=1)
         max_phase: float = Field(6.28, gt=0, allow_inf_nan=False)

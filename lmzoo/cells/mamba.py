@@ -2,18 +2,29 @@ r"""Mamba: a selective state space whose every channel and state has its own dec
 
     x_t = SiLU(conv(W_x u_t))
     B_t = W_B x_t         C_t = W_C x_t              Δ_t = softplus( W_Δ2 W_Δ1 x_t + b_Δ )
-    S_t = exp(−exp(A) ⊙ Δ_t) ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ
+    S_t = a_t ⊙ S_{t-1} + B_t (Δ_t ⊙ x_t)ᵀ           a_t = exp(−exp(A) ⊙ Δ_t)
     y_t = W_y ( (S_tᵀ C_t + D ⊙ x_t) ⊙ swish(W_z u_t) )
 
 u_t is the input (E); x_t and Δ_t have D = `expand` · E channels, B_t and C_t have N = `states`
 columns; S and A are (N, D); A is stored as a vector. A starts at log 1 .. log N, D at 1,
-softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts 0 to 2 are the rows of the published ablation:
+softplus(b_Δ) log-uniform in [0.001, 0.1], W_Δ2 at U(±1/√rank). With `signed`, a_t is
+2 exp(−exp(A) ⊙ Δ_t) − 1, in (−1, 1) (Grazzi et al. 2025). Cuts 0 to 2 are the rows of the
+published ablation:
 
     0  delta   W_Δ2 W_Δ1 x_t                     3  skip          D ⊙ x_t
     1  b       B_t → B: the same for all         4  convolution   conv(u) → u
     2  c       C_t → C: likewise                 5  gate          swish(W_z u_t) → 1
 
-Gu & Dao 2023 (arXiv:2312.00752).
+Differences from the code of state-spaces/mamba (`modules/mamba_simple.py`, e9594ce):
+
+    there                              here                        why
+    models scale W_y by 1/√layers      not scaled                  a cell does not know its depth
+    embeddings of N(0, 0.02²)          those of the model          `model.embedding_std=0.02` does
+
+`reference=false` is the cell of records before version 0.3: all matrices at U(±1/√E), no bias of
+the convolution.
+
+Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
 """
 
 from enum import StrEnum
@@ -22,12 +33,12 @@ from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, StrictBool
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Inputs, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, ones, taps
+from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, linear, ones, tap_bias, taps
 from lmzoo.config import config
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
@@ -51,6 +62,7 @@ class Cut(StrEnum):
 class Mamba(MatrixCell):
     """A diagonal state space whose step size, input map and output map read the token."""
 
+    fields_of_new = as_published()
     convolved = ("x",)
 
     @config
@@ -61,6 +73,9 @@ class Mamba(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
+        signed: StrictBool = Field(default=False, exclude_if=lambda on: not on)
+        """Let a_t be negative."""
+        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -71,18 +86,23 @@ class Mamba(MatrixCell):
         columns = {"x": d, "gate": d}
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
-        cut |= {"conv"} if Cut.CONVOLUTION in cuts else set()
+        cut |= {"conv", "bias_conv"} if Cut.CONVOLUTION in cuts else set()
         cut |= {"low_delta", "delta"} if Cut.DELTA in cuts else set()
         shapes = {
-            "x": (d, width), "gate": (d, width), "conv": (d, WINDOW),
+            "x": (d, width), "gate": (d, width), "conv": (d, WINDOW), "bias_conv": (d,),
             "b": (n, d), "c": (n, d), "fixed_b": (n,), "fixed_c": (n,),
             "low_delta": (rank, d), "delta": (d, rank), "bias_delta": (d,),
             "log_rate": (n * d,), "skip": (d,), "out": (width, d),
         }  # fmt: skip
-        own = {
+        own: dict[str, OwnDraw] = {
             "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
             "bias_delta": delta_bias, "log_rate": partial(_log_integers, n), "skip": ones,
         }  # fmt: skip
+        if config.reference:
+            own |= {name: linear(d) for name in ("b", "c", "low_delta", "out")}
+            own |= {"delta": linear(rank), "bias_conv": tap_bias}
+        else:
+            del shapes["bias_conv"]
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
 
@@ -104,8 +124,9 @@ class Mamba(MatrixCell):
         return nn.functional.softplus(delta), b, c
 
     def decay(self, delta: Float[Tensor, "*N D"]) -> Float[Tensor, "*N S D"]:
-        """Return exp(−exp(A) Δ)."""
-        return (-self._rate() * delta[..., None, :]).exp()
+        """Return a_t."""
+        decay = (-self._rate() * delta[..., None, :]).exp()
+        return 2 * decay - 1 if self.config.signed else decay
 
     def readout(self, o: Float[Tensor, "*N D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
         """Return y from o = Sᵀ C."""
@@ -125,7 +146,7 @@ class Mamba(MatrixCell):
         s, *memory = state
         z, memory = self.prepare(self.project_inputs(x), tuple(memory))
         delta, b, c = self.maps(z["x"])
-        if has_kernels(delta):
+        if has_kernels(delta) and not self.config.signed:
             o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0])
             return self.readout(o, z), (s[:, None], *memory)
         written = b[..., None] * (delta * z["x"])[..., None, :]
@@ -137,7 +158,8 @@ class Mamba(MatrixCell):
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         z, _ = self.prepare(projected[:, None], tuple(state[1:]))
-        return {"decay": self.decay(self.maps(z["x"][:, 0])[0]).flatten(-2)}
+        decay = self.decay(self.maps(z["x"][:, 0])[0]).flatten(-2)
+        return {"decay": (1 + decay) / 2 if self.config.signed else decay}
 
     def _rate(self) -> Float[Tensor, "S D"]:
         """Return exp(A)."""

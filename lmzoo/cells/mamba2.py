@@ -16,6 +16,16 @@ at log U(1, 16), D at 1, softplus(b_Δ) log-uniform in [0.001, 0.1]. Cuts:
 
 Without delta, b and c (0, 1, 2) the cell is a linear time-invariant system.
 
+Differences from the code of state-spaces/mamba (`modules/mamba2.py`, e9594ce):
+
+    there                              here                        why
+    N = 128                            N = 16                      widths of 32 to 256
+    heads of 64 channels               2 heads                     the same
+    models scale W_y by 1/√layers      not scaled                  a cell does not know its depth
+
+`reference=false` is the cell of records before version 0.3: W_y at U(±1/√E), no bias of the
+convolution.
+
 Dao & Gu 2024 (arXiv:2405.21060); the cuts of selection are the ablation of Gu & Dao 2023
 (arXiv:2312.00752). N is RMSNorm.
 """
@@ -27,15 +37,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import (
     WINDOW,
     MatrixCell,
     delta_bias,
     head_size,
+    linear,
     log_rates,
     ones,
+    tap_bias,
     taps,
 )
 from lmzoo.config import config
@@ -60,6 +72,7 @@ class Cut(StrEnum):
 class Mamba2(MatrixCell):
     """A state space whose step size, input map and output map read the token."""
 
+    fields_of_new = as_published()
     convolved = ("x", "b", "c")
 
     @config
@@ -71,6 +84,7 @@ class Mamba2(MatrixCell):
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
+        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -81,7 +95,7 @@ class Mamba2(MatrixCell):
         columns = {"x": inner, "b": config.states, "c": config.states, "delta": n, "gate": inner}
         shapes = {name: (rows, width) for name, rows in columns.items()}
         cut = {name for name in ("delta", "b", "c", "gate", "norm") if name in cuts}
-        cut |= {"conv"} if Cut.CONVOLUTION in cuts else set()
+        cut |= {"conv", "bias_conv"} if Cut.CONVOLUTION in cuts else set()
         cut |= {"log_rate"} if Cut.DECAY in cuts else set()
         cut |= {"skip"} if Cut.SKIP in cuts else set()
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
@@ -93,10 +107,13 @@ class Mamba2(MatrixCell):
             "log_rate": (n,), "bias_delta": (n,), "skip": (n,), "norm": (inner,),
             "out": (width, inner),
         }  # fmt: skip
-        own = {
+        own: dict[str, OwnDraw] = {
             "conv": taps, "fixed_b": ones, "fixed_c": torch.randn,
             "log_rate": log_rates, "bias_delta": delta_bias, "skip": ones, "norm": ones,
         }  # fmt: skip
+        if config.reference:
+            shapes |= {"bias_conv": (convolved,)}
+            own |= {"bias_conv": tap_bias, "out": linear(inner)}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, present)
 

@@ -12,12 +12,14 @@ for all.
 
 import math
 from abc import abstractmethod
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.cells.base import Cell, Inputs, State, Weights
+from lmzoo.cells.base import Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.functional.initialisers import uniform
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 
 WINDOW = 4
@@ -57,7 +59,7 @@ class MatrixCell(Cell):
         """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
         if getattr(self.w, "norm", None) is not None:
             scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
-            o = o * scale * self.w.norm.view(self.heads, self.values)
+            o = o * scale * self.w.norm.view(-1, self.values)
         o = o.flatten(-2)
         if "gate" in z:
             o = o * nn.functional.silu(z["gate"])
@@ -78,7 +80,8 @@ class MatrixCell(Cell):
         """Return the named projections of T steps, convolved where published, and the memory."""
         z, size = projected, self._conv_columns
         if self._convolves:
-            mixed, window = convolve(z[..., :size], memory[0], self.w.conv)
+            bias = getattr(self.w, "bias_conv", None)
+            mixed, window = convolve(z[..., :size], memory[0], self.w.conv, bias)
             z, memory = torch.cat([mixed, z[..., size:]], dim=-1), (window,)
         parts = dict(zip(self._columns, z.split([*self._columns.values()], dim=-1), strict=True))
         for name in self._convolved_present:
@@ -110,9 +113,13 @@ class MatrixCell(Cell):
         return {"decay": update.log_decay.exp().flatten(1)}
 
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
-        matrix = start[:, : self._matrix] - 1
+        matrix = self.shift_start(start)[:, : self._matrix]
         matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
         return (matrix, *self.initial_memory(start))
+
+    @property
+    def zero_start(self) -> float:
+        return 1.0
 
     @property
     def state_size(self) -> int | None:
@@ -129,7 +136,10 @@ class MatrixCell(Cell):
 
 
 def convolve(
-    x: Float[Tensor, "B T C"], past: Float[Tensor, "B P C"], taps: Float[Tensor, "C W"]
+    x: Float[Tensor, "B T C"],
+    past: Float[Tensor, "B P C"],
+    taps: Float[Tensor, "C W"],
+    bias: Float[Tensor, "C"] | None = None,
 ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B P C"]]:
     """Convolve each channel over time, causally; `past` holds the P = W − 1 inputs before.
 
@@ -138,7 +148,8 @@ def convolve(
     """
     steps, window = x.shape[1], torch.cat([past, x], dim=1)
     shifted = [window[:, j : j + steps] * taps[:, j] for j in range(taps.shape[-1])]
-    return torch.stack(shifted).sum(0), window[:, steps:]
+    mixed = torch.stack(shifted).sum(0)
+    return mixed if bias is None else mixed + bias, window[:, steps:]
 
 
 def head_size(width: int, heads: int) -> int:
@@ -156,9 +167,23 @@ def taps(shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape).uniform_(-1, 1) / shape[-1] ** 0.5
 
 
-def log_rates(shape: tuple[int, ...]) -> Tensor:
-    """Return the logarithms of initial decay rates, drawn from U(1, 16)."""
-    return torch.empty(shape).uniform_(1, 16).log()
+tap_bias = partial(uniform, fan_in=WINDOW)
+"""The initial bias of a depthwise convolution, as in torch."""
+
+
+def linear(fan_in: int) -> OwnDraw:
+    """Return torch's draw of a linear layer, U(fan_in)."""
+    return partial(uniform, fan_in=fan_in)
+
+
+def normal(std: float) -> OwnDraw:
+    """Return a draw from N(0, std²)."""
+    return lambda shape: std * torch.randn(shape)
+
+
+def log_rates(shape: tuple[int, ...], low: float = 1.0) -> Tensor:
+    """Return the logarithms of initial decay rates, drawn from U(low, 16)."""
+    return torch.empty(shape).uniform_(low, 16).log()
 
 
 def delta_bias(shape: tuple[int, ...]) -> Tensor:

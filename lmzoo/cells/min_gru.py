@@ -18,9 +18,19 @@ Without input_to_gate (0) the state is an exponential moving average of the cand
 remove a path of the GRU, h_{t-1} W_hz of the gate; `state_to_gate` puts it back. With it and
 candidate=tanh the cell is the minimal gated unit (`mgu.py`) without state_to_candidate.
 
+Differences from lucidrains' code (`minGRU.py`, 38b26e1):
+
+    there                              here                        why
+    no biases                          biases                      the paper's maps have them;
+                                                                   cuts 1 and 3 remove them
+    computed with logarithms           products and sums           equal; no overflow below 1
+
+`reference=false` is the cell of records before version 0.3, with a start state of ones.
+
 Feng et al. 2024 (arXiv:2410.01201).
 """
 
+import dataclasses
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -28,7 +38,7 @@ import torch
 from pydantic import StrictBool
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.config import config
@@ -74,22 +84,21 @@ FUNCTIONS = {
 class MinGRU(DiagonalCell):
     """A recurrence with one gate that reads the token only; each of six terms can be cut."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number, and two choices of the GRU that can be put back."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        reference: Reference = False
         candidate: Candidate = Candidate.POSITIVE
         state_to_gate: StrictBool = False
         """Put back the GRU's path h_{t-1} W_hz of the gate. The scan is then serial."""
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
-            return MinGRU.Config(
-                cuts=self.cuts - ZERO_WEIGHTS,
-                candidate=self.candidate,
-                state_to_gate=self.state_to_gate,
-            )
+            return dataclasses.replace(self, cuts=self.cuts - ZERO_WEIGHTS)
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -17,9 +17,18 @@ The authors' normaliser makes f' + i' = 1, so that the scale of h does not depen
 Without a write gate of its own (8) the normaliser has no effect, and the cell is the minimal GRU
 with z = 1 − f.
 
+Differences from lucidrains' code (`minLSTM.py`, 38b26e1):
+
+    there                              here                        why
+    no biases                          biases                      the paper's maps have them;
+                                                                   cuts 1, 3 and 5 remove them
+
+`reference=false` is the cell of records before version 0.3, with a start state of ones.
+
 Feng et al. 2024 (arXiv:2410.01201).
 """
 
+import dataclasses
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -27,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.cells.min_gru import FUNCTIONS, Candidate
@@ -67,17 +76,20 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class MinLSTM(DiagonalCell):
     """A recurrence with two normalised gates that read the token only."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        reference: Reference = False
         candidate: Candidate = Candidate.POSITIVE
         """The function g."""
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
-            return MinLSTM.Config(cuts=self.cuts - set(WEIGHTS), candidate=self.candidate)
+            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

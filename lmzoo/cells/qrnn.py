@@ -15,6 +15,13 @@ Inputs before the first are zero. With `write_gate` it is ifo-pooling. A cut rep
 
 The published networks have windows of 2 (language models) to 6.
 
+Differences from salesforce/pytorch-qrnn (`torchqrnn/qrnn.py`):
+
+    there                              here                        why
+    window 1 by default                window 2                    the paper's language models
+
+`reference=false` is the cell of records before version 0.3, with a start state of ones.
+
 Bradbury et al. 2017 (arXiv:1611.01576).
 """
 
@@ -26,7 +33,7 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.config import config
 from lmzoo.functional.affine import affine
@@ -50,11 +57,14 @@ class Cut(StrEnum):
 class QRNN(Cell):
     """Gated pooling of a causal convolution; its state is c and the last k − 1 inputs."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number, the window k and the kind of pooling."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+        reference: Reference = False
         window: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
         write_gate: StrictBool = False
         """Put an input gate of its own in the place of 1 − f (ifo-pooling)."""
@@ -82,7 +92,8 @@ class QRNN(Cell):
         return self.window * self.width
 
     def initial_state(self, start: Tensor) -> State:
-        return start, *(torch.zeros_like(start) for _ in range(self.window - 1))
+        past = (torch.zeros_like(start) for _ in range(self.window - 1))
+        return self.shift_start(start), *past
 
     def project(self, x: Tensor) -> Tensor:
         return x

@@ -4,13 +4,27 @@ r"""Retention, the cell of RetNet: linear attention whose memory fades at a fixe
     S_t = γ S_{t-1} + k_t v_tᵀ    γ = 1 − 2^(−5−h)        in head h
     y_t = W_y ( N(S_tᵀ q_t) ⊙ swish(W_g x_t) )
 
-R^t rotates pairs of channels by t 10000^(−2i/K). S is (K, V) for each head. Cuts:
+R^t rotates the i-th pair of channels by t 10000^(−i/(K/2−1)). S is (K, V) for each head,
+V = `expand_v` · K. W_q, W_k, W_v and W_g start at U(±g √(6/(fan-in + fan-out))) with g = 2^(−5/2),
+W_y with g = 1 (Glorot). Cuts:
 
     0  rotation   R^t → 1                        3  gate   swish(W_g x_t) → 1
     1  decay      γ → 1: linear attention        4  norm   N(u) → u
     2  scales     γ = 127/128: for all heads
 
-Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head.
+Differences from the code of torchscale (`component/multiscale_retention.py`, 05a9628):
+
+    there                              here                        why
+    3 heads                            2 heads                     2 divides all widths
+    rows of weights have sum 1 or      not divided                 N removes it, up to its ε
+    less, before N
+    pairs are channels 2i, 2i + 1      i, i + K/2                  the same up to their order
+
+`reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), V = K, angles
+t 10000^(−2i/K), and an N with learned scales.
+
+Sun et al. 2023 (arXiv:2307.08621), with the cuts of its ablation; N is RMSNorm per head, without
+learned scales.
 """
 
 from enum import StrEnum
@@ -18,14 +32,17 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import MatrixCell, fixed_log_decays, head_size, ones
 from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
 from lmzoo.search_space import Choice
+
+GAIN = 2**-2.5
+"""Factor of the initial W_q, W_k, W_v and W_g."""
 
 
 class Cut(StrEnum):
@@ -47,11 +64,16 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class Retention(MatrixCell):
     """Linear attention with a fixed decay per head."""
 
+    fields_of_new = as_published(expand_v=2)
+
     @config
     class Config:
-        """Number of heads and the cuts, by name or number."""
+        """Number of heads, size of the values, and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
+        """V / K."""
+        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     log_decay: Tensor
@@ -59,13 +81,17 @@ class Retention(MatrixCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         size, cuts = head_size(width, config.heads), config.cuts
-        self.shape_state(config.heads, size, size)
-        inner = config.heads * size
-        columns = {"q": inner, "k": inner, "v": inner, "gate": inner}
+        self.shape_state(config.heads, size, config.expand_v * size)
+        keys, values = config.heads * size, config.heads * self.values
+        columns = {"q": keys, "k": keys, "v": values, "gate": values}
         shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"norm": (inner,), "out": (width, inner)}
+        shapes |= {"norm": (values,), "out": (width, values)}
         cut = {name for name in ("gate", "norm") if name in cuts}
-        self.w = Weights(shapes, cut, fan_in=width, own={"norm": ones})
+        own: dict[str, OwnDraw] = {"norm": ones}
+        if config.reference:
+            cut.add("norm")
+            own |= {name: glorot(GAIN) for name in columns} | {"out": glorot(1.0)}
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
         decays = fixed_log_decays(config.heads, scales=Cut.SCALES not in cuts)
         decays = [0.0] * config.heads if Cut.DECAY in cuts else decays
@@ -86,16 +112,33 @@ class Retention(MatrixCell):
     def update(self, z: dict[str, Tensor]) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if "t" in z:
-            q, k = rotate(q, z["t"]), rotate(k, z["t"])
+            # torchscale's angles end at 1/10000, those of records before 0.3 above it.
+            pairs = self.keys // 2
+            last = max(1.0, pairs - 1.0) if self.config.reference else self.keys / 2
+            q, k = rotate(q, z["t"], last), rotate(k, z["t"], last)
         log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        if self.config.reference and Cut.NORM not in self.config.cuts:
+            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
+        return super().output(o, z, update)
 
-def rotate(x: Tensor, t: Tensor) -> Tensor:
-    """Rotate channels (i, i + K/2) of x (*N, n, K) by t 10000^(−2i/K); an odd last one is kept."""
+
+def glorot(gain: float) -> OwnDraw:
+    """Return the draw of Glorot & Bengio 2010."""
+
+    def draw(shape: tuple[int, ...]) -> Tensor:
+        return nn.init.xavier_uniform_(torch.empty(shape), gain)
+
+    return draw
+
+
+def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
+    """Rotate channels (i, i + K/2) of x (*N, n, K) by t 10000^(−i/last); an odd one is kept."""
     half = x.shape[-1] // 2
     i = torch.arange(half, device=x.device, dtype=x.dtype)
-    angle = t * 10000.0 ** (-2 * i / x.shape[-1])
+    angle = t * 10000.0 ** (-i / last)
     cos, sin = angle.cos(), angle.sin()
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

@@ -3,9 +3,10 @@ r"""The real-gated linear recurrent unit (RG-LRU) of Griffin, and its eight cuts
     r_t = σ( x_t W_a + b_a )              recurrence gate
     i_t = σ( x_t W_x + b_x )              input gate
     a_t = exp( −c softplus(Λ) r_t )       decay; c is 8
-    h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t
+    h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
 
-A cut replaces a term:
+The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear map
+before it does this, which the cell `griffin` and its block have. A cut replaces a term:
 
     0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
     1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
@@ -13,13 +14,23 @@ A cut replaces a term:
     3  input_gate_bias        b_x → 0             7  carry              a_t ⊙ h_{t-1} → 0
 
 Λ starts such that the squares of exp(−softplus(Λ)) are uniform in [0.9², 0.999²], matrices with
-variance 1 / H, biases at 0, as in the published code, whose matrices are block-diagonal. The root
-is √(max(1 − a_t², 1e-6)), because its gradient is infinite at a_t = 1; the published code clips
-that gradient instead.
+variance 1 / H, biases at 0.
+
+Differences from the code of recurrentgemma (`torch/layers.py`, 2efa84d):
+
+    there                              here                        why
+    block-diagonal W_a and W_x         full                        one block at widths below 256
+    the root's gradient is at most     √(max(1 − a², 10⁻⁶)),       a gradient of the function that
+    1000                               gradient at most 500        is computed
+
+`reference=false` is the cell of records before version 0.3: h_0 of ones, and the root at the first
+token, too.
 
 De et al. 2024 (arXiv:2402.19427).
 """
 
+import dataclasses
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -28,12 +39,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Inputs, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.config import config
 from lmzoo.functional.affine import affine
 from lmzoo.functional.initialisers import unit_normal
+from lmzoo.functional.linear_recurrence import linear_recurrence
 
 
 class Cut(StrEnum):
@@ -70,6 +82,8 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class RGLRU(DiagonalCell):
     """A diagonal recurrence whose decay and input are gated by the token."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
@@ -77,10 +91,11 @@ class RGLRU(DiagonalCell):
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         c: float = Field(8.0, gt=0, allow_inf_nan=False)
         """The constant c of the decay."""
+        reference: Reference = False
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
-            return RGLRU.Config(cuts=self.cuts - set(WEIGHTS), c=self.c)
+            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -122,6 +137,40 @@ class RGLRU(DiagonalCell):
             b = b * torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
         a = torch.zeros_like(x) if Cut.CARRY in self.cuts else torch.exp(log_a)
         return a, b
+
+    def initial_state(self, start: Tensor) -> State:
+        """Return h_0, and the number of tokens read where the first one has no root."""
+        state = super().initial_state(start)
+        return (*state, start.new_zeros(len(start), 1)) if self._marks_first else state
+
+    @property
+    def _marks_first(self) -> bool:
+        return self.config.reference and Cut.ROOT not in self.cuts
+
+    @property
+    def state_size(self) -> int:
+        return self.width + self._marks_first
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, *read = state
+        a, b = self.coefficients(projected, None)
+        h = a * h + self._without_root(projected, b, read)
+        return h, (h, *(count + 1 for count in read))
+
+    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        h, *read = state
+        projected = self.project_inputs(x)
+        a, b = self.coefficients(projected, None)
+        first = self._without_root(projected[:, 0], b[:, 0], read)
+        s = linear_recurrence(a, torch.cat([first[:, None], b[:, 1:]], dim=1), h)
+        return s, (s[:, -1], *(count + s.shape[1] for count in read))
+
+    def _without_root(self, projected: Tensor, b: Tensor, read: Sequence[Tensor]) -> Tensor:
+        """Return b of one step, without the root if it is the first token of the sequence."""
+        if not read:
+            return b
+        x, gates = projected[..., : self.width], self.gates(projected, ())
+        return torch.where(read[0] > 0, b, gates["i"] * x if "i" in gates else x)
 
 
 def _draw_decay(shape: tuple[int, ...]) -> Tensor:

@@ -23,11 +23,21 @@ Cuts:
     8  gate          g_t → 1
     9  norm          N(u) → u
 
-The value residual reads another layer and is left out. The vectors μ, b_w, b_a, ξ, α and ρ start
-as in the first layer of the published code, the matrices as in the other cells. With removal cut
-(5) it is a gated linear attention (`gla`) with another decay.
+All weights start as in the first layer of the published code: W_r and W_v orthogonal, W_k
+orthogonal times 0.1, W_y, W_w1, W_a1 and W_g1 zero, the other matrices orthogonal times
+0.1 √max(1, columns / rows). With removal cut (5) it is a gated linear attention (`gla`) with
+another decay.
 
-Peng et al. 2025 (arXiv:2503.14456); N is RMSNorm per head.
+Differences from the code of flash-linear-attention (`layers/rwkv7.py`, bc3b101):
+
+    there                              here                        why
+    heads of 64 channels               2 heads                     widths of 32 to 256
+    ranks of at least 32               max(2, ⌈E/4⌉)               the same
+    value residual                     none                        it reads another layer
+
+`reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), N is RMSNorm.
+
+Peng et al. 2025 (arXiv:2503.14456); N is LayerNorm per head, with a bias and ε = 10⁻⁵ K.
 """
 
 from enum import StrEnum
@@ -37,7 +47,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import unit
 from lmzoo.cells.matrix import MatrixCell, head_size, ones
@@ -82,11 +92,14 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class RWKV7(MatrixCell):
     """Linear attention with a vector decay, a vector rate and a removal key."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """Number of heads and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        reference: Reference = False
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -104,16 +117,21 @@ class RWKV7(MatrixCell):
             "xi": (inner,), "alpha": (inner,), "rho": (inner,),
             "norm": (inner,), "out": (width, inner),
         }  # fmt: skip
+        shapes |= {"bias_norm": (inner,)} if config.reference else {}
         weights = {
             Cut.TOKEN_SHIFT: {"mu"}, Cut.DECAY: {"w1", "w2", "bias_w"}, Cut.BONUS: {"rho"},
             Cut.RATE: {"a1", "a2", "bias_a", "alpha"}, Cut.REMOVAL: {"xi"},
-            Cut.REMOVAL_KEY: {"xi"}, Cut.GATE: {"g1", "g2"}, Cut.NORM: {"norm"},
+            Cut.REMOVAL_KEY: {"xi"}, Cut.GATE: {"g1", "g2"}, Cut.NORM: {"norm", "bias_norm"},
         }  # fmt: skip
         cut = set[str]().union(*(weights.get(path, set()) for path in cuts))
-        own = {
+        own: dict[str, OwnDraw] = {
             "mu": _shifts, "bias_w": _decay_bias(n), "bias_a": _rate_bias(n),
             "xi": _removal_scales, "alpha": _constant(1.02), "rho": _constant(-0.04), "norm": ones,
         }  # fmt: skip
+        if config.reference:
+            own |= {name: torch.zeros for name in ("w1", "a1", "g1", "out", "bias_norm")}
+            own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
+            own |= {name: _low_rank for name in ("w2", "a2", "g2")}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
@@ -152,12 +170,18 @@ class RWKV7(MatrixCell):
             written = k * (1 + (rate - 1) * w.alpha.view(self.heads, -1))
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
-        key = unit(k if w.xi is None else k * w.xi.view(self.heads, -1))
+        key = k if w.xi is None else k * w.xi.view(self.heads, -1)
+        key = nn.functional.normalize(key, dim=-1) if self.config.reference else unit(key)
         return Update(r, written, v, log_w, rate * key, key)
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         w, heads = self.w, self.heads
-        if w.norm is not None:
+        if w.norm is not None and self.config.reference:
+            o = o.flatten(-2)
+            flat, eps = o.reshape(-1, o.shape[-1]), 1e-5 * self.keys
+            flat = nn.functional.group_norm(flat, heads, w.norm, w.bias_norm, eps)
+            o = self.split_heads(flat.view(o.shape))
+        elif w.norm is not None:
             scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
             o = o * scale * w.norm.view(heads, -1)
         if w.rho is not None:
@@ -198,6 +222,16 @@ def _zigzag(shape: tuple[int, ...], heads: int) -> Tensor:
     size = shape[0] // heads
     z = torch.linspace(-1, 1, size) if size > 1 else torch.zeros(size)
     return (z * z.abs()).repeat(heads)
+
+
+def _orthogonal(gain: float) -> OwnDraw:
+    """Return the draw of orthogonal rows or columns, of length `gain`."""
+    return lambda shape: nn.init.orthogonal_(torch.empty(shape), gain)
+
+
+def _low_rank(shape: tuple[int, ...]) -> Tensor:
+    """Return the second matrix of a small map."""
+    return nn.init.orthogonal_(torch.empty(shape), 0.1 * max(1, shape[1] / shape[0]) ** 0.5)
 
 
 def _constant(value: float) -> OwnDraw:

@@ -17,9 +17,17 @@ skip and reset_gate together leave h = c_t. Without both paths from the state (1
 parallel. W starts with variance 1 / H, W_f, W_r and v with half of it and ½, biases at 0 and b_r,
 as in the published code.
 
+Differences from the authors' code (asappresearch/sru, `modules.py`):
+
+    there                              here                        why
+    layers of their own width          H = E                       cells here have one width
+
+`reference=false` is the cell of records before version 0.3, with a start state of ones.
+
 Lei et al. 2018 (arXiv:1709.02755).
 """
 
+import dataclasses
 import math
 from enum import StrEnum
 from functools import partial
@@ -29,7 +37,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from lmzoo.cells.base import CELLS, State, Weights
+from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.config import config
@@ -67,18 +75,20 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class SRU(DiagonalCell):
     """An elementwise recurrence with a highway to its input."""
 
+    fields_of_new = as_published()
+
     @config
     class Config:
         """The cuts, by name or number; cuts that leave the same function give equal configs."""
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
+        reference: Reference = False
         highway_bias: float = Field(0.0, ge=-8, le=8)
         """The initial b_r."""
 
         def uncut(self) -> Any:
             """Return the config without the cuts that zero weights can express."""
-            cuts = self.cuts - set(WEIGHTS.values())
-            return SRU.Config(cuts=cuts, highway_bias=self.highway_bias)
+            return dataclasses.replace(self, cuts=self.cuts - set(WEIGHTS.values()))
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)

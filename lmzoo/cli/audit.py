@@ -15,7 +15,6 @@ from lmzoo import zoo
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs, find_run
 from lmzoo.command_line import nest_settings, parse_settings
-from lmzoo.contract import MODELS
 from lmzoo.errors import UserError
 from lmzoo.laws.audit import LONGEST, Audit, audit, with_published_norm
 from lmzoo.laws.probes import LENGTH
@@ -125,7 +124,7 @@ def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
     folder = RunFolder(find_run(name, runs))
     config, length = read_model_config(folder), (folder.config or {}).get("length", LENGTH)
     if model_fields:
-        config = MODELS.parse(zoo.overlay(MODELS.dump(config), model_fields))
+        config = zoo.change(config, model_fields)
     score = zoo.build(config, TASK).score.value
     return Case(name, "", config, score, min(length, LONGEST))
 

@@ -34,6 +34,7 @@ def judge(
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
     max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
+    stream: Annotated[bool, typer.Option("--stream", help="The candidate is the next one of an endless series, kept in --out: at most 5 % of all keeps are false.")] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
     format: Annotated[str, typer.Option(help="table, md, csv, json or latex.")] = "table",
     as_json: AsJson = False,
@@ -48,10 +49,12 @@ def judge(
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
         arms = (base, candidate, base_rev, candidate_rev)
-        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, as_json=as_json))  # fmt: skip
+        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, as_json=as_json))  # fmt: skip
     from lmzoo.analysis.text.render import check_format, render
     from lmzoo.judging.verdicts import Question, judgement
 
+    if stream:
+        raise UserError("--stream judges commands; give --base and --candidate")
     if results is None:
         raise UserError("nothing to judge; give a file of results")
     if not by or metric is None:
@@ -77,7 +80,7 @@ def _columns(results: Path) -> str:
 
 def _judge_commands(
     arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
-    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, as_json: bool,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool, stream: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run two commands, print the answer and return the exit code."""
     import re
@@ -100,7 +103,7 @@ def _judge_commands(
     with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
         answer = judge_commands(
             first, second, Results(out), margin=margin,
-            max_seeds=max_seeds, minutes=budget, say=lambda line: echo(line, err=True),
+            max_seeds=max_seeds, minutes=budget, stream=stream, say=lambda line: echo(line, err=True),
         )  # fmt: skip
     if as_json:
         echo(json.dumps(answer))
@@ -120,6 +123,11 @@ def _judge_commands(
         if any(answer["diverged"])
         else ""
     )
+    series = (
+        f"; candidate {answer['candidate']} of the series, kept if p < {answer['level']:.2g}"
+        if stream
+        else ""
+    )
     late = "; the time is over" if answer["out_of_time"] else ""
     more = (
         ""
@@ -127,6 +135,6 @@ def _judge_commands(
         else f"; about {answer['seeds_needed']} more seeds would decide it"
     )
     echo(
-        f"{answer['decision']}: {word}{numbers}{p}, {min(answer['seeds'])} pairs of seeds{diverged}{late}{more}"
+        f"{answer['decision']}: {word}{numbers}{p}, {min(answer['seeds'])} pairs of seeds{diverged}{late}{series}{more}"
     )
     return CODES[answer["decision"]]

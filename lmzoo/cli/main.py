@@ -16,6 +16,7 @@ from lmzoo.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
+COMPLETE = "_LMZOO_COMPLETE"
 WITHOUT_PLUGINS = (
     "lmzoo.cli.tables",
     "lmzoo.cli.report",
@@ -30,6 +31,7 @@ COMMANDS = {
     "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, search ranges, equations."),
     "train": ("lmzoo.cli.train:train", "Train one model."),
     "sweep": ("lmzoo.cli.sweep:sweep", "Run the study in a file: train, tune and rank its points."),
+    "init": ("lmzoo.cli.init:init", "Write a study and a cell of your own to start from."),
     "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
     "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
     "posterior": (
@@ -54,6 +56,10 @@ COMMANDS = {
     "curves": ("lmzoo.cli.tables:curves", "Plot the runs of a study."),
     "epistasis": ("lmzoo.cli.tables:epistasis", "Estimate effects and interactions of cuts."),
     "importance": ("lmzoo.cli.tables:importance", "Estimate the importance of tuned fields."),
+    "tuning": (
+        "lmzoo.cli.tables:tuning",
+        "Show the loss against the number of tuning runs.",
+    ),
     "scaling": ("lmzoo.cli.tables:scaling", "Fit the loss against the size of the models."),
     "judge": ("lmzoo.cli.judge:judge", "Judge results of any training: ranking and verdicts."),
     "plan": ("lmzoo.cli.plan:plan", "Plan a study: seeds, hours and money."),
@@ -74,7 +80,6 @@ def print_version(is_asked: bool) -> None:  # noqa: FBT001
 def build_app(command: str) -> typer.Typer:
     """Return the command line in which `command` can run; the others are only listed."""
     app = typer.Typer(
-        add_completion=False,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         help="Train, inspect and compare small sequence models.",
@@ -128,4 +133,6 @@ def main() -> NoReturn:
         from lmzoo.cli.sweep import run
 
         run_app(lambda **_: run(sys.argv[2], sys.argv[3:]))
-    run_app(lambda **options: build_app("".join(sys.argv[1:2]))(**options))
+    # A shell that asks for completions passes the words of its line in the environment.
+    words = os.environ.get("COMP_WORDS", "").split() if COMPLETE in os.environ else sys.argv
+    run_app(lambda **options: build_app("".join(words[1:2]))(prog_name="lmzoo", **options))

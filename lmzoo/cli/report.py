@@ -49,7 +49,8 @@ def report(
     """Write a study, or the comparison of two, on one HTML page that needs no other file.
 
     Charts answer to the mouse, tables can be sorted and filtered. Samples and audits of the best
-    models take about 15 seconds each; --no-models leaves them out.
+    models take about 15 seconds each; --no-models leaves them out. `lmzoo compare A B` is the same
+    as `lmzoo report A B`.
     """
     from lmzoo.analysis.report import render_report
     from lmzoo.analysis.report.compare_page import render_two

@@ -1,22 +1,25 @@
-"""`lmzoo sweep`: the study in a file or a module, inside or outside the package."""
+"""`lmzoo sweep`: a shipped study, or the one in a file or a module of the user's."""
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, near
 from lmzoo.own_parts.importing import import_source
+from lmzoo.shipped import shipped_studies
 from lmzoo.study.study import Study
 from lmzoo.sweep.command import run_studies
 
 
 def sweep(
-    study: Annotated[str, typer.Argument(metavar="STUDY.py", help="A file with a STUDY or STUDIES, or the name of an importable module.")],
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study of the package, such as gru_ablation; a file with a STUDY or STUDIES; or the name of an importable module.")],
 ) -> None:  # fmt: skip
-    """Run a study: `lmzoo sweep STUDY.py [OPTIONS]`.
+    """Run a study: `lmzoo sweep STUDY [OPTIONS]`.
 
-    The same as `python STUDY.py [OPTIONS]`. `lmzoo sweep STUDY.py --help` lists the options.
+    The same as `python STUDY.py [OPTIONS]`. `lmzoo sweep STUDY --help` lists the options.
     """
     run_studies(find_studies(study))
 
@@ -35,6 +38,11 @@ def find_studies(spec: str) -> tuple[Study, ...]:
     Raises:
         UserError: The module cannot be imported, or has no study.
     """
+    if spec.isidentifier() and not Path(spec).exists() and find_spec(spec) is None:
+        known = shipped_studies()
+        if spec not in known:
+            raise UserError(f"no study or module {spec!r}{near(spec, known)}")
+        spec = str(known[spec])
     module = import_source(spec)
     if isinstance(study := getattr(module, "STUDY", None), Study):
         return (study,)

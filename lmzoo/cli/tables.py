@@ -57,16 +57,23 @@ def rank(
     board: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the verdicts for TensorBoard.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")
+    ] = False,
 ) -> None:
     """Rank the points of a study: means, intervals, paired differences, verdicts."""
+    from lmzoo.analysis.records.load import load_study
+    from lmzoo.analysis.tables.brief import brief_report
     from lmzoo.analysis.tables.ranking_table import study_ranking
 
-    report = _show(
-        format,
-        lambda: study_ranking(
+    def read() -> "Report":
+        report = study_ranking(
             study, unit=unit, at=at, margin=margin, measured=measured_sizes(study, unit, data_dir)
-        ),
-    )
+        )
+        short = format == "table" and not explain
+        return brief_report(report, load_study(study), study) if short else report
+
+    report = _show(format, read)
     if board and study.is_dir():
         from lmzoo.analysis.tables.verdict_board import write_verdicts
         from lmzoo.store.records import BOARD
@@ -77,6 +84,7 @@ def rank(
 
 def compare(
     study: Study,
+    other: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A second study: write the page of both, as `lmzoo report A B` does.")] = None,
     reference: Annotated[
         str | None,
         typer.Option(help="Label of the reference point. Default: the study's reference."),
@@ -84,12 +92,20 @@ def compare(
     format: Format = "table",
     unit: Unit = "token",
     data_dir: DataDir = None,
-) -> None:
-    """Compare every point with one reference, over seeds and test sequences.
+) -> None:  # fmt: skip
+    """Compare every point with one reference, over seeds and test sequences; or two studies.
 
     `rank` considers other seeds on the same test split; this table considers other test splits too.
     """
     from lmzoo.analysis.tables.comparison import study_comparison
+
+    if other is not None:
+        from lmzoo.cli.report import report
+
+        if reference is not None or format != "table":
+            raise UserError("--reference and --format belong to the table of one study; leave them")
+        report(str(study), other, metric=unit)
+        return
 
     _show(
         format,
@@ -160,6 +176,16 @@ def scaling(
     from lmzoo.analysis.tables.scaling import study_scaling
 
     _show(format, lambda: study_scaling(study, by=by, metric=metric))
+
+
+def tuning(study: Study, format: Format = "table") -> None:
+    """Show the loss of each point against the number of tuning runs, and whether the order changes.
+
+    A curve that still falls asks for more `--samples`.
+    """
+    from lmzoo.analysis.tables.tuning import study_tuning
+
+    _show(format, lambda: study_tuning(study))
 
 
 def importance(

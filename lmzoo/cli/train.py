@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lmzoo import zoo
 from lmzoo.cli.common import DataDir, describe_cuts
-from lmzoo.command_line import nest_settings, parse_settings
+from lmzoo.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
@@ -39,8 +39,8 @@ def train(
     name: Annotated[str, typer.Argument(help="A row, or an id such as DLM46.")],
     corpus: Annotated[str, typer.Option(help="captions, multi30k_en, cath, text:PATH, ...")] = "captions",
     data_dir: DataDir = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Total number of epochs.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, batches and noise.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, max=MOST, help="Total number of epochs.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of weights, batches and noise.")] = 0,
     recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,

@@ -123,7 +123,7 @@ def ray_command(command: str) -> list[str]:
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     executable = shutil.which("ray", path=folders)
     if executable is None:
-        raise UserError("there is no `ray` on the PATH; install lmzoo[cluster]")
+        raise UserError("there is no `ray` on the PATH; run: pip install 'ray[default]'")
     return [executable, command]
 
 

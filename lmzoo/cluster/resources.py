@@ -33,7 +33,7 @@ class Resources:
             if not math.isfinite(value):
                 raise UserError(f"--{option}-per-trial {value} is not a finite number")
         if self.device not in ("auto", "cpu", "gpu"):
-            raise UserError(f"--device {self.device} is unknown; choose auto, cpu or gpu")
+            raise UserError(f"--device {self.device!r} is unknown; choose auto, cpu or gpu")
         if gpus is not None and gpus > 1 and gpus != int(gpus):
             raise UserError(
                 f"--gpus-per-trial {gpus:g} is neither a share of one GPU nor a whole number"

@@ -119,6 +119,9 @@ class EntropyFloor:
     """Sentence mean: E[ −log P(s) / scored tokens of s ]."""
 
 
+SPLITS = ("train", "valid", "test")
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Three splits with one vocabulary."""
@@ -147,15 +150,23 @@ class Corpus:
     """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test"):
+        for name in SPLITS:
             part: Sequences = getattr(self, name)
             object.__setattr__(self, name, part.shrink(len(self.vocabulary)))
         if self.ends is None:
             object.__setattr__(self, "ends", bool((self.train.ids == END).any()))
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in SPLITS)
+        floor = f"; entropy {self.floor.token:.4f} nats per token" if self.floor else ""
+        return (
+            f"{self.name}: {sizes} sequences of up to {self.train.ids.shape[1]} tokens, a token is "
+            f"a {self.unit}, vocabulary of {len(self.vocabulary):,}{floor}"
+        )
+
     def to(self, device: torch.device) -> "Corpus":
         """Return the corpus with its sequences on `device`."""
-        parts = {name: getattr(self, name).to(device) for name in ("train", "valid", "test")}
+        parts = {name: getattr(self, name).to(device) for name in SPLITS}
         return dataclasses.replace(self, **parts)
 
     @property

@@ -51,6 +51,15 @@ REFUSED = {
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS; run git lfs pull",
 }
 """The first bytes of files that are no text -> what they are, and what to do."""
+MARKUP = {
+    re.compile(rb"<!doctype html|<html|<head|<body", re.IGNORECASE): "a web page (HTML)",
+    re.compile(rb"<\?xml"): "XML",
+    re.compile(rb"[{\[]\s*[\"{\[]"): "JSON",
+    re.compile(rb"\{\\rtf"): "RTF",
+    re.compile(rb"%!PS"): "PostScript",
+    re.compile(rb"\([ld]p\d+\n"): "a pickle",
+}
+"""How files begin that are text, but not only the text that a reader sees -> what they are."""
 UTF_MARKS = {
     BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is its beginning
     BOM_UTF32_BE: "UTF-32",
@@ -294,11 +303,17 @@ def _is_shown(name: PurePosixPath) -> bool:
 
 def _check_suffix(path: Path, raw: bytes, reading: Reading | None) -> None:
     """Say that a file is not compressed although its name says so."""
-    begin = raw[:512].removeprefix(BOM_UTF8).lstrip().lower()
-    if reading is None or begin.startswith((b"<!doctype", b"<html", b"<?xml")):
-        what = "a web page" if begin.startswith(b"<") else "not compressed"
+    what = _markup(raw)
+    if reading is None or what:
+        what = what or "not compressed"
         raise UserError(f"{path} is {what}, not a {path.suffix} file; fetch it again or rename it")
     reading.notes.append(f"{path.name} is not compressed; it is read as plain text")
+
+
+def _markup(raw: bytes) -> str:
+    """Return what a file is that is more than plain text; "" for others."""
+    begin = raw[:512].removeprefix(BOM_UTF8).lstrip()
+    return next((what for pattern, what in MARKUP.items() if pattern.match(begin)), "")
 
 
 def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
@@ -325,6 +340,8 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
             break
     if b"\0" in raw:
         raise UserError(_about_nul(path, raw))
+    if what := _markup(raw):
+        reading.notes.append(f"{path.name} looks like {what}; its markup is read as text")
     raw = raw.removeprefix(BOM_UTF8)
     plain = raw.isascii()
     if marks := 0 if plain else raw.count(BOM_UTF8):

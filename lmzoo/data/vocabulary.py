@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from lmzoo.contract import UNKNOWN
+from lmzoo.errors import UserError
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 RESERVED = SPECIALS[:UNKNOWN]
@@ -48,6 +49,10 @@ class Vocabulary:
             del self.ids[token]
         for token in [token for token in self.ids if word_of(token) != token]:
             self.ids[word_of(token)] = self.ids.pop(token)
+
+    def __repr__(self) -> str:
+        shown = " ".join(self.tokens[len(SPECIALS) :][:8])
+        return f"vocabulary of {len(self):,}: {shown} ..."
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -90,7 +95,16 @@ def build_vocabulary(
 def rank_tokens(
     counts: Mapping[str, int], *, joiner: str = " ", limit: int = 0, min_count: int = 1
 ) -> Vocabulary:
-    """Build the vocabulary of counted words; see `build_vocabulary`."""
+    """Build the vocabulary of counted words; see `build_vocabulary`.
+
+    Raises:
+        UserError: The limit leaves no token but the special ones.
+    """
+    if 0 < limit <= len(SPECIALS):
+        raise UserError(
+            f"vocab={limit} has room for special tokens only ({' '.join(SPECIALS)}); set at least "
+            f"{len(SPECIALS) + 1}, or 0 for no limit"
+        )
     words = [word for word in counts if word != SPECIALS[UNKNOWN]]
     ranked = sorted((w for w in words if counts[w] >= min_count), key=lambda w: (-counts[w], w))
     kept = ranked[: max(0, limit - len(SPECIALS))] if limit else ranked

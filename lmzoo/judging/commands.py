@@ -24,7 +24,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ from typing import Any
 import numpy as np
 
 from lmzoo.errors import UserError, writing
+from lmzoo.judging.stream import Stream
 from lmzoo.statistics.compared import (
+    ERROR,
     NEGLIGIBLE,
     UNDECIDED,
     Compared,
@@ -42,6 +44,7 @@ from lmzoo.statistics.compared import (
     read_looks,
     spend,
 )  # fmt: skip
+from lmzoo.statistics.stream import keep_looks
 
 SEED = "{seed}"
 KEEP, DISCARD = "keep", "discard"
@@ -190,9 +193,12 @@ def judge_commands(
     margin: float = 0.0,
     max_seeds: int = 24,
     minutes: float = math.inf,
+    stream: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run both commands until the verdict is clear; return it as a dictionary.
+    """Run both commands until the decision is clear; return it as a dictionary.
+
+    With `stream`, the candidate is the next one of the series in the folder of the results.
 
     Raises:
         UserError: A command fails, or an argument is out of range.
@@ -209,7 +215,11 @@ def judge_commands(
     if base.identity == candidate.identity:
         raise UserError("base and candidate are the same command; change one of them")
     sign = -1.0 if base.metric.higher_is_better else 1.0
-    schedule = results.plan(f"{base.identity} {candidate.identity}", max_seeds)
+    pair = f"{base.identity} {candidate.identity}"
+    series = Stream(results.folder) if stream else None
+    place = series.place(pair) if series else None
+    first, level = (place.first_seed, place.level) if place else (1, None)
+    schedule = results.plan(pair, max_seeds)
     started = time.monotonic()
     arms = (base, candidate)
 
@@ -217,19 +227,14 @@ def judge_commands(
         x = np.full((2, schedule[-1].seeds), np.nan)
         for i, arm in enumerate(arms):
             for seed in range(schedule[-1].seeds):
-                value = results.get(arm, seed + 1)
+                value = results.get(arm, first + seed)
                 if value is not None:
                     x[i, seed] = sign * value if math.isfinite(value) else math.inf
         return x
 
-    def look() -> Compared:
-        x = losses()
-        ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
-        return compared(x, 0, looks=schedule, margin=margin, ended=ended)
-
     out_of_time = False
     for wanted in (one.seeds for one in schedule):
-        for seed in range(1, wanted + 1):
+        for seed in range(first, first + wanted):
             for arm in arms:
                 if results.get(arm, seed) is not None or out_of_time:
                     continue
@@ -240,40 +245,54 @@ def judge_commands(
                 value = arm.run(seed)
                 results.add(arm, seed, value, time.monotonic() - begun)
                 say(f"{arm.name}, seed {seed}: {value:g}")
-        c = look()
-        if c.sign[1] or c.verdict[1] == NEGLIGIBLE or out_of_time:
+        if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
             break
-    c = look()
-    return _answer(c, losses(), sign, margin, out_of_time)
-
-
-def _answer(
-    c: Compared,
-    x: np.ndarray,
-    sign: float,
-    margin: float,
-    out_of_time: bool,  # noqa: FBT001
-) -> dict[str, Any]:
-    verdict = str(c.verdict[1]) or UNDECIDED
-    decision = UNDECIDED
-    if verdict == NEGLIGIBLE or c.sign[1] > 0:
-        decision = DISCARD
-    elif c.sign[1] < 0:
-        decision = KEEP
+    x = losses()
+    decision, c, p = decide(x, schedule, margin, level)
+    if series and not out_of_time:
+        series.decide(pair, decision)
     ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
     numbers = {
-        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1], "p": float(c.p[1])
+        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1], "p": p
     }  # fmt: skip
     return {
         "decision": decision,
-        "verdict": verdict,
+        "verdict": str(c.verdict[1]) or UNDECIDED,
         **{k: None if math.isnan(v) else v + 0.0 for k, v in numbers.items()},
         "margin": margin,
         "seeds": [int((~np.isnan(row)).sum()) for row in x],
         "diverged": [int(np.isposinf(row).sum()) for row in x],
         "seeds_needed": None if math.isnan(c.seeds_needed[1]) else int(c.seeds_needed[1]),
         "out_of_time": out_of_time,
+        **({"candidate": place.number, "kept": place.kept, "level": level} if place else {}),
     }
+
+
+def decide(
+    x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0, level: float | None = None
+) -> tuple[str, Compared, float]:
+    """Return the decision about a candidate, the comparison and p.
+
+    In a series, a candidate is kept if p is below the `level` of its place; it is discarded as one
+    that is alone.
+
+    Args:
+        x: losses of the base and of the candidate, (2, S); NaN for runs that are pending.
+        schedule: the looks.
+        margin: a smaller difference is negligible.
+        level: that of its place in a series; None: it is alone.
+    """
+    ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
+    c = compared(x, 0, looks=schedule, margin=margin, ended=ended)
+    better, p = bool(c.sign[1] < 0), float(c.p[1])
+    if level is not None:
+        own = compared(x, 0, looks=keep_looks(schedule, level), margin=margin, ended=ended)
+        better = bool(own.sign[1] < 0)
+        if better:
+            p = min(p, float(own.p[1]) * level / ERROR)
+    if str(c.verdict[1]) == NEGLIGIBLE or c.sign[1] > 0:
+        return DISCARD, c, p
+    return KEEP if better else UNDECIDED, c, p
 
 
 @contextlib.contextmanager

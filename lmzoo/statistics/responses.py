@@ -122,7 +122,7 @@ def fit_responses(
             or was stopped early. Each point needs one finite loss.
         settings: Coordinates of the settings in [−1, 1], (N, D) or (P, N, D).
         seeds: Number of the training seed of each run, (P, N); None: one seed for each point.
-        early: Losses at the rung of the shared settings, (P, shared), of all runs.
+        early: Losses at the rung, (P, N); not finite for runs that have none.
         shared: The number of first settings that all points have; 0: all.
         seed: Random seed of the draws from the posterior.
     """
@@ -201,9 +201,7 @@ class _Runs:
         trained: Mask = np.asarray(np.isfinite(y))
         variance = np.zeros_like(y)
         if early is not None:
-            y = y.copy()
-            predicted = _predict(y[:, :shared], np.asarray(early, np.float64), x[0, :shared])
-            y[:, :shared], variance[:, :shared] = predicted
+            y, variance = _predict(y, np.asarray(early, np.float64), x)
         finite: Mask = np.asarray(np.isfinite(y))
         same = (np.abs(x[:, :, None] - x[:, None]) < 1e-9).all(-1)
         same &= finite[:, :, None] & finite[:, None]
@@ -249,8 +247,8 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     values = np.zeros_like(y)
     values[p, j] = y[p, j] - early[p, j]
     runs = np.maximum(count, 1)[:, None]
-    centre, level = both @ x / runs, values.sum(1, keepdims=True) / runs
-    d, rest = x[j] - centre[p], values[p, j] - level[p, 0]
+    centre, level = np.where(both[..., None], x, 0.0).sum(1) / runs, values.sum(1) / runs[:, 0]
+    d, rest = x[p, j] - centre[p], values[p, j] - level[p]
     square = np.linalg.pinv(d.T @ d)
     slope = square @ d.T @ rest
     freedom = len(p) - int((count > 0).sum()) - int(np.linalg.matrix_rank(d)) if len(p) else 0
@@ -258,9 +256,9 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
         return y, np.zeros_like(y)
     variance = ((rest - d @ slope) ** 2).sum() / freedom
     q, k = np.nonzero(wanted)
-    far = x[k] - centre[q]
+    far = x[q, k] - centre[q]
     y, extra = y.copy(), np.zeros_like(y)
-    y[q, k] = early[q, k] + level[q, 0] + far @ slope
+    y[q, k] = early[q, k] + level[q] + far @ slope
     extra[q, k] = variance * (1 + 1 / runs[q, 0] + np.einsum("ni,ij,nj->n", far, square, far))
     return y, extra
 
@@ -389,15 +387,16 @@ class _Fit:
         d = np.array([a**2 * _kernel(x, x, ell) + CONSTANT**2 + noise for a, ell in self._kinds])
         d = np.where(both, d, np.eye(n))
         inverses = self._inverses = np.where(both, np.linalg.inv(d), 0.0)
-        size = np.linalg.slogdet(d)[1] + np.einsum("pn,cpnm,pm->cp", z, inverses, z)
-        linear = np.einsum("pnj,cpnm,pm->cpj", b, inverses, z)
-        square = np.einsum("pnj,cpnm,pmk->cpjk", b, inverses, b, optimize=True)
+        of_z = inverses @ z[..., None]
+        size = np.linalg.slogdet(d)[1] + (z * of_z[..., 0]).sum(2)
+        across = b.swapaxes(1, 2)
+        linear, square = (across @ of_z)[..., 0], across @ inverses @ b
         shares = np.log([[1 - DEVIANT], [DEVIANT]])
         weights = np.broadcast_to(np.exp(shares), size.shape)
         total, vector = self._update(weights, square, linear)
         for _ in range(STEPS - 1):
             second = np.outer(self._g, self._g) + self._covariance
-            fit = size - 2 * linear @ self._g + np.einsum("cpjk,jk->cp", square, second)
+            fit = size - 2 * linear @ self._g + (square * second).sum((2, 3))
             log = shares - 0.5 * fit
             weights = np.exp(log - log.max(0))
             weights = weights / weights.sum(0)
@@ -410,8 +409,8 @@ class _Fit:
 
     def _update(self, weights: Array, square: Array, linear: Array) -> tuple[Array, Array]:
         """Compute the posterior of g for the probabilities of the kinds; return its sums."""
-        total = np.einsum("cp,cpjk->jk", weights, square)
-        vector = np.einsum("cp,cpj->j", weights, linear)
+        total = np.tensordot(weights, square, 2)
+        vector = np.tensordot(weights, linear, 2)
         self._covariance = np.asarray(np.linalg.inv(self._precision + total))
         self._g = self._covariance @ vector
         return total, vector

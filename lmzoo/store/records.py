@@ -79,6 +79,8 @@ VERDICT_METRICS = {
     "p": "verdict/p",
 }
 """Column of a ranking -> its metric in TensorBoard."""
+PROGRAM = "program"
+"""Key of a config whose run is trained by a function or a command of the user; says which."""
 USER_CODE = "user_code"
 """Key of a config with parts from outside the package, and the folder of their files."""
 

@@ -38,7 +38,7 @@ class Bucket:
 
     def __init__(self, name: str) -> None:
         if find_spec("boto3") is None:
-            raise UserError("s3:// needs boto3; run `pip install 'lmzoo[cluster]'`")
+            raise UserError("s3:// needs boto3; run `pip install boto3`")
         self.name = name
 
     def get(self, key: str) -> StoredObject:

@@ -12,12 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.contract import MODELS
-from lmzoo.data.corpus import Corpus
 from lmzoo.statistics.compared import Compared, Look, compared, looks, read_looks, spend
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study import Study
-from lmzoo.train.run_config import model_facts
 
 Facts = Mapping[PointPlanner, Mapping[str, Any]]
 """The facts about the model of each point that is known: its score, whether it leaks."""
@@ -74,7 +71,6 @@ def comparison(
 def plan_more_seeds(
     study: Study,
     points: Sequence[PointPlanner],
-    corpus: Corpus,
     reference_id: str,
     study_looks: Sequence[Look],
 ) -> bool:
@@ -85,10 +81,7 @@ def plan_more_seeds(
     reference = next((p for p in points if p.point.id == reference_id), None)
     if reference is None or not reference.confirm_runs:
         return False
-    facts = {
-        point: model_facts({"model": MODELS.dump(point.point.model)}, corpus.task)
-        for point in points
-    }
+    facts = {point: point.point.facts() for point in points}
     own, found = comparison(facts, reference, study_looks, study.margin, waits=True)
     planned = [
         point.plan_confirm_runs(point.best_setting or {}, int(count))

@@ -12,16 +12,15 @@ import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from lmzoo.data.corpus import Corpus
 from lmzoo.own_parts.source import UserCode
 from lmzoo.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
-from lmzoo.study.resolve import ResolvedPoint, reference_id
 from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
+from lmzoo.study.trainable import Trainable, reference_id
 
 
 class Planner:
@@ -33,8 +32,7 @@ class Planner:
     def __init__(
         self,
         study: Study,
-        points: Sequence[ResolvedPoint],
-        corpus: Corpus,
+        points: Sequence[Trainable],
         store: StudyStore,
         needed: Collection[str] | None = None,
     ) -> None:
@@ -48,7 +46,7 @@ class Planner:
         self._points: dict[str, list[PointPlanner]] = {}
         """Identity of a ready or running run -> its points; the first one judges it."""
         self._all_points = [
-            PointPlanner(study, point, position, corpus, store, self._runs)
+            PointPlanner(study, point, position, store, self._runs)
             for position, point in enumerate(points)
         ]
         self.points = self._all_points
@@ -70,7 +68,6 @@ class Planner:
             self._tuning |= dict.fromkeys(group, SharedTuning(group))
         for group in groups.values():
             self._decide(group[0])
-        self._corpus = corpus
         self.looks = plan_looks(study, store.study(), self.reference)
         self._look()
         self.write_study()
@@ -175,7 +172,7 @@ class Planner:
 
     def write_study(self) -> None:
         """Write `study.json`, with the best settings found so far."""
-        study = study_json(self.study, self._all_points, self._corpus, self.looks)
+        study = study_json(self.study, self._all_points, self.looks)
         self.store.write_study(study)
 
     def _decide(self, point: PointPlanner) -> bool:
@@ -192,9 +189,7 @@ class Planner:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
         while self.study.max_seeds and not self._points:
-            if not plan_more_seeds(
-                self.study, self.points, self._corpus, self._reference, self.looks
-            ):
+            if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
                 break
             planned = True
             for point in self.points:

@@ -10,19 +10,18 @@ import logging
 import math
 from typing import Any
 
-from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
 from lmzoo.store.records import epoch_records, find_end, records_pending
 from lmzoo.study.design import edges, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.pruners import make_pruner, rungs, until
-from lmzoo.study.resolve import ResolvedPoint
 from lmzoo.study.samplers import make_sampler
 from lmzoo.study.search import Result, Search, Setting
 from lmzoo.study.start_rules import StartRules
 from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore
+from lmzoo.study.trainable import Trainable
 
 LOG = logging.getLogger("lmzoo.sweep")
 MOST_AGAIN = 3
@@ -37,14 +36,13 @@ class PointPlanner:
     def __init__(
         self,
         study: Study,
-        point: ResolvedPoint,
+        point: Trainable,
         position: int,
-        corpus: Corpus,
         store: StudyStore,
         runs: dict[str, PlannedRun],
     ) -> None:
         """`runs` are all runs of the study: a run of two points is trained once."""
-        self.study, self.point, self.corpus, self.store = study, point, corpus, store
+        self.study, self.point, self.store = study, point, store
         self._position, self._runs = position, runs
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
@@ -145,8 +143,16 @@ class PointPlanner:
         return bool(runs) and all(run.status == "diverged" for run in runs)
 
     def losses_at_rung(self) -> list[float]:
-        """Return the loss of each setting of the start design at the rung; infinity if it ended."""
-        return [run.curve.get(self.first_rung, math.inf) for run in self._design_runs]
+        """Return the loss of each run at the first rung; infinity if there is none.
+
+        A setting that was suggested twice has the run of the first one, and none of its own.
+        """
+        return [
+            run.curve.get(self.first_rung, math.inf)
+            if self.tune_runs.index(run) == index
+            else math.inf
+            for index, run in enumerate(self.tune_runs)
+        ]
 
     def losses(self) -> list[float]:
         """Return the final loss of each run: infinity if there is none.
@@ -205,7 +211,7 @@ class PointPlanner:
         """Plan runs of the best setting until there are `count`; return how many are new."""
         seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
         for seed in seeds:
-            config = self.point.run_config(setting, seed, self.corpus)
+            config = self.point.run_config(setting, seed)
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
         return len(seeds)
 
@@ -289,7 +295,7 @@ class PointPlanner:
             seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
         self.repeats.append(repeat)
         try:
-            config = self.point.run_config(setting, seed, self.corpus)
+            config = self.point.run_config(setting, seed)
         except UserError as error:
             LOG.warning(
                 "%s: setting %s is not trained: %s", self.point.display_label, setting, error
@@ -356,8 +362,7 @@ class PointPlanner:
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""
         run = self.tune_runs[index]
-        guess = 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
-        value = self._value(run, guess)
+        value = self._value(run, self.point.failure_loss)
         if run.status == "finished" and index < len(self._smoothed):
             value = self._smoothed[index]
         return Result(value, run.status == "pruned", run.curve)

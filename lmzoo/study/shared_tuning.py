@@ -125,9 +125,10 @@ class SharedTuning:
             y[row, : len(own)], seeds[row, : len(own)] = own, point.repeats
             padded = [*point.settings, *point.settings[:1] * (shape[1] - len(own))]
             x.append(coordinates(point.space, padded))
-        early = None
+        early = np.full(shape, np.nan)
         if self.points[0].first_rung:
-            early = np.array([point.losses_at_rung() for point in losses])
+            for row, (point, own) in enumerate(losses.items()):
+                early[row, : len(own)] = point.losses_at_rung()
         design = len(self.points[0].design)
         fit = fit_responses(y, np.array(x), seeds=seeds, early=early, shared=design)
         return [(point, fit, row) for row, point in enumerate(losses)]

@@ -27,6 +27,7 @@ from typing import Any, Self
 from lmzoo.errors import UserError, near
 from lmzoo.search_space import Range
 
+DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
 
@@ -51,15 +52,21 @@ class Declared:
 
 @dataclass(frozen=True)
 class Point(Declared):
-    """One alternative in a comparison: a model row with some model fields changed."""
+    """One alternative in a comparison: what it trains, with some settings changed."""
 
     label: str
-    row: str
-    """Registry name or row id: `mutable_mgu_mixture`, `DLM46`."""
+    row: Any
+    """A row of the zoo (`mutable_mgu_mixture`, `DLM46`), a Python function or a `Command`."""
     fields: Settings = field(default_factory=dict)
-    """Model fields without the leading `model.`: `{"cell.cuts": [4]}`."""
+    """Model fields without the leading `model.`: `{"cell.cuts": [4]}`; of a function or a command
+    its settings: `{"lr": 0.01}`."""
     search: Mapping[str, Range | None] | None = None
     """Searched fields of this point; None uses `Study.search`."""
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it trains a row of the zoo."""
+        return isinstance(self.row, str)
 
 
 @dataclass(frozen=True)
@@ -166,10 +173,33 @@ class Study(Declared):
         default=0,
     )
     """0: `seeds` only."""
-    margin: float = option("Difference in nats that counts as negligible.", low=0, default=0.02)
+    margin: float = option(
+        "Difference that counts as negligible, in nats or in the unit of --metric.",
+        low=0,
+        default=0.02,
+    )
+    metric: str = option(
+        "Metric of functions and commands by which settings are chosen.", default="valid"
+    )
+    test_metric: str = option(
+        "Metric by which their points are compared; the last value of --metric if there is none.",
+        default="test",
+    )
+    direction: str = option("minimize or maximize --metric.", default="minimize")
+    unit: str = option("Unit of --metric: %, seconds, nats per token.", default="")
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()
     """The words of the command that runs the study, without its options."""
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """The options that the command line gave, as words."""
+
+    def __repr__(self) -> str:
+        reference = self.reference or (self.points[0].label if self.points else "")
+        return (
+            f"Study {self.name!r}: {self.question} {len(self.points)} points, reference "
+            f"{reference!r}; {self.corpus}, {self.epochs} epochs, {self.samples} settings and "
+            f"{self.seeds} seeds for each point"
+        )
 
     def check(self) -> None:
         """Check what can be checked without a corpus; a sweep does it before anything else.
@@ -196,7 +226,25 @@ class Study(Declared):
         if runs > MOST_RUNS:
             raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
         if not math.isfinite(self.margin):
-            raise UserError(f"margin {self.margin} is not a finite number of nats")
+            raise UserError(f"margin {self.margin} is not a finite number")
+        if self.direction not in DIRECTIONS:
+            raise UserError(f"direction {self.direction!r} is not {' or '.join(DIRECTIONS)}")
+        if self.direction != DIRECTIONS[0] and any(point.is_row for point in self.points):
+            raise UserError(
+                "direction 'maximize': rows of the zoo have a loss, which is minimized; let the "
+                "functions and commands report a loss in nats per token, too"
+            )
+
+    @property
+    def sign(self) -> int:
+        """The metric is `sign` times the loss in records."""
+        return 1 if self.direction == DIRECTIONS[0] else -1
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of losses, as a console shows it."""
+        rows = any(point.is_row for point in self.points)
+        return "nats/token" if rows else self.unit or self.metric
 
     @property
     def settings_in_parallel(self) -> int:

@@ -2,6 +2,7 @@
 
 asked       what the script and its options set: field -> value
 options     the same as words of the command line, which run the same study again
+given       those of them that the user typed
 looks       numbers of seeds at which verdicts are given, each with the error spent there, and
             the seeds of the reference, should it be noisy
 points      each point with its search space, which may differ from the study's, and whether the
@@ -14,27 +15,27 @@ left_out    points that do not accept a field that the study sets for all points
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmzoo.cells.base import CELLS
 from lmzoo.command_line import setting_text
-from lmzoo.data.corpus import Corpus
 from lmzoo.search_space import Range, range_json, range_text
 from lmzoo.statistics.compared import Look
 from lmzoo.study.point_planner import PointPlanner
-from lmzoo.study.resolve import reference_id
 from lmzoo.study.study import Study, options
+from lmzoo.study.trainable import reference_id
 
 
 def study_json(
-    study: Study, planners: Sequence[PointPlanner], corpus: Corpus, looks: Sequence[Look]
+    study: Study, planners: Sequence[PointPlanner], looks: Sequence[Look]
 ) -> dict[str, Any]:
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
     spaces = [_plain(point.search_space) for point in points]
     labels = {label for point in points for label in point.labels}
+    facts = next((point.data_facts for point in points if point.data_facts), None)
     return {
         "name": study.name,
         "question": study.question,
         "script": list(study.script),
+        "given": list(study.given),
         "reference": reference_id(study, points),
         "budget": {"epochs": study.epochs, "samples": study.samples, "seeds": study.seeds},
         "margin": study.margin,
@@ -49,11 +50,11 @@ def study_json(
                 "aliases": point.aliases,
                 "baseline": point.baseline,
                 "search": space,
-                "cell": _cell_name(point.model),
+                "cell": point.cell,
             }
             for point, space in zip(points, spaces, strict=True)
         ],
-        **({"data": corpus.facts.as_json()} if corpus.facts else {}),
+        **({"data": facts} if facts else {}),
         "left_out": [point.label for point in study.points if point.label not in labels],
         "chosen": {
             planner.point.id: planner.best_setting_json()
@@ -93,9 +94,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(x) for x in value]
     return value if isinstance(value, str | int | float | None) else type(value).__name__
-
-
-def _cell_name(model: Any) -> str | None:
-    """Return the registry name of the model's cell; None if it has no cell."""
-    cell = getattr(model, "cell", None)
-    return None if cell is None else CELLS.name_of(cell)

@@ -3,6 +3,7 @@
 from lmzoo.own_parts.importing import importing
 from lmzoo.study.study import Point as Point
 from lmzoo.study.study import Study as Study
+from lmzoo.trainables.commands import Command as Command
 
 
 def main(*studies: Study) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from lmzoo.cluster.resources import Resources
-from lmzoo.command_line import parse_settings, run_app
+from lmzoo.command_line import MOST, MOST_SEED, parse_settings, run_app
 from lmzoo.own_parts.importing import import_plugins
 from lmzoo.search_space import changed_search
 from lmzoo.study.study import Study, options
@@ -37,7 +37,8 @@ def run_studies(studies: Sequence[Study]) -> None:
     )
     for study in studies:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
-        app.command(study.name)(_command(dataclasses.replace(study, script=own)))
+        given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
+        app.command(study.name)(_command(dataclasses.replace(study, script=own, given=given)))
     run_app(app)
 
 
@@ -75,7 +76,9 @@ def _parameters(study: Study) -> Iterator[inspect.Parameter]:
         if isinstance(value, Mapping):
             yield _parameter(name, Texts, None, flag, help=option.help)
         elif hints[name] in (int, float):
-            yield _parameter(name, hints[name], value, flag, help=option.help, min=option.low)
+            most = MOST_SEED if name == "seed" else MOST
+            limits = {"min": option.low, "max": most}
+            yield _parameter(name, hints[name], value, flag, help=option.help, **limits)
         elif not isinstance(value, tuple):  # `off` belongs to the searched fields
             named = value if isinstance(value, str) else None  # the script gives an object
             yield _parameter(name, str | None, named, flag, help=option.help)
@@ -107,7 +110,7 @@ def _run(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the corpus files; default: download them.")] = None,
     points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
     storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
-    max_concurrent: Annotated[int, typer.Option(min=0, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+    max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,

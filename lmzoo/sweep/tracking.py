@@ -195,9 +195,7 @@ def check_trackers(names: Sequence[str]) -> None:
         if name not in TRACKERS:
             raise UserError(f"--track {name!r} is unknown; choose from {', '.join(TRACKERS)}")
         if importlib.util.find_spec(name) is None:
-            raise UserError(
-                f"--track {name}: {name} is not installed; run: pip install 'lmzoo[track]'"
-            )
+            raise UserError(f"--track {name}: {name} is not installed; run: pip install {name}")
 
 
 def open_tracker(name: str, experiment: str, folder: Path) -> Tracker:

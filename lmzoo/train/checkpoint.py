@@ -19,13 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmzoo.store.saved_run import OtherRunError
+
 State = dict[str, Any]
 RUN = "run"
 """Key of the identity of the run."""
-
-
-class OtherRunError(Exception):
-    """The checkpoint belongs to another run."""
 
 
 def checkpoint_bytes(state: State) -> bytes:

@@ -24,6 +24,8 @@ class TrainedRun:
     model: LanguageModel
     corpus: Corpus
     config: dict[str, Any]
+    state: dict[str, Any]
+    """The last checkpoint, from which its training continues."""
 
     @property
     def row_name(self) -> str:
@@ -75,7 +77,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
             "continues from the previous checkpoint, a sweep repeats the run if you delete its "
             "folder"
         ) from error
-    return TrainedRun(model.eval(), corpus, config)
+    return TrainedRun(model.eval(), corpus, config, state)
 
 
 def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:

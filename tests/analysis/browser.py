@@ -58,6 +58,7 @@ def browse(page: Path, width: int = 1100, scheme: str = "light") -> Iterator[Any
 def open_page(page: Path, width: int = 1100) -> LoadedPage:
     """Return the page as a browser shows it."""
     with browse(page, width) as tab:
+        tab.eval_on_selector_all("details", "all => all.forEach(x => { x.open = true; })")
         boxes = "all => all.map(x => ({width: x.clientWidth, height: x.clientHeight}))"
         return LoadedPage(
             tab.title(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from lmzoo.cells.base import Cell
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.laws.support import assert_close
 from lmzoo.laws.tiny import FINE
 from tests.cells.support import inputs, make, outputs
@@ -187,15 +187,19 @@ def test_cuts_that_leave_the_same_function_give_equal_configs() -> None:
     "name", ["min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "slstm", "hgrn2"]
 )
 def test_every_cut_changes_the_outputs(name: str) -> None:
-    """An initial bias of zero is drawn at random first, or its cut would change nothing."""
+    """Biases, and weights that start at zero, are drawn at random: cuts would change nothing."""
+
+    new = CELLS[name].fields_of_new
 
     def randomised(cuts: list[str]) -> Cell:
-        cell = make(name, cuts=cuts)
+        cell = make(name, **{**new, "cuts": cuts})
         generator = torch.Generator().manual_seed(5)
         with torch.no_grad():
-            for path, weight in make(name).named_parameters():
+            for path, weight in make(name, **new).named_parameters():
                 value = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5
-                if path in dict(cell.named_parameters()) and weight.dim() == 1:
+                if path in dict(cell.named_parameters()) and (
+                    weight.dim() == 1 or not weight.any()
+                ):
                     cell.get_parameter(path).add_(value)
         return cell
 

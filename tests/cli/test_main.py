@@ -74,3 +74,17 @@ def test_an_old_option_works_and_warns_in_one_line(lmzoo) -> None:
 def test_unknown_subcommands_and_options_get_a_suggestion(lmzoo, words, said) -> None:
     code, _, err = lmzoo(*words)
     assert (code, err.count("\n"), said in err) == (2, 1, True), err
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("train", "gru", "--epochs", "1e23"), "'1e23'"),
+        (("train", "gru", "--epochs", str(10**22)), f"'{10**22}'"),
+        (("train", "gru", "--seed", str(2**63)), f"'{2**63}'"),
+        (("sample", "run", "--temperature", "1,5"), "'1,5'"),
+    ],
+)
+def test_the_value_of_an_option_is_in_its_error(lmzoo, words, value) -> None:
+    code, _, err = lmzoo(*words)
+    assert (code, err.count("\n"), f"got {value}" in err) == (2, 1, True), err

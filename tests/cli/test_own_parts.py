@@ -10,7 +10,7 @@ import pytest
 from lmzoo.cells.base import CELLS
 from lmzoo.own_parts.source import _module_code
 from lmzoo.registry import PARTS
-from lmzoo.study.study_store import store_name
+from lmzoo.trainables.store_name import store_name
 from tests.own_part_files import own_parts as own_parts
 
 SIZES = ("--set", "model.width=4", "--set", "model.cell=own_mingru", "--set", "corpus.length=8")

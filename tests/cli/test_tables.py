@@ -27,6 +27,7 @@ COMMANDS = (
     "published",
     "report",
     "scaling",
+    "tuning",
 )
 
 
@@ -40,10 +41,13 @@ def toy(tmp_path):
 
 def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
-    code, out, err = lmzoo("rank", toy.path, "--metric", "sentence", "--at", 2)
+    options = ("--metric", "sentence", "--at", 2)
+    code, out, err = lmzoo("rank", toy.path, *options, "--explain")
     assert (code, err) == (0, "")
-    assert "sentence loss in nats per token, validation at epoch 2" in out
+    what = "sentence loss in nats per token, validation at epoch 2"
+    assert what in out
     assert "1.575 ±" in out
+    assert what in lmzoo("rank", toy.path, *options)[1]
     assert 100 < max(map(len, out.splitlines())) <= 140
 
 

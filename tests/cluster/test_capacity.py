@@ -227,7 +227,7 @@ def test_no_node_is_awaited_that_only_a_worker_would_start(join, fake):
     ("fields", "message"),
     [
         ({"gpus": 1.5}, r"--gpus-per-trial 1\.5"),
-        ({"device": "tpu"}, "--device tpu is unknown"),
+        ({"device": "tpu"}, "--device 'tpu' is unknown"),
         ({"device": "cpu", "gpus": 1.0}, "--device cpu contradicts --gpus-per-trial 1"),
         ({"device": "gpu", "gpus": 0.0}, "--device gpu contradicts --gpus-per-trial 0"),
     ],

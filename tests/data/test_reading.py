@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import pickle
 import random
 import unicodedata
 import zipfile
@@ -136,6 +137,33 @@ def test_a_plain_file_with_the_name_of_a_compressed_one_is_read(path):
 def test_what_is_no_text_is_refused_with_its_name(path, data, parts):
     with raises_user_error(str(path), *parts):
         load(path, data)
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        ("<!DOCTYPE html>\n", "a web page"),
+        ("\n <HTML lang='en'>\n", "a web page"),
+        ("<?xml version='1.0'?>\n", "XML"),
+        ('{"text": "a"}\n', "JSON"),
+        ("[\n {\n", "JSON"),
+        ("{\\rtf1\n", "RTF"),
+        (pickle.dumps(["a"], 0).decode(), "a pickle"),
+        ("<p> < {a} [b] %!\n", ""),
+    ],
+)
+def test_markup_is_said(path, begin, what):
+    for spec in ({}, {"name": "stream", "block": 4}):
+        said = block(load(path, begin + TEXT, **spec))
+        assert ("looks like" in said) == bool(what)
+        assert what in said
+
+
+@pytest.mark.parametrize("spec", [{}, {"name": "stream", "unit": "word", "block": 4}])
+def test_a_vocabulary_without_room_for_a_word_is_refused(path, spec):
+    with raises_user_error("vocab=4", "special tokens only", "at least 5"):
+        load(path, TEXT, vocab=4, **spec)
+    assert len(load(path, TEXT, vocab=5, **spec).vocabulary) == 5
 
 
 @pytest.mark.parametrize(("form", "said"), [("NFC", False), ("NFD", True), ("both", True)])

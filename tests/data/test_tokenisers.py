@@ -200,7 +200,7 @@ def test_a_file_that_is_no_tokeniser_is_refused(file, tmp_path, content):
 
 def test_a_missing_package_says_what_to_install(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with raises_user_error("tokenizers", "pip install 'lmzoo[bpe]'"):
+    with raises_user_error("tokenizers", "pip install tokenizers"):
         open_corpus(spec(file, "bpe"))
     open_corpus(spec(file, "word"))
 

@@ -21,9 +21,9 @@ from lmzoo.data.unknown import (
 )
 from lmzoo.data.vocabulary import build_vocabulary
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.study.resolve import resolve
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run_config import identity_config
+from lmzoo.trainables.resolve import resolve
 from tests.tiny import quick
 from tests.toy_study import toy_study
 

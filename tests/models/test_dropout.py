@@ -13,11 +13,11 @@ from lmzoo.errors import UserError
 from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.store.records import CONFIG, read_json
 from lmzoo.study.planned_run import PlannedRun
-from lmzoo.study.resolve import resolve
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields

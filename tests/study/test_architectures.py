@@ -3,8 +3,8 @@
 from lmzoo import zoo
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.parameter_budget import count_parameters
-from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.trainables.parameter_budget import count_parameters
+from lmzoo.trainables.resolve import corpus_config, resolve
 from sweeps.architectures import STUDY
 
 

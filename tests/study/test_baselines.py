@@ -9,11 +9,11 @@ from lmzoo.data.corpus import EntropyFloor, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.models.count.smoothing import Smoothing
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.study import parameter_budget as baselines_module
-from lmzoo.study.common_settings import select_labels
-from lmzoo.study.parameter_budget import baselines
-from lmzoo.study.resolve import resolve
 from lmzoo.sweep import Point
+from lmzoo.trainables import parameter_budget as baselines_module
+from lmzoo.trainables.common_settings import select_labels
+from lmzoo.trainables.parameter_budget import baselines
+from lmzoo.trainables.resolve import resolve
 from sweeps import cath, ngrams
 from tests.sweep.local_sweep import outcome, sweep
 

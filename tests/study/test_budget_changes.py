@@ -10,9 +10,9 @@ from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY, RunFolder, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import Point
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import outcome, sweep
 
 
@@ -70,7 +70,7 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     assert not sweep_epochs(study, 3, steps=6)
     missing = {row["label"] for row in table(path) if row["missing"]}
     points = resolve(study, corpus, corpus_fields)
-    planner = Planner(study, points, corpus, ReadOnlyStudyStore(path))
+    planner = Planner(study, points, ReadOnlyStudyStore(path))
     assert missing == {point.point.display_label for point, *_ in planner.pending()} != set()
     assert {row["epoch"] for row in table(path)} == {3}
     assert sweep_epochs(study, 3)
@@ -102,7 +102,7 @@ def test_a_run_that_a_larger_budget_pruned_counts_for_a_smaller_one(
     assert len(tuned) == 1
     with closing(StudyStore(path)) as store:
         small = dataclasses.replace(one_point, epochs=2)
-        assert Planner(small, resolve(small, corpus, corpus_fields), corpus, store).done
+        assert Planner(small, resolve(small, corpus, corpus_fields), store).done
     assert read_json(path / STUDY)["chosen"] == chosen
 
 

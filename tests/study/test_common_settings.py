@@ -3,8 +3,8 @@
 import pytest
 
 from lmzoo.errors import UserError
-from lmzoo.study.common_settings import check_settings
 from lmzoo.sweep import Point, Study
+from lmzoo.trainables.common_settings import check_settings
 
 CUTS = (Point("wild type", "DLM46"), Point("cut 4", "DLM46", {"cell.cuts": [4]}))
 CELLS = (Point("LSTM", "DLM26"), Point("GRU", "DLM44"))

@@ -10,11 +10,11 @@ from lmzoo.analysis.tables.ranking import rank_points
 from lmzoo.statistics.compared import ERROR
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
 from lmzoo.sweep.screen.verdicts_so_far import so_far
 from lmzoo.train.run_config import model_facts
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.fake_runs import FakeRun
 from tests.sweep.local_sweep import sweep
 
@@ -52,9 +52,9 @@ def test_console_and_ranking_agree_on_count_models(counts, run, corpus, corpus_f
     """A point that is a count model is compared; a baseline is what the study has added."""
     assert run(counts, path=tmp_path)
     store = StudyStore(tmp_path)
-    planner = Planner(counts, resolve(counts, corpus, corpus_fields), corpus, store)
+    planner = Planner(counts, resolve(counts, corpus, corpus_fields), store)
     for _ in planner.points:
-        console = so_far(planner, corpus)
+        console = so_far(planner)
     store.close()
     folder = load_study(tmp_path)
     table = rank_points(folder.runs, folder.events, folder.study)
@@ -84,6 +84,6 @@ def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, t
     points = resolve(counts, corpus, corpus_fields)
     for seeds in (3, 5):
         store = StudyStore(tmp_path)
-        planner = Planner(dataclasses.replace(counts, seeds=seeds), points, corpus, store)
+        planner = Planner(dataclasses.replace(counts, seeds=seeds), points, store)
         store.close()
         assert [look[:2] for look in planner.looks] == [(seeds, ERROR)]

@@ -10,8 +10,8 @@ from lmzoo.search_space import FloatRange
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planned_run import failure_counts
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.fake_runs import open_fake_run
 from tests.sweep.local_sweep import report
 
@@ -24,7 +24,7 @@ def drive(study, corpus, corpus_fields):
 
     def sweep(path, fails=lambda run: False, nodes=()) -> dict:
         with closing(StudyStore(path)) as store:
-            planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+            planner = Planner(study, resolve(study, corpus, corpus_fields), store)
             while not planner.done:
                 for planned in planner.ready():
                     planner.start(planned)

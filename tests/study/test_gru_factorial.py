@@ -5,7 +5,7 @@ import pytest
 
 from lmzoo.cells.base import CELLS
 from lmzoo.data.corpus import open_corpus
-from lmzoo.study.resolve import corpus_config, resolve
+from lmzoo.trainables.resolve import corpus_config, resolve
 from sweeps.gru_factorial import STUDY
 from tests.analysis.factorial import MGU, mgu
 

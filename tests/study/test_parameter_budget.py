@@ -5,7 +5,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.study.parameter_budget import count_parameters, fit_width
+from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 
 TASK = Task(vocab=50, length=6)
 BUDGET = 5000
@@ -43,3 +43,8 @@ def test_a_model_without_a_width_is_unchanged(name: str) -> None:
 def test_a_budget_below_the_smallest_width_is_refused() -> None:
     with pytest.raises(UserError, match="recurrent_lm has more than 50 parameters at width 2"):
         fit_width(zoo.config("rnn_lm"), TASK, 50)
+
+
+def test_a_budget_above_the_largest_width_is_refused() -> None:
+    with pytest.raises(UserError, match="recurrent_lm has less than 1,000,000,000,000 parameters"):
+        fit_width(zoo.config("rnn_lm"), TASK, 10**12)

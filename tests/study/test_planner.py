@@ -11,8 +11,8 @@ from lmzoo.errors import UserError
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import SETTINGS, StudyStore
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import outcome, sweep
 from tests.toy_study import toy_study
 
@@ -103,7 +103,7 @@ def test_repeated_deaths_do_not_change_the_records(
 
 def test_a_finished_sweep_has_nothing_pending(study, corpus, corpus_fields, undisturbed):
     store = StudyStore(undisturbed)
-    planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+    planner = Planner(study, resolve(study, corpus, corpus_fields), store)
     store.close()
     assert planner.done
     assert list(planner.pending()) == []

@@ -10,8 +10,8 @@ from lmzoo import zoo
 from lmzoo.store.local import Store
 from lmzoo.store.records import RECORDS, STUDY
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import SETTINGS, StudyStore
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import sweep
 
 
@@ -45,7 +45,7 @@ def built(monkeypatch):
 
 def test_a_planner_builds_no_model(study, points, corpus, tmp_path, built):
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(study, points, corpus, store)
+        planner = Planner(study, points, store)
         for run in planner.ready():
             planner.start(run)
             planner.end(run.id, "finished")
@@ -59,7 +59,7 @@ def test_a_start_reads_each_run_once_and_writes_no_known_setting(
     runs = len(list(tmp_path.glob(f"*/{RECORDS}")))
     calls.clear()
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+        planner = Planner(study, resolve(study, corpus, corpus_fields), store)
     assert planner.done
     assert calls["read", RECORDS] == runs
     assert calls["read", SETTINGS] == 1
@@ -87,14 +87,14 @@ def test_study_json_is_written_when_a_best_setting_is_found_and_not_at_every_end
 
 def test_settings_that_start_together_are_written_at_once(study, points, corpus, tmp_path, calls):
     with closing(StudyStore(tmp_path)) as store:
-        Planner(study, points, corpus, store)
+        Planner(study, points, store)
         assert all(len(store.settings(point.id)) == 3 for point in points)
     assert calls["append", SETTINGS] == len(points)
 
 
 def test_a_report_reads_and_writes_nothing(study, points, corpus, tmp_path, calls):
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(dataclasses.replace(study, parallel=4), points, corpus, store)
+        planner = Planner(dataclasses.replace(study, parallel=4), points, store)
         store._writer.wait()
         calls.clear()
         for run in planner.new_ready():

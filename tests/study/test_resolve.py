@@ -10,9 +10,9 @@ from lmzoo.errors import UserError
 from lmzoo.search_space import FloatRange
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study
+from lmzoo.trainables.resolve import resolve
 
 
 def test_equal_points_become_one_point_with_an_alias(study, corpus, corpus_fields):
@@ -32,12 +32,10 @@ def test_common_fields_and_own_fields_are_both_applied(study, corpus, corpus_fie
 def test_the_run_depends_on_the_setting_and_the_seed(study, corpus, corpus_fields):
     wild = resolve(study, corpus, corpus_fields)[0]
     runs = {
-        wild.run_config({"recipe.lr": lr}, seed, corpus)["run"]
-        for lr in (0.01, 0.02)
-        for seed in (0, 1)
+        wild.run_config({"recipe.lr": lr}, seed)["run"] for lr in (0.01, 0.02) for seed in (0, 1)
     }
     assert len(runs) == 4
-    assert wild.run_config({"recipe.lr": 0.01}, 0, corpus)["run"] in runs
+    assert wild.run_config({"recipe.lr": 0.01}, 0)["run"] in runs
 
 
 def test_the_point_id_depends_on_the_search_ranges_and_not_on_the_budget(
@@ -111,7 +109,7 @@ def test_a_baseline_under_another_label_is_always_planned(study, corpus, corpus_
     points = resolve(both, corpus, corpus_fields, {"cut 4"})
     assert sum(p.baseline for p in points) == 2
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(study, points, corpus, store, {"cut 4"})
+        planner = Planner(study, points, store, {"cut 4"})
         assert [p.point.label for p in planner.points][:2] == ["cut 4", "counts"]
         assert len(planner.points) == 3
 
@@ -120,5 +118,5 @@ def test_study_json_lists_the_points_that_were_left_out(study, corpus, corpus_fi
     both = dataclasses.replace(study, points=(*study.points, Point("minGPT", "DLM40")))
     with closing(StudyStore(tmp_path)) as store:
         points = resolve(both, corpus, corpus_fields, {"wild type"})
-        Planner(both, points, corpus, store, {"wild type"})
+        Planner(both, points, store, {"wild type"})
     assert read_json(tmp_path / STUDY)["left_out"] == ["minGPT"]

@@ -7,7 +7,7 @@ import pytest
 from lmzoo.errors import UserError
 from lmzoo.search_space import Choice, FloatRange
 from lmzoo.store.records import CONFIG, RunFolder, epoch_records, read_json
-from lmzoo.study.resolve import resolve
+from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import sweep
 
 COSINE = {"recipe.schedule": "cosine"}
@@ -15,7 +15,7 @@ COSINE = {"recipe.schedule": "cosine"}
 
 def first_run(study, corpus, corpus_fields, setting):
     point = resolve(study, corpus, corpus_fields)[0]
-    return point.run_config(setting, 1, corpus)
+    return point.run_config(setting, 1)
 
 
 def test_a_run_of_another_length_is_another_run_only_if_its_rate_falls(

@@ -102,6 +102,29 @@ def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_
     assert len(asked) == 3, "once for each point; the start design is requested, too, and replaced"
 
 
+class Low(optuna.samplers.RandomSampler):
+    """A sampler that suggests a bad setting."""
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        return param_distribution.low
+
+
+def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monkeypatch):
+    """Also those whose settings the sampler suggested, far from the best ones."""
+    known = []
+
+    def fit(losses, settings, **given):
+        known.append((losses, given.get("early")))
+        return fit_responses(losses, settings, **given)
+
+    monkeypatch.setattr("lmzoo.study.shared_tuning.fit_responses", fit)
+    assert fake_sweep(dataclasses.replace(tuned, sampler=Low(seed=0)), slots=3)
+    losses, early = known[-1]
+    stopped = np.isnan(losses[:, CELLS - 1])
+    assert stopped.any(), "some suggestion was stopped early"
+    assert np.isfinite(early[stopped, CELLS - 1]).all()
+
+
 def test_without_a_rung_nothing_is_pruned(tuned, fake_sweep, tmp_path):
     short = dataclasses.replace(tuned, epochs=1, grace=0)
     assert rungs(short) == ()

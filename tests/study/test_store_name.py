@@ -11,8 +11,8 @@ import pytest
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.store.open import open_store
-from lmzoo.study.study_store import describe_earlier, store_folder, store_name
 from lmzoo.sweep import main
+from lmzoo.trainables.store_name import describe_earlier, store_folder, store_name
 from tests.sweep.local_sweep import sweep
 from tests.toy_study import WORDS, small_study
 
@@ -47,7 +47,7 @@ def test_files_of_one_name_in_two_folders_differ() -> None:
 
 def dry_run(study, storage: Path, monkeypatch, capsys) -> tuple[str, int]:
     """Return the store that a dry run names, and its pending runs."""
-    monkeypatch.setattr("lmzoo.sweep.screen.dry_run.seconds_per_epoch", lambda *_: 0.0)
+    monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
     monkeypatch.setenv("COLUMNS", "500")
     found = []
     for options in ((), ("--json",)):

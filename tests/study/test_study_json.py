@@ -10,15 +10,15 @@ import pytest
 from lmzoo.search_space import Choice, FloatRange
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, command, main
+from lmzoo.trainables.resolve import resolve
 
 
 def written(study, corpus, corpus_fields, path) -> dict:
     """Return the study.json of a sweep that has just started."""
     with closing(StudyStore(path)) as store:
-        Planner(study, resolve(study, corpus, corpus_fields), corpus, store)
+        Planner(study, resolve(study, corpus, corpus_fields), store)
     return read_json(path / STUDY)
 
 

@@ -8,12 +8,12 @@ import torch
 
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Exchange, Released
 from lmzoo.sweep.worker.pack import Pack
+from lmzoo.trainables.resolve import resolve
 
 
 class LocalWorker:
@@ -74,7 +74,7 @@ def fleet_sweep(
     """
     generator, names = random.Random(seed), itertools.count()
     store, events, sizes = StudyStore(path), Events(), []
-    planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+    planner = Planner(study, resolve(study, corpus, fields), store)
     fleet = Fleet(planner, Packer(corpus, size), [events])
     crew: dict[str, LocalWorker] = {}
     for step in itertools.count():

@@ -6,10 +6,10 @@ from pathlib import Path
 from lmzoo.store.records import CONFIG, RunFolder
 from lmzoo.study.planned_run import Answer
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
+from lmzoo.trainables.resolve import resolve
 
 
 def open_run(store: StudyStore, planned, corpus) -> Run:
@@ -40,7 +40,7 @@ def sweep(
     generator, open_runs = random.Random(seed), {}
     store = StudyStore(path)
     try:
-        planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+        planner = Planner(study, resolve(study, corpus, fields), store)
         for step in range(steps):
             for planned in planner.ready()[: slots - len(open_runs)]:
                 planner.start(planned)

@@ -9,7 +9,6 @@ import pytest
 from lmzoo import zoo
 from lmzoo.models.count.ngram_count import NgramCount
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
 from lmzoo.sweep.fleet.fleet import Fleet
@@ -18,6 +17,7 @@ from lmzoo.sweep.messages import Exchange
 from lmzoo.train import closed_form, trainer
 from lmzoo.train import run as run_module
 from lmzoo.train.closed_form import CAPACITY, evaluate_test, load_estimate
+from lmzoo.trainables.resolve import resolve
 
 from .local_fleet import fleet_sweep
 from .local_sweep import outcome
@@ -92,7 +92,7 @@ def test_the_numbers_are_those_without_the_cache(
 @pytest.mark.parametrize("size", [None, 0])
 def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, tmp_path, size):
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(small, resolve(small, corpus, corpus_fields), corpus, store)
+        planner = Planner(small, resolve(small, corpus, corpus_fields), store)
         fleet = Fleet(planner, Packer(corpus, size))
         for i in range(20):
             fleet.exchange(Exchange(f"w{i}", 0), live=20, now=0.0)

@@ -20,7 +20,7 @@ WAITING = "waiting for 4 GPUs, 1 of 5 nodes is there"
 def _console(planner, *, terminal, **options):
     stderr = RichConsole(file=io.StringIO(), force_terminal=terminal, width=120, height=40)
     console = Console(as_json=options.pop("as_json", False), stderr=stderr, **options)
-    console.fleet = Fleet(planner, Packer(planner._corpus, None), [console])
+    console.fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
     console.workers = lambda: 1
     return console
 

@@ -12,7 +12,6 @@ from rich.console import Console as RichConsole
 from lmzoo.statistics.compared import compared
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
-from lmzoo.study.resolve import resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point
 from lmzoo.sweep.fleet.fleet import Fleet
@@ -20,6 +19,7 @@ from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.screen.console import Console
 from lmzoo.sweep.screen.point_table import choose, counts
 from lmzoo.sweep.screen.verdicts_so_far import so_far
+from lmzoo.trainables.resolve import resolve
 
 from .fake_fleet import drive
 
@@ -36,12 +36,12 @@ def many(corpus, corpus_fields, sentences, tmp_path_factory):
     )
     resolved = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
     store = StudyStore(tmp_path_factory.mktemp("many"))
-    yield Planner(study, resolved, corpus, store)
+    yield Planner(study, resolved, store)
     store.close()
 
 
 def _fleet(planner, console):
-    fleet = Fleet(planner, Packer(planner._corpus, None), [console])
+    fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
     console.fleet, console.workers = fleet, lambda: 1
     return fleet
 
@@ -99,7 +99,7 @@ def test_at_the_end_the_verdicts_are_those_of_all_confirm_runs(planner, corpus):
     worse = planner.points[1].point.label
     drive(_fleet(planner, console), level=lambda run: 0.5 * (run.label == worse))
     for _ in planner.points:
-        known = so_far(planner, corpus)
+        known = so_far(planner)
     losses = np.array([[run.test_loss for run in p.confirm_runs] for p in planner.points])
     sd = [p.tuning_sd for p in planner.points]
     found = compared(losses, 0, tuning_sd=sd, margin=planner.study.margin).verdict

@@ -112,7 +112,7 @@ def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilat
 
 def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(planner):
     added = []
-    fleet = Fleet(planner, Packer(planner._corpus, None))
+    fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None))
     fleet.pace.add = lambda *facts, first, worker: added.append((*facts, first))
     fleet.exchange(Exchange("w", 0), live=1, now=0.0)
     worker = fleet.workers["w"]
@@ -141,7 +141,9 @@ def test_a_wide_interval_is_shown_as_a_range(low, high, text):
 
 
 def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained(planner):
-    fleet = Fleet(planner, Packer(planner._corpus, None), [Console(as_json=False, quiet=True)])
+    fleet = Fleet(
+        planner, Packer(planner.points[0].point.corpus, None), [Console(as_json=False, quiet=True)]
+    )
     totals = []
     while not fleet.done:
         drive(fleet, steps=3)

@@ -48,6 +48,19 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
     assert IDLE_SECONDS / REPLY_SECONDS / 1.5 < replies <= IDLE_SECONDS / REPLY_SECONDS
 
 
+def test_the_end_is_not_seen_in_the_middle_of_a_decision(sweep, monkeypatch):
+    """Ray Tune asks in a thread of its own; between two stages no run is ready or running."""
+    monkeypatch.setattr(type(sweep.fleet), "done", True)
+    seen: list[bool] = []
+    asks = threading.Thread(target=lambda: seen.append(sweep.coordinator.finished))
+    with sweep.coordinator._mutex:
+        asks.start()
+        asks.join(0.2)
+        assert not seen, "it waits until the decision is made"
+    asks.join()
+    assert seen == [True]
+
+
 def test_a_worker_that_is_gone_is_told_to_leave(sweep):
     """Ray Tune may report a worker as ended that still runs, on a node without a connection."""
     sweep.exchange("a")

@@ -47,6 +47,20 @@ def test_an_error_of_the_planner_ends_the_sweep(sweep, monkeypatch):
     assert sweep.coordinator.finished
 
 
+def test_a_sweep_is_not_finished_while_runs_are_planned(sweep):
+    """Between the end of the last tuning run and the plan of the confirm runs, none is pending."""
+    pending, seen = sweep.fleet.planner._points, []
+    ask = threading.Thread(target=lambda: seen.append(sweep.coordinator.finished))
+    with sweep.coordinator._mutex:
+        kept = dict(pending)
+        pending.clear()
+        ask.start()
+        ask.join(0.2)
+        pending.update(kept)
+    ask.join()
+    assert seen == [False]
+
+
 def fail(error, *_):
     raise error
 

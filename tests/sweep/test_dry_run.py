@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from lmzoo.store.records import RECORDS, RunFolder
-from lmzoo.study.parameter_budget import BASELINES
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
-from lmzoo.study.resolve import resolve
-from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore, store_name
+from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import main
+from lmzoo.trainables.parameter_budget import BASELINES
+from lmzoo.trainables.resolve import resolve
+from lmzoo.trainables.store_name import store_name
 from tests.toy_study import small_study
 
 from .local_sweep import sweep
@@ -46,7 +47,7 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
     def run(*options: str) -> list[tuple[str, int, int]]:
         command = ["study", "--dry-run", "--json", "--storage", str(tmp_path / "runs"), *options]
         monkeypatch.setattr(sys, "argv", command)
-        monkeypatch.setattr("lmzoo.sweep.screen.dry_run.seconds_per_epoch", lambda *_: 0.0)
+        monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
         with pytest.raises(SystemExit) as stop:
             main(study)
         output = capsys.readouterr()
@@ -76,10 +77,10 @@ def test_a_dry_run_does_not_prune_an_interrupted_run(study, corpus, corpus_field
     checkpoint = RunFolder(pruned.parent).checkpoint
     checkpoint.touch()
     before, points = read_files(store), resolve(study, corpus, corpus_fields)
-    Planner(study, points, corpus, ReadOnlyStudyStore(store))
+    Planner(study, points, ReadOnlyStudyStore(store))
     assert read_files(store) == before
     with closing(StudyStore(store)) as locked:
-        Planner(study, points, corpus, locked)
+        Planner(study, points, locked)
     assert not checkpoint.exists()
     assert '"pruned"' in pruned.read_text()
 
@@ -89,7 +90,7 @@ def test_a_dry_run_reports_the_pending_work_of_the_sweep(
 ):
     rows = dry_run()
     with closing(StudyStore(store)) as locked:
-        planner = Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
+        planner = Planner(study, resolve(study, corpus, corpus_fields), locked)
         assert (
             [(point.point.display_label, *work) for point, *work in planner.pending()] == rows != []
         )
@@ -99,7 +100,7 @@ def test_a_dry_run_reports_the_pending_work_of_the_sweep(
 def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dry_run):
     """It has a study and the settings of the first generation."""
     with closing(StudyStore(tmp_path / "runs" / "toy-text")) as locked:
-        Planner(study, resolve(study, corpus, corpus_fields), corpus, locked)
+        Planner(study, resolve(study, corpus, corpus_fields), locked)
     runs = [runs for _, runs, _ in dry_run()]
     most = study.samples + MOST_AGAIN + study.seeds
     assert runs == [most] * 2 + [study.seeds] * len(BASELINES)

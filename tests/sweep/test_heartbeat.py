@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from lmzoo.study.study_store import store_name
+from lmzoo.trainables.store_name import store_name
 
 from .local_sweep import outcome, sweep
 from .processes import epochs_on_disk, finish, slow_ray_test, training_processes, wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from lmzoo.search_space import parse_range
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.study.study_store import store_name
+from lmzoo.trainables.store_name import store_name
 
 from .local_sweep import assert_close, outcome, sweep
 from .processes import (

@@ -12,12 +12,12 @@ from lmzoo.cli.sweep import find_studies
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import open_corpus
 from lmzoo.store.records import STUDY, read_json
-from lmzoo.study.common_settings import select_labels
-from lmzoo.study.parameter_budget import count_parameters
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import main
+from lmzoo.trainables.common_settings import select_labels
+from lmzoo.trainables.parameter_budget import count_parameters
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 SCRIPTS = sorted(Path(__file__).parents[2].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = {
@@ -91,7 +91,7 @@ def test_a_selected_point_has_the_same_runs_and_study_json_lists_all_points(
     for number, selection in enumerate(("", "cut 4")):
         with closing(StudyStore(tmp_path / str(number))) as store:
             needed = select_labels(study, corpus, selection)
-            planner = Planner(study, points, corpus, store, needed)
+            planner = Planner(study, points, store, needed)
             runs = planner.ready()
         trained = {"cut 4", *BASELINE_LABELS} if selection else {p.label for p in points}
         assert {run.label for run in runs} == trained
@@ -111,7 +111,7 @@ def test_a_parameter_budget_sets_the_largest_widths_within_it(study, run, monkey
         resolved.append(resolve(*args))
         return resolved[-1]
 
-    monkeypatch.setattr("lmzoo.study.resolve.resolve", record_points)
+    monkeypatch.setattr("lmzoo.trainables.resolve.resolve", record_points)
     for parameters in (1000, 2000):
         assert run(study, "--dry-run", "--parameters", str(parameters))[0] == 0
         task = open_corpus(resolved[-1][0].corpus_config).task

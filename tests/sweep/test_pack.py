@@ -12,7 +12,9 @@ from lmzoo.store.records import RunFolder
 from lmzoo.sweep.messages import Assignment, Job
 from lmzoo.sweep.worker import pack as module
 from lmzoo.sweep.worker.pack import Pack
+from lmzoo.train import run as run_module
 from lmzoo.train.packed import trainer
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 
 from .local_fleet import fleet_sweep
 from .local_sweep import assert_close, outcome, sweep
@@ -91,7 +93,7 @@ def test_one_run_that_exceeds_the_memory_is_an_error(make_worker, job, monkeypat
     def exceed(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(module.KeptTrainers, "train_epoch", exceed)
+    monkeypatch.setattr(KeptTrainers, "train_epoch", exceed)
     worker = make_worker()
     worker.apply(job)
     with pytest.raises(torch.OutOfMemoryError):
@@ -158,7 +160,7 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     when, make_worker, job, planner, monkeypatch
 ):
     worker, other = make_worker(), planner.ready()[1]
-    target = (module, "TrainingRun") if when == "open" else (module, "fit")
+    target = (module, "TrainingRun") if when == "open" else (run_module, "fit")
     inner = getattr(*target)
 
     def fault(first, second, *arguments):

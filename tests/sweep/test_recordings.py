@@ -8,11 +8,11 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.kernels import dispatch
 from lmzoo.store.records import read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train.capture import stepper
+from lmzoo.trainables.resolve import corpus_config, resolve
 from sweeps.gru_ablation import STUDY
 from tests.sweep.local_fleet import LocalWorker
 from tests.train.fake_recorder import FakeRecorder
@@ -31,7 +31,7 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     study = dataclasses.replace(STUDY, fields={**STUDY.fields, **small}, epochs=6)
     fields = {**corpus_config(study, study.fields), "train": 200, "valid": 20, "test": 20}
     corpus, store = open_corpus(fields, None), StudyStore(tmp_path)
-    planner = Planner(study, resolve(study, corpus, fields), corpus, store)
+    planner = Planner(study, resolve(study, corpus, fields), store)
     fleet, packs = Fleet(planner, Packer(corpus, None)), []
     worker = LocalWorker("gpu", fleet, tmp_path, corpus, memory=H100, live=1)
     while not fleet.done:

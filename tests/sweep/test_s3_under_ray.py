@@ -8,7 +8,7 @@ import pytest
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.store.s3 import S3Store
-from lmzoo.study.study_store import store_name
+from lmzoo.trainables.store_name import store_name
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 from tests.toy_study import small_study
 

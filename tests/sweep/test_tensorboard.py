@@ -3,12 +3,10 @@
 import errno
 
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmzoo.store.records import BOARD
 from lmzoo.sweep.worker import tensorboard
-from lmzoo.train.evaluate import Losses
 
 CONFIG = {
     **{"point": {"label": "cut 4"}, "stage": "tune", "seed": 0, "setting": {"recipe.lr": 0.1}},
@@ -48,7 +46,9 @@ def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, monkeypatch, caplo
     writer = tensorboard.RunWriter(tmp_path / "run", CONFIG, epoch=0)
     if at == "write":
         writer.write_epoch(RECORD)
-        writer.write_test(Losses(1.0, 1.0, 1, torch.ones(1), report={"active units": 1.0}), 1)
+        writer.write_test(
+            {"epoch": 1, "token": 1.0, "sentence": 1.0, "report": {"active units": 1.0}}
+        )
     writer.close()
     folder = tmp_path / BOARD / NAME
     assert [r.message for r in caplog.records] == [

@@ -211,7 +211,7 @@ def test_an_error_of_the_training_is_posted_and_raised(set_up, mailbox, monkeypa
     def fail(*_):
         raise OSError("no disk\nin detail")
 
-    monkeypatch.setattr("lmzoo.sweep.worker.pack.fit", fail)
+    monkeypatch.setattr("lmzoo.train.run.fit", fail)
     with pytest.raises(OSError, match="no disk"):
         worker.step()
     failed = mailbox.posts[-1]
@@ -229,7 +229,7 @@ def test_runs_whose_model_raises_fail_and_the_sweep_ends(set_up, mailbox, monkey
     def fail(*_):
         raise ValueError("a bug\nin detail")
 
-    monkeypatch.setattr("lmzoo.sweep.worker.pack.fit", fail)
+    monkeypatch.setattr("lmzoo.train.run.fit", fail)
     worker.step()
     assert mailbox.fleet.done
     failed = mailbox.fleet.planner.failed_runs

@@ -17,7 +17,6 @@ from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.parallel_streams import scored_text, stream_batches
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 from lmzoo.store.records import RunFolder, run_identity
-from lmzoo.study.resolve import resolve
 from lmzoo.sweep import Point, Study, main
 from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.train import carried
@@ -27,6 +26,7 @@ from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import Training, fit
+from lmzoo.trainables.resolve import resolve
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.user_errors import raises_user_error
 
@@ -242,8 +242,8 @@ def test_a_study_trains_such_runs_alone_and_keeps_its_count_baselines(spec, corp
     points = resolve(study, corpus, spec)
     assert [point.recipe.carry_state for point in points] == [True] * len(points)
     assert sum(point.baseline for point in points) > 0
-    planned = type("Planned", (), {"id": "a", "config": points[0].run_config({}, 0, corpus)})()
+    planned = type("Planned", (), {"id": "a", "config": points[0].run_config({}, 0)})()
     assert Packer(corpus, None).max_members(planned) == 1
     alone = dataclasses.replace(study, fields={**fields, "recipe.carry_state": False})
-    planned.config = resolve(alone, corpus, spec)[0].run_config({}, 0, corpus)
+    planned.config = resolve(alone, corpus, spec)[0].run_config({}, 0)
     assert Packer(corpus, None).max_members(planned) > 1

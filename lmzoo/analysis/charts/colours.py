@@ -48,20 +48,14 @@ HALF = 0.1791
 
 
 def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
-    """Return a label in lines: as many cuts as fit into `width`, and parts of what is wider."""
-    lines: list[str] = []
-    for part in label.split(" + "):
-        joined = f"{lines[-1]} + {part}" if lines else part
-        if lines and width > LABEL_WIDTH and len(joined) <= width:
-            lines[-1] = joined
-        else:
-            lines += textwrap.wrap(part, width) or [""]
-    return lines
+    """Return a label in lines; a line that ends between two cuts ends with "+"."""
+    bound = label.replace(" (", "\xa0(").replace(" +", "\xa0+")
+    return textwrap.wrap(bound, width) or [""]
 
 
 def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
     """Return the height of a row in pixels that fits the label with the most lines."""
-    return 8 + 14 * max(len(label_lines(label, width)) for label in labels)
+    return 6 + 13 * max(len(label_lines(label, width)) for label in labels)
 
 
 def label_axis(labels: Iterable[str]) -> alt.Axis:

@@ -86,6 +86,8 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
     by = picked(look)
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, look, epochs)
+    low, high, above = _compared(frame, epochs)
+    notes += [above] if above else []
     axis = alt.Axis(tickMinStep=1, format="d")
     axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
     colour = look.colour(frame["label"])
@@ -93,25 +95,30 @@ def learning_chart(frame: pl.DataFrame, look: Look, metric: str) -> Any:
         x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
     )
     unit = f"validation {UNITS[metric]}"
+    scale = alt.Scale(domain=[low, high], nice=False)
+
+    def loss(field: str) -> Any:
+        return alt.Y(field, title=unit, scale=scale)
+
     numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
     facts = [*look.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(look.groups) <= MANY
     own = [label for label, group in look.groups.items() if few or group == REFERENCE]
     band = (
         look.chart(frame.filter(pl.col("label").is_in(own)))
-        .mark_area()
+        .mark_area(clip=True)
         .encode(
             x=base.encoding.x,
-            y=_loss("low:Q", unit),
+            y=loss("low:Q"),
             y2="high:Q",
             color=colour,
             detail="label:N",
             opacity=look.opacity(by, 0.15, 0),
         )
     )
-    line = base.mark_line().encode(y=_loss("loss:Q", unit), opacity=look.opacity(by))
-    marks = base.mark_point(filled=True, size=30 if few else 12).encode(
-        y=_loss("loss:Q", unit), opacity=look.opacity(by), tooltip=facts
+    line = base.mark_line(clip=True).encode(y=loss("loss:Q"), opacity=look.opacity(by))
+    marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
+        y=loss("loss:Q"), opacity=look.opacity(by), tooltip=facts
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
     if look.field != "label":
@@ -137,6 +144,21 @@ def _baselines(
     notes = ["level lines: baselines, which are not trained by epochs"] if lines.height else []
     notes += [f"not shown: {', '.join(far)}"] if far else []
     return pl.concat([others, lines]), notes
+
+
+def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, str]:
+    """Return the ends of the axis of the losses, and what a note says about those above it.
+
+    The axis ends at the greatest loss after the first quarter of the epochs, in which all curves
+    fall far more than they differ later.
+    """
+    first = epochs[len(epochs) // 4]
+    low, high = frame["loss"].min(), frame.filter(pl.col("epoch") >= first)["loss"].max()
+    margin = 0.03 * (high - low) or 0.1  # type: ignore[operator]
+    top = high + margin  # type: ignore[operator]
+    beyond = frame.filter(pl.col("loss") > top)["epoch"].max()
+    note = "" if beyond is None else f"above the axis: losses up to epoch {beyond}"
+    return low - margin, top, note  # type: ignore[operator]
 
 
 def cost_chart(frame: pl.DataFrame, look: Look, cost: str, title: str) -> Any:

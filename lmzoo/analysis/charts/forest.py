@@ -1,26 +1,46 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
+import html
+import re
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import altair as alt
 import polars as pl
+import vl_convert
 
 from lmzoo.analysis.charts.colours import (
     BASELINE,
     GROUPS,
     PAGE_COLOURS,
+    WIDE_LABEL,
     group_of,
     label_axis,
+    label_lines,
     with_rows,
 )
+from lmzoo.analysis.records.units import UNITS, margin_words
 
 MARKS = (
     *("triangle-left", "triangle-left", "diamond", "circle", "circle"),
     *("triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-NATS = "nats per token"
+PICTURE_WIDTH = 760
+TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
+LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
+PICTURE = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {**TEXT, **LINES, "titleColor": "var(--muted)", "titleFontSize": 12},
+    "axisY": {"labelLimit": 320},
+    "axisXQuantitative": {"tickCount": 7, "labelOverlap": "greedy", "labelSeparation": 8},
+    "legend": {**TEXT, "labelFontSize": 13},
+    "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
+}
+"""Vega's config of a picture; `page.js` has that of a page."""
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
 
@@ -51,7 +71,8 @@ def forest_chart(part: pl.DataFrame) -> Any:
         return None
     rows, beyond = _inside(rows)
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    margin = part["margin"].item(0)
+    margin, metric = part["margin"].item(0), part["metric"].item(0)
+    unit = "nats per token" if metric in UNITS else metric
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
@@ -59,13 +80,36 @@ def forest_chart(part: pl.DataFrame) -> Any:
         for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=NATS), x2="to:Q")
-    note = f"to the right is worse; the band is ±{margin:g} nats{beyond}"
+    band = band.mark_rect(color="var(--band)").encode(x=alt.X("from:Q", title=unit), x2="to:Q")
+    note = f"to the right is worse; the band is ±{margin:g} {margin_words(metric)}{beyond}"
     heading = alt.TitleParams(
         "Differences to the reference, 95 % intervals", subtitle=[note], anchor="start"
     )
     verdict = alt.Tooltip("group:N", title="verdict")
-    return difference_chart(rows, heading, NATS, verdict, colour, shape, below=(band,))
+    return difference_chart(rows, heading, unit, verdict, colour, shape, below=(band,))
+
+
+def forest_picture(part: pl.DataFrame) -> str:
+    """Return the plot of one table as SVG, which follows the reader's setting, light or dark.
+
+    Raises:
+        ValueError: The table has no differences.
+    """
+    chart = forest_chart(part)
+    if chart is None:
+        raise ValueError("a table without differences has no forest plot")
+    spec = chart.properties(width=PICTURE_WIDTH).to_dict()
+    spec["params"] = [{"name": "wide", "value": True}]
+    spec["height"] = spec["usermeta"]["wide"]
+    longest = max(len(line) for text in part["label"] for line in label_lines(text, WIDE_LABEL))
+    # The reader's font may be wider than the one that Vega measures.
+    spec["padding"] = {"left": 4 + round(1.4 * longest), "right": 8, "top": 4, "bottom": 4}
+    svg = vl_convert.vegalite_to_svg({**spec, "config": PICTURE})
+    css = files("lmzoo.analysis.report").joinpath("page.css").read_text("utf-8")
+    light, dark = (" ".join(x.split()) for x in re.findall(r":root \{.*?\}", css, re.DOTALL))
+    style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
+    head = f"<title>{html.escape(spec['title']['text'])}</title>{style}"
+    return svg.replace(">", f">{head}", 1) + "\n"
 
 
 def difference_chart(

@@ -28,6 +28,7 @@ from lmzoo.store.open import open_store
 from lmzoo.store.records import (
     BOARD,
     CONFIG,
+    PROGRAM,
     RECORDS,
     SCHEMA,
     STUDY,
@@ -42,14 +43,15 @@ RUN_SCHEMA = pl.Schema(
     {
         **dict.fromkeys(("run", "point", "stage"), pl.String),
         "seed": pl.Int64,
-        **dict.fromkeys(("score", "model", "corpus", "fingerprint"), pl.String),
+        **dict.fromkeys(("score", "model", "corpus", "fingerprint", "program"), pl.String),
         **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
         "leaks": pl.String,
         **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
         "setting": pl.String,
     }
 )
-"""Columns of the runs; model, corpus and setting are JSON. `state_size` is null if the state grows,
+"""Columns of the runs; model, corpus and setting are JSON. `program` is "function" or
+"command". `state_size` is null if the state grows,
 `flops` if it is not known (`lmzoo/inspect/flops.py`). `status` and `ended`, the epoch of the last
 end, are joined; they are null while a run has not ended."""
 EVENT_SCHEMA = pl.Schema(
@@ -215,6 +217,7 @@ def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:
             "floor_token": floor.get("token"),
             "floor_sentence": floor.get("sentence"),
             "ceiling": config.get("ceiling"),
+            "program": config.get(PROGRAM),
         }
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is not the config of a study's run: {error!r}") from None

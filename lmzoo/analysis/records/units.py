@@ -18,6 +18,7 @@ A training objective is no loss of the text and has neither bits nor perplexity.
 
 from collections.abc import Mapping
 from math import log
+from typing import Any
 
 import polars as pl
 
@@ -41,6 +42,8 @@ EFFECTS = {
 """Unit -> the words after a difference; "nats" for the others."""
 OBJECTIVE = "objective"
 """The kind of score of a training objective."""
+METRIC = "metric"
+"""The kind of score of a metric of the user's programs."""
 PERPLEXITIES = ("ppl", "wppl")
 SIZES = ("characters", "bytes", "words")
 SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
@@ -62,9 +65,15 @@ def metric_of(unit: str, *, linear: bool = False) -> str:
     return "sentence" if unit == "sentence" else "token"
 
 
+def metric_unit(study: Mapping[str, Any]) -> str:
+    """Return the unit of the metric of a study's programs, or the metric's name without one."""
+    asked = study.get("asked", {})
+    return asked.get("unit") or asked.get("metric", "")
+
+
 def effect_words(unit: str) -> str:
-    """Return the words after a difference in this unit."""
-    return EFFECTS.get(unit, "nats")
+    """Return the words after a difference in this unit; one of the user stays as it is."""
+    return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
 
 
 def margin_words(unit: str) -> str:

@@ -20,7 +20,7 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.report.html import code_block, html_table, paragraphs
-from lmzoo.analysis.report.network import count_points
+from lmzoo.analysis.report.network import count_points, program_points
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.text.formatting import table_title
 from lmzoo.analysis.text.render import TextTable
@@ -56,18 +56,19 @@ class CommandResult(NamedTuple):
 
 def best_rows(folder: StudyFolder, ranked: pl.DataFrame) -> Iterator[Best]:
     """Yield the best model of each table."""
-    counts = count_points(folder)
+    counts, programs = {*count_points(folder)}, {*program_points(folder)}
     for part in ranked.drop_nulls("rank").partition_by(TABLE_KEYS, maintain_order=True):
         before: list[str] = []
         for row in part.to_dicts():
-            if not row["leaks"] and row["point"] not in counts:
+            if not row["leaks"] and row["point"] not in counts | programs:
                 behind = f" (rank {row['rank']}, behind {', '.join(before)})" if before else ""
                 yield Best(row, behind)
                 break
-            before.append(f"{row['label']} ({'leaks' if row['leaks'] else 'a count model'})")
+            kind = "a program" if row["point"] in programs else "a count model"
+            before.append(f"{row['label']} ({'leaks' if row['leaks'] else kind})")
         else:
             title = table_title(part.row(0, named=True))
-            reason = "no model to audit or sample: every ranked point leaks or is a count model"
+            reason = "no model to audit or sample: each point leaks, is a count model or a program"
             yield Best(None, f"{title}: {reason}")
 
 
@@ -78,8 +79,12 @@ def audit_section(folder: StudyFolder, ranked: pl.DataFrame, *, run: bool) -> st
     """
     leaking = ranked.filter(pl.col("leaks") != "")
     lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
-    audited = ranked.filter(pl.col("score").is_not_null()).height
+    programs = program_points(folder)
+    models = pl.col("score").is_not_null() & ~pl.col("point").is_in(programs)
+    audited = ranked.filter(models).height
     passed = f"{audited - len(lines)} of {audited} points passed the audit when they were trained"
+    if programs:
+        lines.append(f"{len(programs)} points train programs of the user, which are not audited")
     body = paragraphs([passed, *lines], "text")
     for row, behind in best_rows(folder, ranked) if run else ():
         if row is None:
@@ -108,7 +113,8 @@ def samples_section(
         rows += [
             (row, ", the reference")
             for row in others
-            if row["point"] not in {best["point"], *counts} and not row["leaks"]
+            if row["point"] not in {best["point"], *counts, *program_points(folder)}
+            and not row["leaks"]
         ]
         shown = "".join(_samples(path, folder, row, note, data_dir) for row, note in rows)
         body += f'<div class="side">{shown}</div>\n'

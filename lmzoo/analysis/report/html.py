@@ -40,6 +40,8 @@ class Section:
 
     title: str
     body: str
+    folded: bool = False
+    """A click on the heading shows the content."""
 
     @property
     def anchor(self) -> str:
@@ -60,6 +62,11 @@ def paragraphs(lines: Iterable[str], kind: str = "note") -> str:
     return macro("paragraphs", lines, kind)
 
 
+def folded(title: str, body: str) -> str:
+    """Return HTML that a click on its title shows."""
+    return macro("folded", title, body) if body else ""
+
+
 def code_block(text: str) -> str:
     """Return preformatted text, as for commands and sentences."""
     return macro("code_block", text)
@@ -70,7 +77,7 @@ def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str 
 
     The charts show the point with this label at first, or all.
     """
-    has_charts = any('class="chart"' in section.body for section in sections)
+    has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
     scripts = [*([_vega()] if has_charts else []), (FOLDER / "page.js").read_text("utf-8")]
     css = (FOLDER / "page.css").read_text("utf-8")
     page = macro("page", title, lead, sections, point, POLICY, css, scripts)

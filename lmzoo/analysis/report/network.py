@@ -109,6 +109,8 @@ def data_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
 
 
 def _lines(folder: StudyFolder, row: dict) -> list[str]:
+    if row["vocab"] is None:
+        return ["The functions and commands of the study bring their own data."]
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
     text = " ".join(class_docstring("CORPORA", name).replace("`", "").split())
@@ -164,6 +166,11 @@ def count_points(folder: StudyFolder) -> list[str]:
     """Return the points whose model is a table of counts."""
     models = point_models(folder)
     return [point for point, model in models.items() if model.get("name") == FIVE_GRAM["name"]]
+
+
+def program_points(folder: StudyFolder) -> list[str]:
+    """Return the points that train a function or a command."""
+    return folder.runs.drop_nulls("program").select("point").unique().collect()["point"].to_list()
 
 
 def baseline_points(folder: StudyFolder) -> list[str]:

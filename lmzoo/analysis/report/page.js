@@ -82,6 +82,14 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   }
 
+  // A link opens the section that it leads to.
+  for (const link of document.querySelectorAll("nav a")) {
+    link.addEventListener("click", () => {
+      const fold = document.querySelector(`${link.getAttribute("href")} > details`);
+      if (fold) fold.open = true;
+    });
+  }
+
   const number = (text) => {
     const found = text.replace("−", "-").replaceAll(",", "").match(/-?\d+(\.\d+)?(e-?\d+)?/);
     return found ? Number(found[0]) : null;

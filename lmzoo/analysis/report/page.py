@@ -26,20 +26,27 @@ from lmzoo.analysis.report.html import (
     Section,
     chart_figure,
     download_link,
+    folded,
     html_page,
     html_table,
     macro,
     paragraphs,
 )
 from lmzoo.analysis.report.network import cut_points, data_section, network_section
-from lmzoo.analysis.report.recipe import recipe_section
+from lmzoo.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.analysis.report.summary import answer_lists, summary
+from lmzoo.analysis.tables.brief import diagnoses
 from lmzoo.analysis.tables.comparison import compare_points, comparison_report
 from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
 from lmzoo.analysis.tables.ranking_table import ranking_report
 from lmzoo.analysis.text.render import Report, TextTable, render
-from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_groups
+from lmzoo.analysis.text.verdict_lines import (
+    answer,
+    data_warnings,
+    impossible_warnings,
+    verdict_groups,
+)
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
 
@@ -91,40 +98,44 @@ def render_report(
     label = find_point(folder.study["points"], point)["label"] if point else ""
     ranked = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     ranking = ranking_report(folder, ranked)
-    answer = verdict_groups(ranked)
+    verdicts = verdict_groups(ranked)
+    words = paragraphs(summary(folder, ranked, verdicts), "text")
+    words += answer_lists(verdicts, set(cut_points(folder)))
     network = network_section(folder, ranked)
+    alarms = (*data_warnings(folder.study), *impossible_warnings(ranked))
+    known = len(verdicts) + len(alarms)
     sections = [
-        Section(
-            "Ranking",
-            _ranking(folder, ranked, ranking, len(answer) + len(data_warnings(folder.study))),
-        ),
-        *([Section(NETWORK, network)] if network else []),
-        Section("The data", data_section(folder, ranked)),
+        Section("Ranking", _ranking(folder, ranked, ranking, known)),
+        Section("The verdicts in words", words),
         *_curves(folder, ranked, metric),
         *_comparison(folder, metric),
         *_interactions(folder, metric),
-        Section("Audit", audit_section(folder, ranked, run=use_models)),
+        Section("Spent and reproduce", recipe_section(path, folder)),
+        *([Section(NETWORK, network, folded=True)] if network else []),
+        Section("The data", data_section(folder, ranked), folded=True),
+        Section("Audit", audit_section(folder, ranked, run=use_models), folded=True),
     ]
     if use_models:
-        sections.append(Section("Samples", samples_section(path, folder, ranked, data_dir)))
-    sections.append(Section("Spent and reproduce", recipe_section(path, folder)))
-    answers = answer_lists(answer, set(cut_points(folder)))
-    warnings = paragraphs(data_warnings(folder.study), "text")
-    lead = warnings + paragraphs(summary(folder, ranked, answer), "text") + answers
-    words = terms(lead + "".join(section.body for section in sections))
-    return html_page(ranking.heading[0], lead, [*sections, Section("Terms", words)], point=label)
+        samples = samples_section(path, folder, ranked, data_dir)
+        sections.append(Section("Samples", samples, folded=True))
+    lead = paragraphs(filter(None, [answer(ranked)]), "lead")
+    lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)]) + _forests(ranked)
+    used = terms(lead + "".join(section.body for section in sections))
+    sections.append(Section("Terms", used, folded=True))
+    return html_page(ranking.heading[0], lead, sections, point=label)
+
+
+def _forests(ranked: pl.DataFrame) -> str:
+    """Return the forest plot of each table."""
+    parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
+    return "".join(chart_figure(chart) for chart in map(forest_chart, parts) if chart is not None)
 
 
 def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: int) -> str:
-    """Return the forest plots, the tables, and the table as a file.
+    """Return the tables, and the table as a file.
 
-    `above` lines of the report's heading after the first are at the top of the page.
+    `above` lines of the report's heading after the first are elsewhere on the page.
     """
-    charts = ""
-    for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
-        chart = forest_chart(part)
-        if chart is not None:
-            charts += chart_figure(chart)
     left = {label: lines for label, lines in ranked.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = "".join(
@@ -144,7 +155,7 @@ def _ranking(folder: StudyFolder, ranked: pl.DataFrame, report: Report, above: i
         tables = paragraphs([note], "text") + tables
     notes = paragraphs(report.heading[1 + above :]) + paragraphs(report.legend)
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
-    return charts + tables + csv + notes
+    return tables + csv + folded("Notes on the columns", notes)
 
 
 def _difference_first(table: TextTable) -> TextTable:
@@ -195,9 +206,8 @@ def _comparison(folder: StudyFolder, metric: str) -> list[Section]:
     except UserError:
         return []
     tables = "".join(html_table(table, kind="sortable") for table in report.tables)
-    folded = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
-    body = paragraphs([SECOND], "text")
-    body += f"<details><summary>The second table</summary>\n{folded}</details>\n"
+    second = paragraphs(report.heading[1:]) + tables + paragraphs(report.legend)
+    body = paragraphs([SECOND], "text") + folded("The second table", second)
     return [Section("Over seeds and sequences", body)]
 
 

@@ -64,6 +64,18 @@ def spent_table(folder: StudyFolder) -> TextTable:
     return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))
 
 
+def cost_line(folder: StudyFolder) -> str:
+    """Return what the study cost, and the command that repeats it with the script's values."""
+    *_, last = spent_table(folder).rows
+    study = folder.study
+    command = shlex.join([*_script(study), *study.get("given", ())])
+    return f"Spent: {last[1]} runs, {last[4]} of training in sum. Repeat: {command}"
+
+
+def _script(study: Mapping[str, Any]) -> list[str]:
+    return study.get("script") or ["python", f"sweeps/{study['name']}.py"]
+
+
 INSTALL = (
     "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
     "python3 -m venv .venv && source .venv/bin/activate",
@@ -164,8 +176,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
         for run in folder.runs.select("run").collect()["run"]
         if (config := read_json(folder.path / run / CONFIG))
     ]
-    script = study.get("script") or ["python", f"sweeps/{study['name']}.py"]
-    sweep = [*script, "--storage", store_address(path.parent)]
+    sweep = [*_script(study), "--storage", store_address(path.parent)]
     sweep += study.get("options") or _older_options(folder, configs)
     chosen = [
         point["stored_labels"][0] for point in study["points"] if point["id"] in study["chosen"]

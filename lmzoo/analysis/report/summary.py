@@ -1,6 +1,7 @@
 """The answer of a study: paragraphs on free cuts, losses, choices; and its verdicts as lists."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from math import exp
 
@@ -16,7 +17,7 @@ from lmzoo.analysis.records.curve_data import (
 )
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.tuning import search_ranges
-from lmzoo.analysis.records.units import UNITS, effect_words
+from lmzoo.analysis.records.units import METRIC, UNITS, effect_words
 from lmzoo.analysis.report.html import macro
 from lmzoo.analysis.report.network import baseline_points, cut_points
 from lmzoo.analysis.text.formatting import format_number
@@ -53,17 +54,17 @@ def summary(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
 
 
 def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictGroup]) -> list[str]:
-    count = {group.verdict: len(group.points) for group in answer}
+    count = Counter(group.verdict for group in answer for _ in group.points)
     reference = ranked.filter("reference")["label"]
     if reference.is_empty() or not count:
         return []
     name, total = reference.item(0), sum(count.values())
-    margin = ranked["margin"].item(0)
-    share = 100 * (exp(margin) - 1)
-    within = f"{margin:g} {effect_words('token')}"
-    free, open_ = count.get(NEGLIGIBLE, 0), count.get(UNDECIDED, 0)
+    margin, metric = ranked["margin"].item(0), ranked["metric"].item(0)
+    within = f"{margin:g} {effect_words(metric)}"
+    share = f": it is {100 * (exp(margin) - 1):.1f} % of the perplexity" * (metric in UNITS)
+    free, open_ = count[NEGLIGIBLE], count[UNDECIDED]
     worse, better = (
-        sum(count.get(verdict, 0) for verdict in side)
+        sum(count[verdict] for verdict in side)
         for side in ((WORSE, WORSE_OPEN), (BETTER, BETTER_OPEN))
     )
     cuts = ranked.filter(pl.col("point").is_in(cut_points(folder)), pl.col("verdict").is_not_null())
@@ -72,14 +73,14 @@ def _answer(folder: StudyFolder, ranked: pl.DataFrame, answer: Sequence[VerdictG
         if cuts.height
         else (
             f"{_points(better)} shown to be better than {name!r}, and {_are(free)} shown to be "
-            f"different from it by less than {within}. {_best(ranked, name)}"
+            f"different from it by less than {within}. {_best(ranked, name)}".strip()
         )
     )
     second = (
         f"{_definition(name, has_cuts=cuts.height > 0)} Of the {total} points compared with it, "
         f"{_are(better)} better, {_are(free)} negligible, {_are(worse)} worse and "
         f"{_are(open_)} undecided. "
-        f"The margin of {within} is a choice of the study: it is {share:.1f} % of the perplexity."
+        f"The margin of {within} is a choice of the study{share}."
     )
     return [first, f"{second} {_best(ranked, name)}" if cuts.height else second]
 
@@ -129,6 +130,8 @@ def _best(ranked: pl.DataFrame, reference: str) -> str:
     """Return a sentence on the point with the lowest loss among those that have a verdict."""
     rows = ranked.filter(pl.col("verdict").is_not_null(), pl.col("difference").is_not_null())
     row = rows.sort("difference").row(0, named=True)
+    if row["score"] == METRIC:
+        return ""
     side = "below" if row["difference"] < 0 else "above"
     between = effect_range(row["difference_low"], row["difference_high"], least=3)
     loss = format_number(row["loss"], ".3f")
@@ -142,6 +145,9 @@ def _best(ranked: pl.DataFrame, reference: str) -> str:
 def _losses(folder: StudyFolder, ranked: pl.DataFrame) -> str:
     """Return what the loss is of, and how good the reference is in absolute terms."""
     row = ranked.row(0, named=True)
+    if row["score"] == METRIC:
+        best = "higher" if (folder.study["asked"]["direction"]) == "maximize" else "lower"
+        return f"The metric is what the programs of the study report; {best} is better."
     names = sorted({json.loads(corpus).get("name", "corpus") for corpus in set(ranked["corpus"])})
     loss = f"{row['split']} {UNITS[row['metric']]} on {' and '.join(names)}"
     text = f"The loss is the {loss}; lower is better."

@@ -23,7 +23,14 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.analysis.records.units import OBJECTIVE, PERPLEXITIES, SIZE_OF, require_size, unit_factor
+from lmzoo.analysis.records.units import (
+    METRIC,
+    OBJECTIVE,
+    PERPLEXITIES,
+    SIZE_OF,
+    require_size,
+    unit_factor,
+)
 from lmzoo.analysis.text.formatting import (
     MISSING,
     format_interval,
@@ -35,7 +42,7 @@ from lmzoo.analysis.text.formatting import (
     format_value,
 )
 from lmzoo.analysis.text.render import TextTable
-from lmzoo.analysis.text.verdict_lines import verdict_text
+from lmzoo.analysis.text.verdict_lines import verdict_text, verdict_word
 
 Row = Mapping[str, Any]
 """A row of a frame."""
@@ -168,6 +175,17 @@ def scaled(table: pl.DataFrame, frame: str, factor: pl.Expr | float, unit: str) 
     return table.with_columns(pl.col(own) * factor)
 
 
+def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
+    """Return a table of losses as one of metrics of which the highest is the best."""
+    own = (c for c in FRAMES[frame] if c.unit and c.unit.as_perplexity)
+    names = {name: name for column in own for name in _own_names(column)}
+    for column in FRAMES[frame]:
+        if column.unit and len(column.ends) == 2:
+            low, high = column.ends
+            names |= {low: high, high: low}
+    return table.with_columns(-pl.col(old).alias(new) for new, old in names.items())
+
+
 def _perplexities(table: pl.DataFrame, frame: str) -> pl.DataFrame:
     is_text = pl.col("score") != OBJECTIVE
     converted = {
@@ -270,14 +288,14 @@ def _share(row: Row, _: int) -> str:
     return " to ".join(format_number(row[end], ".0%") for end in ("low", "high"))
 
 
-RESULTS, PROVENANCE = ("results",), ("provenance",)
+RESULTS, PROVENANCE, BRIEF = ("results",), ("provenance",), ("brief",)
 SIZES = tuple(SIZE_OF.values())
 PERPLEXITY = pl.col("loss").exp()
 DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
 POINT = Column("label", None, "point", lambda row, _: row["label"], place=2, is_text=True)
 ACCURACY = Column(
-    "accuracy", None, "accuracy", _accuracy, ("results", "compared"),
+    "accuracy", None, "accuracy", _accuracy, ("results", "compared", *BRIEF),
     ends=("accuracy_low", "accuracy_high"), place=5,
 )  # fmt: skip
 BETTER = Column(
@@ -293,12 +311,15 @@ RANKING = (
     Column("rank", None, "rank", _rank, RESULTS, ends=("rank_low", "rank_high"), place=1),
     Column("rank", None, "rank", "d", PROVENANCE, place=1),
     *_plain("point"),
-    replace(POINT, cell=lambda row, _: row["label"] + " ≡" * bool(row["aliases"]), tables=RESULTS),
+    replace(POINT, cell=lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
+            tables=(*RESULTS, *BRIEF)),
     replace(POINT, tables=PROVENANCE),
     *_plain("aliases", "reference"),
     Column("loss", LOSS, "loss", ".{digits}f", RESULTS, ends=("low", "high"), place=4),
+    Column("loss", LOSS, "loss", ".{digits}f", BRIEF, place=4),
     Column(
-        "difference", FROM_REFERENCE, "difference", _difference, RESULTS, ends=DIFFERENCE_ENDS,
+        "difference", FROM_REFERENCE, "difference", _difference, (*RESULTS, *BRIEF),
+        ends=DIFFERENCE_ENDS,
         legend="to {reference}, paired by seed; its interval covers the seeds and the choice of "
         "the setting", place=6,
     ),
@@ -311,6 +332,8 @@ RANKING = (
     ),
     Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
            is_text=True, legend="{words}"),
+    Column("verdict", None, "verdict", lambda row, _: verdict_word(row), BRIEF, place=3,
+           is_text=True),
     *_plain("sign"),
     Column(
         "probability_worse", None, "chances", _chances, RESULTS, place=8,
@@ -321,7 +344,7 @@ RANKING = (
     Column("margin", LINEAR), *_plain("seeds_needed", "needs_tuning", "shared", "noisy"),
     Column(
         "perplexity", None, "ppl", _perplexity, RESULTS, legend="perplexity", optional=1,
-        value=pl.when(PERPLEXITY.is_finite()).then(PERPLEXITY),
+        value=pl.when(PERPLEXITY.is_finite() & (pl.col("score") != METRIC)).then(PERPLEXITY),
     ),
     Column("floor", LOSS),
     Column(
@@ -335,7 +358,7 @@ RANKING = (
     *_plain("edge", "confirm"), Column("runs", None, "seeds", _seeds, PROVENANCE),
     *_plain("missing"),
     Column(
-        "confirm_diverged", None, "diverged", _diverged, RESULTS, is_text=True,
+        "confirm_diverged", None, "diverged", _diverged, (*RESULTS, *BRIEF), is_text=True,
         legend="confirm runs that diverged; the means are of the others. p: Fisher's exact test "
         "of as many more, or fewer, than the reference's. The point ranks below all without one",
     ),

@@ -14,6 +14,8 @@
                  noisy        the losses vary much more between seeds than those of other points
                  shared       the verdict rests on the noise of the other points
                  fixed        every seed gives the same loss, as for a count model
+                 impossible   the loss is below the entropy of the source (`entropy_floor.py`)
+                 reported     the loss is what a program of the user reports
 
 A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
 ranks below all points without a diverged run, whatever their means. A point without any loss is
@@ -37,10 +39,11 @@ import polars as pl
 
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import status_at
-from lmzoo.analysis.records.units import TextSizes, add_sizes, text_sizes
+from lmzoo.analysis.records.units import METRIC, TextSizes, add_sizes, metric_unit, text_sizes
 from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
 from lmzoo.errors import UserError
+from lmzoo.statistics.entropy_floor import is_impossible
 
 METRICS = ("token", "sentence")
 TABLE_KEYS = ["score", "fingerprint"]
@@ -93,7 +96,11 @@ def rank_points(
     in_bits = metric == "token" and at is None
     sizes = text_sizes(runs, events, measured)
     compared = add_sizes(compared, sizes if in_bits else sizes.clear())
-    return _add_derived_columns(compared, metric, "test" if at is None else "validation", epoch)
+    tests = events.filter(pl.col("event") == "test").join(runs, on="run")
+    counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()
+    compared = compared.join(counts, on="fingerprint", how="left", maintain_order="left")
+    split = "test" if at is None else "validation"
+    return _add_derived_columns(compared, study, metric, split, epoch)
 
 
 def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
@@ -108,7 +115,7 @@ def _point_facts(
 ) -> pl.DataFrame:
     """Return config facts and run counts of each point that has any run."""
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
-    facts += ["floor_token", "floor_sentence", "state_size", "flops"]
+    facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
@@ -163,7 +170,9 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
 
 
-def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: int) -> pl.DataFrame:
+def _add_derived_columns(
+    table: pl.DataFrame, study: Mapping[str, Any], metric: str, split: str, epoch: int
+) -> pl.DataFrame:
     """Add the columns that follow from others, and sort the rows."""
     marks = {
         "edge": pl.col("edge").list.len() > 0,
@@ -173,6 +182,16 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
         "noisy": pl.col("noisy"),
         "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
+        "impossible": pl.struct(
+            "high", "loss", f"floor_{metric}", "vocab", "sequences"
+        ).map_elements(
+            lambda row: is_impossible(
+                row["loss"] if row["high"] is None else row["high"],
+                *(row[f"floor_{metric}"], row["vocab"], row["sequences"]),
+            ),
+            pl.Boolean,
+        ),
+        "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
     table = table.with_columns(
@@ -180,7 +199,9 @@ def _add_derived_columns(table: pl.DataFrame, metric: str, split: str, epoch: in
         marks=pl.concat_list(
             pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
         ).list.drop_nulls(),
-        metric=pl.lit(metric),
+        metric=pl.when(pl.col("score") == METRIC)
+        .then(pl.lit(metric_unit(study)))
+        .otherwise(pl.lit(metric)),
         split=pl.lit(split),
         epoch=pl.lit(epoch),
     ).sort(

@@ -14,22 +14,39 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.tuning import distinct_ranges
-from lmzoo.analysis.records.units import SIZE_OF, UNITS, TextSizes, metric_of, size_line
+from lmzoo.analysis.records.units import (
+    METRIC,
+    SIZE_OF,
+    UNITS,
+    TextSizes,
+    metric_of,
+    size_line,
+)
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
+    Column,
     in_unit,
     json_columns,
     legends,
+    maximized,
     shown_columns,
     text_table,
 )
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, accuracy_lines, rank_points
 from lmzoo.analysis.text.formatting import format_value, status_counts, table_title
 from lmzoo.analysis.text.render import Report, TextTable
-from lmzoo.analysis.text.verdict_lines import data_warnings, verdict_lines, words
+from lmzoo.analysis.text.verdict_lines import (
+    data_warnings,
+    impossible_warnings,
+    verdict_lines,
+    words,
+)
 from lmzoo.errors import UserError
 
 MARKS = {
+    "impossible": "the loss is below the entropy of the source by more than the test split "
+    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
+    "`lmzoo audit`",
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
@@ -37,6 +54,7 @@ MARKS = {
     "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
     "of the other points do",
+    "reported": "the loss is what the user's program reports; it is not audited",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",
 }
@@ -70,28 +88,48 @@ def study_ranking(
     folder = load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
     frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
+    if (frame["score"] == METRIC).all():
+        if unit != "token":
+            raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
+        return ranking_report(folder, frame)
     return ranking_report(folder, in_unit(frame, "ranking", unit))
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
-    """Return the report of a study's ranking."""
+    """Return the report of a study's ranking, from a table of losses."""
+    shown = as_metric(folder.study, frame)
     tables = [
         table
-        for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
+        for part in shown.partition_by(TABLE_KEYS, maintain_order=True)
         for table in (_results(part), provenance_table(part))
     ]
     return Report(
         heading=_heading(folder, frame, tables),
         tables=tuple(tables),
         legend=_legend(folder, frame),
-        frame=frame,
+        frame=shown,
         json_columns=json_columns("ranking"),
     )
 
 
+def as_metric(study: Mapping[str, Any], frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of losses as one of the study's metric, or such a one as one of losses."""
+    is_maximized = study.get("asked", {}).get("direction") == "maximize"
+    return maximized(frame, "ranking") if is_maximized else frame
+
+
+def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
+    """Return the columns of a text table of results; a metric of the user has its own heading."""
+    columns = shown_columns("ranking", table)
+    if part["score"].item(0) != METRIC:
+        return columns
+    name = part["metric"].item(0)
+    return [replace(c, heading=name) if c.name == "loss" else c for c in columns]
+
+
 def _results(part: pl.DataFrame) -> TextTable:
-    title, columns = table_title(part.row(0, named=True)), shown_columns("ranking", "results")
-    return text_table(title, part.to_dicts(), columns, _digits(part))
+    title = table_title(part.row(0, named=True))
+    return text_table(title, part.to_dicts(), result_columns(part, "results"), _digits(part))
 
 
 def _heading(
@@ -109,7 +147,8 @@ def _heading(
         study["question"],
         *verdict_lines(frame),
         *data_warnings(study),
-        f"{study['name']}: {UNITS[row['metric']]}, {row['split']} at epoch "
+        *impossible_warnings(frame),
+        f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
         "known of the spread between seeds, as far as they are alike",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "

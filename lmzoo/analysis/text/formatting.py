@@ -10,17 +10,20 @@ SCORE_KINDS = {
     "bound": "bound (at least the true loss, in expectation)",
     "reconstruction": "reconstruction (the scored sequence was also an input)",
     "conditional": "conditional on another sequence",
+    "metric": "metric that functions and commands report",
 }
 
 
 def table_title(row: Mapping[str, Any]) -> str:
     """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
+    kind = SCORE_KINDS.get(row["score"], str(row["score"]))
+    if row["vocab"] is None:
+        return kind
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
     floor = f"; entropy floor {row['floor']:.4f}" if row["floor"] is not None else ""
     sizes = f"vocabulary of {row['vocab']:,}, sequences of up to {row['length']} tokens"
-    kind = SCORE_KINDS.get(row["score"], row["score"])
     return f"{kind}; {name}{f' ({options})' if options else ''}; {sizes}{floor}"
 
 

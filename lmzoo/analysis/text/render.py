@@ -99,10 +99,12 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
     with console.capture() as capture:
         for line in report.heading:
             console.print(Text(line))
-        console.print()
+        if any(table.title for table in report.tables):
+            console.print()
         left_out: dict[str, None] = {}
         for table in report.tables:
-            console.print(Text(table.title, style="bold"))
+            if table.title:
+                console.print(Text(table.title, style="bold"))
             for name in (name for name in table.optional if name in table.header):
                 if not complete and _least_width(table) > width:
                     table, left_out[name] = table.without(name), None

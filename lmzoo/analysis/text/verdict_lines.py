@@ -17,22 +17,29 @@ from lmzoo.statistics.compared import (
     WORSE_OPEN,
 )
 
+FEW = 2
+"""Points whose verdicts fit one sentence."""
 MOST = 8
 """Points that a line names; the others are counted."""
 
 
 MEANINGS = {
-    BETTER: "the loss is shown to be lower by more than the margin",
-    BETTER_OPEN: "the loss is shown to be lower; whether by more than the margin is open",
+    BETTER: "shown to be better by more than the margin",
+    BETTER_OPEN: "shown to be better; whether by more than the margin is open",
     NEGLIGIBLE: "the difference is shown to be smaller than the margin; worse or better is its "
     "sign, if that is shown",
-    WORSE_OPEN: "the loss is shown to be higher; whether by more than the margin is open",
-    WORSE: "the loss is shown to be higher by more than the margin",
+    WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
+    WORSE: "shown to be worse by more than the margin",
     UNDECIDED: "none of these is shown; the seeds or tuning runs named would decide it in four of "
     "five repetitions, if the measured difference is the true one",
 }
 """What each verdict says. Later seeds can add to it, and never withdraw it."""
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
+
+
+def verdict_word(row: Mapping[str, Any]) -> str:
+    """Return the verdict of a row of a ranking in one or two words; "" if it has none."""
+    return SHOWN.get(row["verdict"], row["verdict"] or "")
 
 
 def verdict_text(row: Mapping[str, Any]) -> str:
@@ -44,7 +51,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
         return f"{UNDECIDED} (more tuning)"
-    return SHOWN.get(verdict, verdict or "")
+    return verdict_word(row)
 
 
 def words(frame: pl.DataFrame) -> str:
@@ -70,9 +77,44 @@ def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
     return tuple(f"{group.head}: {_listed(group.points)}" for group in verdict_groups(frame))
 
 
+def answer(frame: pl.DataFrame) -> str:
+    """Return what the verdicts of a ranking say together, in one sentence; "" without a verdict."""
+    groups = verdict_groups(frame)
+    if sum(len(group.points) for group in groups) <= FEW:
+        text = "; ".join(verdict_lines(frame))
+        return f"{text[0].upper()}{text[1:]}." if text else ""
+    reference = frame.filter("reference")["label"].item(0)
+    unit = frame["metric"].item(0)
+    within = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
+    count = {word: sum(len(g.points) for g in groups if g.verdict == word) for word in MEANINGS}
+    first = {group.verdict: group.points[0] for group in reversed(groups)}
+    better, worse = (
+        sum(count[word] for word in words) for words in ((BETTER, BETTER_OPEN), (WORSE, WORSE_OPEN))
+    )
+    parts = [
+        f"{better} better, most of all {first.get(BETTER) or first.get(BETTER_OPEN)}"
+        * (better > 0),
+        f"{count[NEGLIGIBLE]} within {within} of it" * (count[NEGLIGIBLE] > 0),
+        f"{worse} worse, most of all {first.get(WORSE) or first.get(WORSE_OPEN)}" * (worse > 0),
+        f"{count[UNDECIDED]} undecided" * (count[UNDECIDED] > 0),
+    ]
+    return (
+        f"Of {sum(count.values())} points against {reference!r}: {'; '.join(filter(None, parts))}."
+    )
+
+
 def data_warnings(study: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the user's text lost or leaks, from `study.json`; () in earlier records."""
     return tuple(f"WARNING: {text}" for text in (study.get("data") or {}).get("warnings", ()))
+
+
+def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return a line about the points of a ranking whose loss no causal density can have."""
+    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
+    if not rows:
+        return ()
+    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
+    return (f"WARNING: below the entropy of the source, which no causal density is: {losses}",)
 
 
 def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
@@ -81,21 +123,31 @@ def verdict_groups(frame: pl.DataFrame) -> tuple[VerdictGroup, ...]:
     if reference.is_empty():
         return ()
     rows = frame.filter(pl.col("verdict").is_not_null()).sort("difference", nulls_last=True)
-    groups = {key: rows.filter(pl.col("verdict") == key).to_dicts() for key in _PHRASES}
-    for verdict in (WORSE, WORSE_OPEN):
-        groups[verdict].reverse()
+    groups: dict[str, list[dict[str, Any]]] = {phrase: [] for _, phrase, _ in _PHRASES}
+    for row in rows.to_dicts():
+        groups[_phrase(row)].append(row)
+    for verdict, phrase, _ in _PHRASES:
+        if verdict in (WORSE, WORSE_OPEN):
+            groups[phrase].reverse()
     unit = frame["metric"].item(0)
     margin = f"{format_number(frame['margin'].item(0), '.3g')} {margin_words(unit)}"
     return tuple(
         VerdictGroup(
             verdict,
             phrase.format(name=repr(reference.item(0)), margin=margin),
-            [describe(row) for row in groups[verdict]],
-            [row["point"] for row in groups[verdict]],
+            [describe(row) for row in groups[phrase]],
+            [row["point"] for row in groups[phrase]],
         )
-        for verdict, (phrase, describe) in _PHRASES.items()
-        if groups[verdict]
+        for verdict, phrase, describe in _PHRASES
+        if groups[phrase]
     )
+
+
+def _phrase(row: Mapping[str, Any]) -> str:
+    """Return the head of a row's group: its verdict, and what would decide an undecided one."""
+    if row["verdict"] != UNDECIDED:
+        return next(phrase for verdict, phrase, _ in _PHRASES if verdict == row["verdict"])
+    return SEEDS if row["seeds_needed"] is not None else TUNING if row["needs_tuning"] else NOTHING
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -120,16 +172,8 @@ def _effect(row: Mapping[str, Any], verb: str, low: float | None, high: float | 
 
 def _undecided(row: Mapping[str, Any]) -> str:
     between = effect_range(row["difference_low"], row["difference_high"])
-    return f"{row['label']} ({between}; needs {_needs(row)})"
-
-
-def _needs(row: Mapping[str, Any]) -> str:
-    """Return what would decide a point: seeds, or a better choice of its setting."""
-    if row["seeds_needed"] is not None:
-        return f"about {row['seeds_needed']} more seeds"
-    if row["needs_tuning"]:
-        return f"more than {row['tune']} tuning runs, --samples: its setting is too uncertain"
-    return f"more than {MOST_SEEDS:,} seeds"
+    seeds = row["seeds_needed"]
+    return f"{row['label']} ({between}{'' if seeds is None else f'; about {seeds} more'})"
 
 
 def _negligible(row: Mapping[str, Any]) -> str:
@@ -147,11 +191,16 @@ def effect_range(low: float | None, high: float | None, *, least: int = 2) -> st
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-_PHRASES = {
-    BETTER: ("better than {name} by more than {margin}", _better),
-    BETTER_OPEN: ("better than {name}, size open", _better),
-    NEGLIGIBLE: ("negligible difference from {name}, below {margin}", _negligible),
-    WORSE: ("worse than {name} by more than {margin}", _worse),
-    WORSE_OPEN: ("worse than {name}, size open", _worse),
-    UNDECIDED: ("undecided", _undecided),
-}
+SEEDS = "undecided, needs more seeds"
+TUNING = (
+    "undecided, needs more tuning runs (--samples), because the choice of its setting is uncertain"
+)
+NOTHING = f"undecided, needs more than {MOST_SEEDS:,} seeds"
+_PHRASES = (
+    (BETTER, "better than {name} by more than {margin}", _better),
+    (BETTER_OPEN, "better than {name}, size open", _better),
+    (NEGLIGIBLE, "negligible difference from {name}, below {margin}", _negligible),
+    (WORSE, "worse than {name} by more than {margin}", _worse),
+    (WORSE_OPEN, "worse than {name}, size open", _worse),
+    *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING)),
+)

@@ -153,6 +153,6 @@ def _tokenizers() -> Any:
         import tokenizers.trainers
     except ImportError:
         raise UserError(
-            "unit=bpe needs the package tokenizers; run: pip install 'lmzoo[bpe]'"
+            "unit=bpe needs the package tokenizers; run: pip install tokenizers"
         ) from None
     return tokenizers

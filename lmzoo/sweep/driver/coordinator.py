@@ -93,8 +93,14 @@ class Coordinator:
 
     @property
     def finished(self) -> bool:
-        """Whether the study is done or an error has ended the sweep."""
-        return self.error is not None or self.fleet.done
+        """Whether the study is done or an error has ended the sweep.
+
+        While an exchange is answered, the last tuning run has ended and no confirm run is planned.
+        """
+        if self.error is not None:
+            return True
+        with self._mutex:
+            return self.fleet.done
 
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""

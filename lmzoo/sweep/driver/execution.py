@@ -91,26 +91,21 @@ class Sweep:
                 self.stderr.print(f"[bold]{self.study.name}[/]: {self.study.question}")
                 self.stderr.print("loading torch and the corpus, which takes seconds")
             with gc_disabled():
-                from lmzoo.data.corpus import open_corpus
-                from lmzoo.data.text_facts import describe_data
-                from lmzoo.study.common_settings import check_settings, select_labels
                 from lmzoo.study.planner import Planner
-                from lmzoo.study.resolve import check_selection, corpus_config, resolve
-                from lmzoo.study.study_store import (
-                    ReadOnlyStudyStore,
-                    StudyStore,
-                    describe_earlier,
-                    store_folder,
-                )
+                from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
+                from lmzoo.study.trainable import check_selection
                 from lmzoo.sweep.fleet.packing import Packer, parse_fuse
                 from lmzoo.sweep.screen.dry_run import print_dry_run
+                from lmzoo.trainables.common_settings import check_settings, select_labels
+                from lmzoo.trainables.resolve import open_data, resolve
+                from lmzoo.trainables.store_name import describe_earlier, store_folder
 
             size = parse_fuse(self.fuse)
             check_settings(self.study, settings)
-            fields = corpus_config(self.study, self.study.fields)
-            corpus = open_corpus(fields, data_dir)
+            data = open_data(self.study, data_dir)
+            fields, corpus = data.fields, data.corpus
             if not self.quiet:
-                for line in describe_data(corpus):
+                for line in data.lines:
                     self.stderr.print(line, markup=False)
             needed = select_labels(self.study, corpus, labels)
             points = resolve(self.study, corpus, fields, needed)
@@ -120,11 +115,11 @@ class Sweep:
             if not self.quiet and (earlier := describe_earlier(storage, self.study.name, fields)):
                 self.stderr.print(earlier, markup=False)
             with closing(store_class(self.folder)) as store:
-                planner = Planner(self.study, points, corpus, store, needed)
+                planner = Planner(self.study, points, store, needed)
                 if not self.quiet and any(point.design for point in planner.points):
                     self.stderr.print(_searched(self.study))
                 if dry_run:
-                    print_dry_run(planner, corpus, self.resources, as_json=self.as_json)
+                    print_dry_run(planner, data.source, self.resources, as_json=self.as_json)
                     return 0
                 save_code(planner.code, store.store)
                 return self._train(planner, Packer(corpus, size))
@@ -154,9 +149,14 @@ class Sweep:
                 self.stderr.print(f"nothing left to do in {planner.store.store}")
             if not planner.done and not self._train_pending(planner, packer, ray):
                 raise KeyboardInterrupt
+            diverged = self._report_failures(planner)
             # Ray takes more than a second to shut down; the ranking is computed at the same time.
             ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
         code = _wait(ranking) if ranking else 0
+        return 1 if self.failed or diverged else code
+
+    def _report_failures(self, planner: "Planner") -> bool:
+        """Print what failed, before the ranking; return whether all runs of a point diverged."""
         for run in planner.failed_runs:
             where = f"; on {' and '.join(run.nodes)}" if run.nodes else ""
             line = f"failed: {run.display_label}, {run.stage} {run.id}: {run.reason}{where}"
@@ -168,7 +168,7 @@ class Sweep:
         self.failed = bool(planner.failed_runs)
         if diverged := [point.point.display_label for point in planner.points if point.diverged]:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
-        return 1 if self.failed or diverged else code
+        return bool(diverged)
 
     def _train_pending(
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
@@ -206,8 +206,6 @@ class Sweep:
         ray.enter_context(cluster(meanwhile=lambda: _import_ray_tune(prepared)))
 
         from lmzoo.cluster.capacity import Capacity
-        from lmzoo.kernels.device import CPU
-        from lmzoo.kernels.precision import check_precision
         from lmzoo.sweep.driver.ray_backend import train
         from lmzoo.sweep.fleet.fleet import Fleet
 
@@ -215,7 +213,7 @@ class Sweep:
         capacity.check()
         if not capacity.resources.gpus:
             for point in planner.points:
-                check_precision(point.point.recipe.precision, CPU)
+                point.point.check_on_cpu()
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}")

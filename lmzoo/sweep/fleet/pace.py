@@ -154,6 +154,7 @@ class Pace:
         elif len(self._by[shape]) == 1 and others:
             expected, share = _mean(others, members), 0.5
         else:
+            self._slowness.setdefault(worker, self._usual)
             return
         likely = min(max(seconds, expected.low), expected.high)  # of a usual worker
         found = share * math.log(seconds / likely)

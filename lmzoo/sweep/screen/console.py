@@ -19,11 +19,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lmzoo.statistics.entropy_floor import is_impossible
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.time_left import Interval, describe, elapsed, time_left
-from lmzoo.sweep.screen.point_table import point_table
+from lmzoo.sweep.screen.point_table import UNIT, point_table
 from lmzoo.sweep.screen.verdicts_so_far import so_far
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
@@ -92,11 +93,22 @@ class Console:
         """Print one line about a run that has ended."""
         self._running.pop(run.id, None)
         self._touch(run)
+        floor = (run.config.get("floor") or {}).get("token")
+        if test and is_impossible(
+            test["token"], floor, run.config.get("vocab"), test.get("sequences")
+        ):
+            self._print(
+                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
+                f"{test['token']:.4f} is below the entropy of the source, {floor:.4f}; "
+                "the model sees what it predicts, or is no density"
+            )
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
         elif self._live is None and not self.quiet:
-            loss = f"{run.best_loss:.4f} nats/token" if run.best_loss is not None else "—"
+            study = self.fleet.planner.study if self.fleet else None
+            unit, sign = (study.shown_unit, study.sign) if study else (UNIT, 1)
+            loss = f"{sign * run.best_loss:.4f} {unit}" if run.best_loss is not None else "—"
             self._print(
                 f"{run.status:9} {run.stage:7} loss {loss}  epoch {run.last_epoch}/{run.budget}"
                 f"  {run.id}  {run.display_label}"
@@ -148,7 +160,7 @@ class Console:
         self._left = sum(part.runs * part.epochs for part in work)
         self.left = time_left(work, fleet.pace, room if states else 0)
         self._note = describe(self.left) if self.left else "no epoch has ended yet"
-        self._known = so_far(planner, fleet.packer.corpus)
+        self._known = so_far(planner)
 
     def _progress(self) -> str:
         share = self._done / max(1e-9, self._done + self._left)

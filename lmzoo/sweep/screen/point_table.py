@@ -17,6 +17,7 @@ from lmzoo.study.point_planner import PointPlanner
 from lmzoo.sweep.screen.verdicts_so_far import SoFar
 
 UNIT = "nats/token"
+"""Unit of the losses of rows of the zoo."""
 WIDE = 110
 """Columns of a terminal from which the differences are shown, too."""
 STYLES = {
@@ -45,8 +46,9 @@ def point_table(
         width: columns of the terminal.
     """
     wide = width >= WIDE
-    others = [("so far", 10), *([(f"difference in {UNIT}", 25)] if wide else [])]
-    numbers = (f"best {UNIT}" if wide else UNIT, *NUMBERS)
+    unit = points[0].study.shown_unit
+    others = [("so far", 10), *([(f"difference in {unit}", 25)] if wide else [])]
+    numbers = (f"best {unit}" if wide else unit, *NUMBERS)
     taken = sum(max(len(name), least) + 1 for name, least in [*others, *((n, 0) for n in numbers)])
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     longest = max(10, width - taken)
@@ -110,4 +112,5 @@ def _cells(point: PointPlanner, known: SoFar, running: Collection[str], width: i
         texts[1] = f"[green]{texts[1]}[/]"
     difference = [known.difference.replace("[", r"\[")] if width >= WIDE else []
     label = point.point.display_label.replace("[", r"\[")
-    return [label, verdict, *difference, f"{min(losses):.4f}" if losses else "", *texts]
+    best = f"{point.study.sign * min(losses):.4f}" if losses else ""
+    return [label, verdict, *difference, best, *texts]

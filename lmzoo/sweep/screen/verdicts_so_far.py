@@ -8,11 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmzoo.data.corpus import Corpus
 from lmzoo.study.comparison import comparison
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import PointPlanner
-from lmzoo.train.run_config import known_model_facts, model_facts
 
 REFERENCE = "reference"
 
@@ -23,32 +21,33 @@ class SoFar(NamedTuple):
     verdict: str
     """One of `VERDICTS`, or reference; "" while fewer than two seeds have ended."""
     difference: str
-    """δ̂ and its interval in nats per token; "" if there is none."""
+    """δ̂ and its interval in the unit of the metric; "" if there is none."""
 
 
-def so_far(planner: Planner, corpus: Corpus) -> dict[PointPlanner, SoFar]:
+def so_far(planner: Planner) -> dict[PointPlanner, SoFar]:
     """Return what is known of each point that is compared with the reference."""
     reference = planner.reference
     found = {reference: SoFar(REFERENCE, "")}
-    facts = {p: own for p, own in _facts(planner.points, corpus).items() if own}
+    facts = {p: own for p, own in _facts(planner.points).items() if own}
     if reference not in facts:
         return found
     points, given = comparison(facts, reference, planner.looks, planner.study.margin)
     for i, point in enumerate(points):
         known = not math.isnan(given.low[i])
-        text = f"{given.mean[i]:+.3f} [{given.low[i]:+.3f}, {given.high[i]:+.3f}]" if known else ""
+        sign = planner.study.sign
+        low, high = sorted((sign * given.low[i], sign * given.high[i]))
+        text = f"{sign * given.mean[i]:+.3f} [{low:+.3f}, {high:+.3f}]" if known else ""
         if point is not reference:
             found[point] = SoFar(str(given.verdict[i]), text)
     return found
 
 
-def _facts(points: Sequence[PointPlanner], corpus: Corpus) -> dict[PointPlanner, Mapping[str, Any]]:
+def _facts(points: Sequence[PointPlanner]) -> dict[PointPlanner, Mapping[str, Any]]:
     """Return the facts about the points' models; each call computes those of one at most."""
-    configs = {p: p.confirm_runs[0].config for p in points if p.confirm_runs}
     facts: dict[PointPlanner, Mapping[str, Any]] = {}
     computed = False
-    for point, config in configs.items():
-        facts[point] = known_model_facts(config, corpus.task)
+    for point in (p for p in points if p.confirm_runs):
+        facts[point] = point.point.known_facts()
         if not facts[point] and not computed:
-            facts[point], computed = model_facts(config, corpus.task), True
+            facts[point], computed = point.point.facts(), True
     return facts

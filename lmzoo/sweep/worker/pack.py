@@ -9,19 +9,17 @@ trained, because another worker is faster: then the epoch is not saved.
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError, describe_error
 from lmzoo.store.local import Store
 from lmzoo.store.records import CHECKPOINT, CONFIG, RECORDS, TRACEBACK, RunFolder
 from lmzoo.store.writer import Writer
 from lmzoo.sweep.messages import Assignment, Ended, Job, Released, Report
 from lmzoo.sweep.worker.training_run import TrainingRun
-from lmzoo.train.evaluate import Losses
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.trainer import fit
+from lmzoo.trainables.trainer import Trainer
 
 
 class Pack:
@@ -30,14 +28,14 @@ class Pack:
     def __init__(
         self,
         store: Store,
-        corpus: Corpus,
+        corpus: Any,
         device: torch.device,
         confirm: Callable[[Ended | Released], None],
     ) -> None:
-        """`confirm` is called from any thread."""
-        self.store, self.corpus, self.device = store, corpus, device
+        """`corpus` is None if no run needs one; `confirm` is called from any thread."""
+        self.store, self.device = store, device
         self.writer = Writer()
-        self._trainers = KeptTrainers()
+        self._trainer = Trainer(corpus, device)
         self._confirm = confirm
         self._mutex = threading.RLock()
         """Not taken while an epoch is trained: then runs may be revoked."""
@@ -67,7 +65,7 @@ class Pack:
         reports = []
         for job, folder in self._read(assignment.join):
             try:
-                run = TrainingRun(folder, job, self.corpus, self.device, self.writer)
+                run = TrainingRun(folder, job, self._trainer, self.writer)
             except Exception as error:
                 self._raise_unless_final(error)
                 self._fail(folder, error)
@@ -98,9 +96,10 @@ class Pack:
         """Save the epoch of the runs that were not revoked; end those that are trained."""
         reports = [run.save_epoch() for run in trained if run.id in self._open]
         ended = [run for run in runs if run.id in self._open and run.is_trained]
-        losses = self._test_packed(ended) if packed else {}
+        if packed:
+            self._trainer.test_packed([run.run for run in ended if run.is_tested])
         for run in ended:
-            run.end(losses.get(run.id))
+            run.end()
             run.unreported = [(run.id, run.run.training.record)]
             self._close(run.id)
         for run in unreported:
@@ -139,7 +138,7 @@ class Pack:
                 if packed:
                     self._train_packed([run])
                 else:
-                    next(fit(run.run.training, self.corpus, run.budget))
+                    run.run.train_epoch(run.budget)
             except Exception as error:
                 self._raise_unless_final(error)
                 self._open.pop(run.id).close()
@@ -151,21 +150,13 @@ class Pack:
     def _train_packed(self, runs: list[TrainingRun]) -> bool:
         """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
         try:
-            self._trainers.train_epoch([run.run.training for run in runs], self.corpus)
+            self._trainer.train_packed([run.run for run in runs])
         except torch.OutOfMemoryError:
             if len(runs) == 1:
                 raise
-            self._trainers.free()
+            self._trainer.free()
             return False  # the error, whose traceback keeps tensors of the pack, is gone then
         return True
-
-    def _test_packed(self, runs: list[TrainingRun]) -> dict[str, Losses]:
-        """Return the test losses of runs by a trainer that is kept; {} if there is none."""
-        tested = [run for run in runs if run.is_tested]
-        if not tested:
-            return {}
-        losses = self._trainers.test_losses([run.run.training for run in tested], self.corpus)
-        return {run.id: found for run, found in zip(tested, losses, strict=False)}
 
     def _read(self, jobs: Sequence[Job]) -> list[tuple[Job, RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""

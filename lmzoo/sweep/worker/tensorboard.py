@@ -20,7 +20,6 @@ from torch.utils.tensorboard.summary import hparams
 from lmzoo.describe.labels import curves_name, display_label
 from lmzoo.store.records import BOARD, VERDICT_METRICS, Record
 from lmzoo.store.retry import LOG
-from lmzoo.train.evaluate import Losses
 
 FLUSH_SECONDS = 10
 """A thread of the event file writes the new numbers this often; training does not wait for it."""
@@ -70,13 +69,16 @@ class RunWriter:
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
         known = {tag: record.get(key) for key, tag in CURVES.items()}
+        known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
         curves = {tag: value for tag, value in known.items() if value is not None}
         self._write(curves, record["epoch"])
 
-    def write_test(self, losses: Losses, epoch: int) -> None:
-        """Write the test losses, in nats per token, and the model's report."""
-        facts = {f"report/{name.replace(' ', '_')}": x for name, x in losses.report.items()}
-        self._write({"test/token": losses.token, "test/sentence": losses.sentence, **facts}, epoch)
+    def write_test(self, record: Record) -> None:
+        """Write the losses of a test record, and the model's report."""
+        report = record.get("report", {}).items()
+        curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
+        known = {f"test/{key}": record[key] for key in ("token", "sentence") if key in record}
+        self._write({**known, **curves}, record["epoch"])
 
     def close(self) -> None:
         """Flush and close the event file."""

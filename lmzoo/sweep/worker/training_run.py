@@ -1,18 +1,10 @@
 """A run that a worker has open: its training, its records, and its TensorBoard curves."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import torch
-
-from lmzoo.data.corpus import Corpus
-from lmzoo.store.records import RunFolder, epoch_records, find_end, records_pending
+from lmzoo.store.records import Record, RunFolder, epoch_records, find_end, records_pending
 from lmzoo.store.writer import Writer
 from lmzoo.sweep.messages import Ended, Job, Report
 from lmzoo.sweep.worker.tensorboard import RunWriter
-from lmzoo.train.evaluate import Losses
-from lmzoo.train.run import Run
-from lmzoo.train.run_config import add_model_facts
+from lmzoo.trainables.trainer import Trainer
 
 
 class TrainingRun:
@@ -22,18 +14,13 @@ class TrainingRun:
         self,
         folder: RunFolder,
         job: Job,
-        corpus: Corpus,
-        device: torch.device,
+        trainer: Trainer,
         writer: Writer,
     ) -> None:
-        config: Mapping[str, Any] = job.config
-        if "parameters" not in config:
-            config = add_model_facts(config, corpus.task)
+        config = trainer.with_facts(job.config)
         self.id, self.budget = config["run"], job.budget
         self._test = config["stage"] == "confirm"
-        self.run = Run(
-            folder, config, corpus, device=device, lock=False, new=job.is_new, writer=writer
-        )
+        self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
         self._curves = RunWriter(folder.path, config, self.run.epoch, records)
         self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
@@ -60,25 +47,30 @@ class TrainingRun:
         """Whether the test split is scored when the run ends."""
         return self._test and not self.run.training.diverged
 
-    def end(self, losses: Losses | None = None) -> None:
-        """Write how the run ended, after its test if there is one; `losses` are known ones."""
+    def end(self) -> None:
+        """Write how the run ended, after its test if there is one."""
         if self.run.training.diverged:
             self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
             return
         if self._test:
-            losses = self.run.test(losses)
-            self._curves.write_test(losses, self.run.epoch)
+            self.run.test()
+            self._curves.write_test(self._tested() or {})
         self.run.end("finished")
 
     def ended(self) -> Ended:
         """Return what a worker confirms about a run that has ended."""
         end = find_end(self.run.records, self.budget) or {}
-        test = [r for r in self.run.records if r["event"] == "test" and r["epoch"] == self.budget]
-        last = test[-1] if test else None
-        return Ended(self.id, end["status"], end.get("reason", ""), last, self.unreported)
+        return Ended(self.id, end["status"], end.get("reason", ""), self._tested(), self.unreported)
+
+    def _tested(self) -> Record | None:
+        """Return the last test record at the budget; None if there is none."""
+        records = reversed(self.run.records)
+        tests = (r for r in records if r["event"] == "test" and r["epoch"] == self.budget)
+        return next(tests, None)
 
     def close(self) -> None:
-        """Close the TensorBoard curves and give the last records to the writer."""
+        """End its program, close the TensorBoard curves and give the last records to the writer."""
+        self.run.stop()
         self._curves.close()
         self.run.flush()
         self.run.publish("events.*")

@@ -135,7 +135,9 @@ class Worker(tune.Trainable):
             device = granted_gpu(os.uname().nodename)
             self._memory = torch.cuda.get_device_properties(device).total_memory
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
-        self._pack = Pack(self._store, corpus.to(device), device, self._confirm)
+        self._pack = Pack(
+            self._store, None if corpus is None else corpus.to(device), device, self._confirm
+        )
 
     def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""

@@ -14,11 +14,11 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.search_space import Choice, FloatRange, IntRange
 from lmzoo.store.records import STUDY, read_json
 from lmzoo.study.planner import Planner
-from lmzoo.study.resolve import corpus_config, resolve
 from lmzoo.study.study import option, options
 from lmzoo.study.study_json import option_words
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study, main
+from lmzoo.trainables.resolve import corpus_config, resolve
 
 SMALL = ("--set", "corpus.train=200")
 PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
@@ -68,7 +68,7 @@ def begin(study, path):
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields)
     store = StudyStore(path / "toy")
-    Planner(study, resolve(study, corpus, fields), corpus, store)
+    Planner(study, resolve(study, corpus, fields), store)
     store.close()
     return path / "toy"
 
@@ -86,7 +86,7 @@ GIVEN = {
     "max_seeds": ("7", 7),
 }
 """Field -> words of its option and its value; other fields are integers."""
-STATED = {"name", "question", "points", "reference", "script"}
+STATED = {"name", "question", "points", "reference", "script", "given"}
 """What only the script states."""
 
 

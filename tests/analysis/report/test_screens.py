@@ -88,6 +88,16 @@ def test_nothing_overflows_is_clipped_or_hard_to_read(pages, width, scheme):
             assert squares >= 9 or page.stem != "map"
 
 
+@pytest.mark.parametrize(("width", "height", "rows"), [(1440, 900, 12), (390, 844, 6)])
+def test_the_first_screen_has_the_answer_and_the_forest_plot(pages, width, height, rows):
+    with browse(pages[0], width) as tab:
+        box = "x => { const b = x.getBoundingClientRect(); return [b.top, b.bottom]; }"
+        answer = tab.locator("p.lead").evaluate(box)
+        marks = tab.locator(".chart").first.locator(POINT).evaluate_all(f"all => all.map({box})")
+        assert answer[1] < marks[0][0]
+        assert sum(bottom < height for _, bottom in marks) >= rows
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(pages, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")

@@ -22,7 +22,7 @@ FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
 SIZES = {"characters": 198, "bytes": 396, "words": 33}
 IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(
-    "half", NEAR_LOSS, "half of it", ".4f", ("results",),
+    "planted_half", NEAR_LOSS, "half of it", ".4f", ("results",),
     value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
 )  # fmt: skip
 """A column that a contributor adds in one entry."""
@@ -90,9 +90,9 @@ def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):
 
 
 def test_a_column_in_nats_that_does_not_say_so_is_seen(tmp_path, monkeypatch):
-    planted = Column("half", value=HALF.value)
+    planted = Column("planted_half", value=HALF.value)
     monkeypatch.setitem(FRAMES, "ranking", (*FRAMES["ranking"], planted))
-    assert misdeclared(tmp_path) == {"half"}
+    assert misdeclared(tmp_path) == {"planted_half"}
 
 
 PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4, "ppl": 1.0, "wppl": 3.0}
@@ -128,7 +128,7 @@ def test_every_column_of_a_table_is_described(toy):
 
 def test_a_column_is_added_in_one_place(toy, half_column):
     report = study_ranking(add_points(toy).path)
-    value = report.frame["half"].drop_nulls().to_list()[0]
+    value = report.frame["planted_half"].drop_nulls().to_list()[0]
     shown = f"{value:.4f}"
     assert report.tables[0].header[-1] == HALF.heading
     for format in ("table", *FORMATS):
@@ -139,4 +139,6 @@ def test_a_column_is_added_in_one_place(toy, half_column):
     assert "half of the loss's interval" in page
     assert f">{shown}</td>" in page
     bits = study_ranking(toy.path, unit="bpc")
-    assert bits.frame["half"].drop_nulls().to_list()[0] == pytest.approx(value / np.log(2) / 2)
+    assert bits.frame["planted_half"].drop_nulls().to_list()[0] == pytest.approx(
+        value / np.log(2) / 2
+    )

@@ -1,94 +1,108 @@
-"""Resolves the points of a study: builds configs, merges equal points, computes point ids.
-
-Two points with equal configs are the same function. They become one point with an alias, which is
-trained once.
-"""
+"""Points of a study that train a row of the zoo: configs, search space, identity."""
 
 import hashlib
 import itertools
 import json
-import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from lmzoo import zoo
+from lmzoo.cells.base import CELLS
 from lmzoo.command_line import nest_settings
 from lmzoo.config import add_defaults, from_dict, to_dict
-from lmzoo.contract import MODELS
-from lmzoo.data import corpus as corpora
-from lmzoo.data.corpus import Corpus
+from lmzoo.contract import MODELS, LanguageModel
+from lmzoo.data.batches import epoch_batches, gather_batch
+from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError, near
+from lmzoo.kernels.device import CPU
+from lmzoo.kernels.precision import check_precision
 from lmzoo.own_parts.source import UserCode
 from lmzoo.search_space import Choice, Range, ranges
-from lmzoo.study.common_settings import paths
-from lmzoo.study.parameter_budget import baselines, fit_width
 from lmzoo.study.study import Point, Settings, Study
+from lmzoo.study.trainable import Trainable
 from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import Recipe, named_recipe
-from lmzoo.train.run_config import identity_config, parts_code
+from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code
+from lmzoo.trainables.common_settings import paths
+from lmzoo.trainables.parameter_budget import fit_width
+from lmzoo.trainables.program_points import of_rows
+
+STEPS = 3
+"""Training steps timed for an estimate, after one that is not timed."""
 
 
 @dataclass
-class ResolvedPoint:
-    """A point with its model, recipe and search space."""
+class RowPoint(Trainable):
+    """A point that trains a row of the zoo: its model, its recipe and its corpus."""
 
-    id: str
-    label: str
     model: Any
     recipe: Recipe
+    corpus: Corpus
     corpus_config: Mapping[str, Any]
-    search_space: dict[str, Range]
-    epochs: int
-    """Epochs of the study."""
-    aliases: list[str] = field(default_factory=list)
-    """Labels of other points with the same configs."""
-    baseline: bool = False
-    """Whether the point is a baseline, which is trained even if it is not selected."""
 
     @property
     def display_label(self) -> str:
-        """The label with the names of its cuts; see `lmzoo/describe/labels.py`."""
         return self._shown(self.label)
 
     @property
     def display_aliases(self) -> list[str]:
-        """The aliases with the names of their cuts."""
         return [self._shown(alias) for alias in self.aliases]
-
-    @property
-    def labels(self) -> set[str]:
-        """The label and all aliases."""
-        return {self.label, *self.aliases}
-
-    def run_config(self, setting: Settings, seed: int, corpus: Corpus) -> dict[str, Any]:
-        """Return the identity config of the run with this setting and seed."""
-        model, recipe = self.with_setting(setting)
-        return identity_config(model, recipe, corpus, self.corpus_config, seed)
 
     def _shown(self, label: str) -> str:
         return display_label(label, MODELS.dump(self.model).get("cell"))
 
+    def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
+        model, recipe = self.with_setting(setting)
+        return identity_config(model, recipe, self.corpus, self.corpus_config, seed)
+
     @property
     def code(self) -> UserCode:
-        """The code of the point's parts that is outside the package."""
         return parts_code(self.model, self.corpus_config)
+
+    def facts(self) -> Mapping[str, Any]:
+        return model_facts(self._identity, self.corpus.task)
+
+    def known_facts(self) -> Mapping[str, Any]:
+        return known_model_facts(self._identity, self.corpus.task)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {"model": MODELS.dump(self.model)}
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
-        model = zoo.overlay(MODELS.dump(self.model), nest_settings(setting, "model"))
+        model = zoo.change(self.model, nest_settings(setting, "model"))
         recipe = self.recipe.with_fields(nest_settings(setting, "recipe"))
-        return MODELS.parse(model), recipe.with_budget(self.epochs)
+        return model, recipe.with_budget(self.epochs)
 
     @property
     def closed_form(self) -> bool:
-        """Whether the model is estimated in one pass, as counts are."""
         return MODELS[MODELS.name_of(self.model)].closed_form
 
     @property
+    def cell(self) -> str | None:
+        cell = getattr(self.model, "cell", None)
+        return None if cell is None else CELLS.name_of(cell)
+
+    @property
+    def data_facts(self) -> Mapping[str, Any] | None:
+        return self.corpus.facts.as_json() if self.corpus.facts else None
+
+    @property
+    def failure_loss(self) -> float:
+        return 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
+
+    def check_on_cpu(self) -> None:
+        check_precision(self.recipe.precision, CPU)
+
+    @property
     def default_setting(self) -> dict[str, Any]:
-        """The values of the searched fields before the search."""
         return {path: _value_at(self.configs, path) for path in self.search_space}
 
     @property
@@ -97,96 +111,39 @@ class ResolvedPoint:
         model = add_defaults(self.model, MODELS.dump(self.model))
         return {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
 
-
-def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
-    """Return the config of the study's corpus.
-
-    Raises:
-        UserError: The corpus is unknown, or an option is invalid.
-    """
-    return corpora.corpus_config(study.corpus, nest_settings(data_fields, "corpus"))
-
-
-def resolve(
-    study: Study,
-    corpus: Corpus,
-    corpus_fields: Mapping[str, Any],
-    needed: Collection[str] | None = None,
-) -> list[ResolvedPoint]:
-    """Return the study's points, in its order and with equal points merged, and the baselines.
-
-    A point whose label is not in `needed` is left out if it does not accept the fields that the
-    study sets for all points; None needs all points.
-
-    Raises:
-        UserError: A row, a field or a value is invalid, or the study has no points.
-    """
-    study.check()
-    if study.parameters and "model.width" in study.fields:
-        raise UserError(
-            f"model.width={study.fields['model.width']} contradicts the budget of "
-            f"{study.parameters:,} parameters, which sets the widths; add --parameters 0"
-        )
-    points: dict[str, ResolvedPoint] = {}
-    refusal: UserError | None = None
-    for point in study.points:
+    def seconds_per_epoch(self) -> float:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         try:
-            resolved = _resolve(study, point, corpus, corpus_fields)
-        except UserError as error:
-            refusal = UserError(f"point {point.label!r}: {error}")
-            if needed is None or point.label in needed:
-                raise refusal from None
-            continue
-        if resolved.id in points:
-            points[resolved.id].aliases.append(point.label)
-        else:
-            points[resolved.id] = resolved
-    if refusal and not points:
-        raise refusal
-    labels = {label for point in points.values() for label in point.labels}
-    for point in baselines(study.points, corpus):
-        resolved = _resolve(study, point, corpus, corpus_fields)
-        same = points.setdefault(resolved.id, resolved)
-        # A point that the study asks is compared, also if it equals a baseline.
-        same.baseline = same is resolved or not (needed is None or same.labels & {*needed})
-        if point.label in labels - same.labels:
-            raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
-    return list(points.values())
+            model = zoo.build(self.model, self.corpus.task, seed=0)
+            part = self.corpus.train.for_epoch(0)
+            batches = epoch_batches(part.lengths, self.recipe.batch, seed=0, epoch=0)
+            _step(model, part, batches[0])
+            timed = batches[1 : 1 + STEPS]
+            start = time.perf_counter()
+            for rows in timed:
+                _step(model, part, rows)
+            seconds = time.perf_counter() - start
+            return seconds / max(1, len(timed)) * len(batches)
+        finally:
+            torch.set_num_threads(threads)
 
 
-def reference_id(study: Study, points: Sequence[ResolvedPoint]) -> str:
-    """Return the id of the point that the others are compared with.
-
-    Raises:
-        UserError: The study has no such point; the message names similar ones.
-    """
-    if not study.reference:
-        return points[0].id
-    for point in points:
-        if study.reference in point.labels | {point.display_label, *point.display_aliases}:
-            return point.id
-    labels = [label for point in points for label in (point.label, *point.aliases)]
-    raise UserError(f"reference: no point {study.reference!r}{near(study.reference, labels)}")
+def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
+    batch = gather_batch(part, rows)
+    loss = -model.log_prob(batch.tokens, batch.lengths, *batch.sources).sum()
+    if loss.requires_grad:
+        loss.backward()
 
 
-def check_selection(study: Study, points: Sequence[ResolvedPoint], needed: Collection[str]) -> None:
-    """Check that the reference is among the points to train.
-
-    Raises:
-        UserError: The reference is unknown or left out.
-    """
-    wanted = reference_id(study, points)
-    reference = next(point for point in points if point.id == wanted)
-    if not reference.baseline and not reference.labels & {*needed}:
-        raise UserError(
-            f"--points leaves out the reference {reference.label!r}, with which the points are "
-            f"compared; add it: --points {shlex.quote(reference.label)},..."
-        )
-
-
-def _resolve(
+def resolve_row(
     study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
-) -> ResolvedPoint:
+) -> RowPoint:
+    """Return a point of a row of the zoo.
+
+    Raises:
+        UserError: The row, a field or a value is invalid.
+    """
     fields = {f"model.{path}": value for path, value in point.fields.items()}
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)
@@ -194,13 +151,13 @@ def _resolve(
         model = fit_width(model, corpus.task, study.parameters)
     if corpus.valid.scored is not None:
         zoo.build(model, corpus.task).require_next_token()
-    recipe_fields = nest_settings(study.fields, "recipe")
+    recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
     recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
     recipe = recipe.with_budget(study.epochs)
     if recipe.carry_state:
         check_carry(zoo.build(model, corpus.task), recipe, corpus)
-    resolved = ResolvedPoint("", point.label, model, recipe, corpus_fields, {}, study.epochs)
-    search = study.search if point.search is None else point.search
+    resolved = RowPoint(*("", point.label, {}, study.epochs), model, recipe, corpus, corpus_fields)
+    search = of_rows(study, study.search) if point.search is None else point.search
     if _is_count_model(point):  # a count model has no recipe fields to tune
         search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}
     resolved.search_space = {
@@ -227,7 +184,7 @@ def _resolve(
 
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
     """Return the study's model fields; among other models, a count model gets those it has."""
-    common = nest_settings(study.fields, "model")
+    common = nest_settings(of_rows(study, study.fields), "model")
     if not _is_count_model(point) or all(map(_is_count_model, study.points)):
         return common
     known = to_dict(zoo.config(point.row))
@@ -235,11 +192,13 @@ def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
 
 
 def _is_count_model(point: Point) -> bool:
+    if not point.is_row:
+        return False
     model = zoo.row(point.row).model
     return model is not None and MODELS[model].closed_form
 
 
-def _declared_range(point: ResolvedPoint, path: str) -> Range:
+def _declared_range(point: RowPoint, path: str) -> Range:
     """Return the search range that the config class declares for a field."""
     root, _, rest = path.partition(".")
     config: Any = {"model": point.model, "recipe": point.recipe}.get(root)
@@ -255,7 +214,7 @@ def _declared_range(point: ResolvedPoint, path: str) -> Range:
     return known[leaf]
 
 
-def _check_ranges(point: ResolvedPoint, corpus: Corpus) -> None:
+def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
     """Refuse a range whose ends, or a choice of which a value, a field does not accept.
 
     A value that only the default of another searched field contradicts is accepted.

@@ -3,7 +3,7 @@
 The option `--points`: labels as the study writes them, or with the names of cuts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo import zoo
@@ -11,8 +11,8 @@ from lmzoo.config import to_dict
 from lmzoo.data.corpus import Corpus
 from lmzoo.describe.labels import display_label
 from lmzoo.errors import UserError, near
-from lmzoo.study.parameter_budget import baselines
 from lmzoo.study.study import Point, Study
+from lmzoo.trainables.parameter_budget import baselines
 
 
 def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
@@ -23,10 +23,12 @@ def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
     """
     for path in settings:
         section, _, field = path.partition(".")
-        if section != "model":
-            continue
-        own = [p.label for p in study.points if any(_overlap(field, f) for f in p.fields)]
-        own += [] if own else _points_of_rows(study, field)
+        if section == "model":
+            rows = [point for point in study.points if point.is_row]
+            own = [p.label for p in rows if any(_overlap(field, f) for f in p.fields)]
+            own += [] if own else _points_of_rows(rows, field)
+        else:
+            own = [p.label for p in study.points if not p.is_row and path in p.fields]
         if own:
             labels = ", ".join([*map(repr, own)][:3]) + (", ..." if len(own) > 3 else "")
             raise UserError(
@@ -35,9 +37,9 @@ def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _points_of_rows(study: Study, field: str) -> list[str]:
-    """Return the points whose rows set the field, if the rows of the study differ in it."""
-    rows = {point.row: zoo.row(point.row) for point in study.points}
+def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
+    """Return the points whose rows set the field, if the rows differ in it."""
+    rows = {point.row: zoo.row(point.row) for point in points}
     values = [
         _value_at(to_dict(zoo.config(name)), field)
         for name, row in rows.items()
@@ -46,7 +48,7 @@ def _points_of_rows(study: Study, field: str) -> list[str]:
     if all(value == values[0] for value in values):
         return []
     setting = {n for n, row in rows.items() if any(_inside(f, field) for f in paths(row.fields))}
-    return [point.label for point in study.points if point.row in setting]
+    return [point.label for point in points if point.row in setting]
 
 
 def paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -73,7 +75,7 @@ def _overlap(path: str, other: str) -> bool:
     return _inside(path, other) or _inside(other, path)
 
 
-def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
+def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     """Return the labels in `LABEL,LABEL` and those of the baselines; all labels if it is empty.
 
     Labels with the names of cuts are known too. A label may contain commas: the longest known label
@@ -100,5 +102,7 @@ def select_labels(study: Study, corpus: Corpus, text: str) -> set[str]:
 
 def _label_of_row(point: Point) -> str:
     """Return the label with the names of its cuts; the cell is the one of the point's row."""
+    if not point.is_row:
+        return point.label
     row = zoo.row(point.row)
     return display_label(point.label, row.model and to_dict(zoo.config(point.row)).get("cell"))

@@ -28,7 +28,7 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
     width (a count model, a grammar) is returned unchanged.
 
     Raises:
-        UserError: The model exceeds the budget at its smallest width, 2.
+        UserError: The model exceeds the budget at its smallest width, 2, or not at its largest.
     """
     if not hasattr(model, "width"):
         reader = getattr(model, "reader", None)
@@ -46,6 +46,11 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
         middle = (low + high) // 2
         fits = count_parameters(_with_width(model, middle), task) <= parameters
         low, high = (middle, high) if fits else (low, middle)
+    if low == MAX_WIDTH:
+        raise UserError(
+            f"{MODELS.name_of(model)} has less than {parameters:,} parameters at width "
+            f"{MAX_WIDTH:,}, the largest; lower --parameters"
+        )
     return _with_width(model, low)
 
 
@@ -61,11 +66,10 @@ def _with_width(model: object, width: int) -> object:
     Raises:
         UserError: The model accepts no width from 2 to this one.
     """
-    fields = MODELS.dump(model)
     for smaller in range(width, 2, -1):
         with suppress(UserError):
-            return MODELS.parse(zoo.overlay(fields, {"width": smaller}))
-    return MODELS.parse(zoo.overlay(fields, {"width": 2}))
+            return zoo.change(model, {"width": smaller})
+    return zoo.change(model, {"width": 2})
 
 
 BASELINES = (
@@ -74,7 +78,7 @@ BASELINES = (
 )
 
 
-def baselines(points: Sequence[Point], corpus: Corpus) -> tuple[Point, ...]:
-    """Return the baselines; none on a task, or if no point of the study is an exact density."""
-    exact = any(zoo.row(point.row).score == Score.EXACT for point in points)
-    return BASELINES if exact and not corpus.test.is_task else ()
+def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
+    """Return the baselines; none on a task, or if no row of the study is an exact density."""
+    exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
+    return BASELINES if exact and corpus is not None and not corpus.test.is_task else ()

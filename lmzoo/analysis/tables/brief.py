@@ -1,0 +1,132 @@
+"""A ranking for a terminal of 80 x 24: the answer, what is doubtful, the points, the next command.
+
+`ranking_table.py` has all columns, notes and settings. A diagnosis says what makes numbers worth
+little, before them:
+
+    no model below the unigram    the loss of the best trained point is not below that of the
+                                  worst baseline
+    curves still fall             if each doubling of the epochs gains as much less as the last one
+                                  did, the median over points at a constant rate, the next one
+                                  gains more than the margin; so do all up to the epochs named
+    marks                         those of a ranking, such as a chosen setting at an edge
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from lmzoo.analysis.records.curve_data import learning_curves
+from lmzoo.analysis.records.load import StudyFolder
+from lmzoo.analysis.records.units import UNITS
+from lmzoo.analysis.tables.columns import text_table
+from lmzoo.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.analysis.tables.ranking_table import MARKS, as_metric, result_columns
+from lmzoo.analysis.text.formatting import SCORE_KINDS, format_number
+from lmzoo.analysis.text.render import Report, store_address
+from lmzoo.analysis.text.verdict_lines import answer, data_warnings
+from lmzoo.statistics.compared import UNDECIDED
+
+RUNS = Path("runs")
+"""Where commands find a study by its name."""
+MOST_TIMES = 32
+"""Epochs are not predicted further than this many times those of the study."""
+MOST_NAMED = 3
+"""Points that a line about a mark names."""
+BASELINE = (pl.col("parameters") == 0).fill_null(value=False)
+"""Models of counts; the parameters of the user's programs are not known."""
+
+
+def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
+    """Return the short form of a ranking's report.
+
+    Args:
+        report: what `ranking_report` returns.
+        folder: the study.
+        path: its folder, as the user would write it.
+    """
+    frame = report.frame
+    baseline = BASELINE & pl.col("verdict").is_null() & ~pl.col("reference")
+    parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)
+    tables = [
+        text_table(
+            SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1),
+            part.to_dicts(),
+            result_columns(part, "brief"),
+        )
+        for part in parts
+    ]
+    known = frame.filter(baseline).select("label", "loss").drop_nulls()
+    listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
+    row = frame.row(0, named=True)
+    usual = (row["metric"], row["split"]) == ("token", "test")
+    unit = UNITS.get(row["metric"], row["metric"])
+    what = "" if usual else f"{unit}, {row['split']} at epoch {row['epoch']}"
+    losses = as_metric(folder.study, frame)
+    heading = (folder.study["question"], answer(losses), what)
+    return replace(
+        report,
+        heading=(*filter(None, heading), *diagnoses(folder, losses)),
+        tables=tuple(tables),
+        legend=(
+            f"baselines: {listed}; more with --explain" if listed else "more with --explain",
+            _last_line(frame, folder.study, path),
+        ),
+    )
+
+
+def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
+    """Yield what makes the numbers doubtful, the gravest first."""
+    yield from data_warnings(folder.study)
+    epochs = _epochs_needed(folder, frame)
+    raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(BASELINE).tail(1), losses.filter(~BASELINE).head(1)
+    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
+        name, loss = worst.select("label", "loss").row(0)
+        yield f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."
+    elif epochs:
+        yield f"The curves still fall at the last epoch: {raised}."
+    for mark, text in MARKS.items():
+        own = frame.filter(pl.col("marks").list.contains(mark))["label"].to_list()
+        if own and mark != "fixed":
+            rest = f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
+            yield f"{mark}: {', '.join(own[:MOST_NAMED])}{rest}: {text.partition('.')[0]}"
+
+
+def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
+    """Return the epochs that the curves ask for; None if those of the study are enough."""
+    fields = (folder.study.get("asked") or {}).get("fields", {})
+    curves = learning_curves(folder)
+    last = curves["epoch"].max()
+    margin = frame["margin"].item(0)
+    if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
+        return None  # a rate that falls to zero makes every curve flat at its end
+    quarter, half, end = (curves.filter(epoch=at) for at in (last // 4, last // 2, last))
+    early, late = (
+        a.join(b, on="label").select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
+        for a, b in ((quarter, half), (half, end))
+    )
+    ratio = min(1.0, late / early) if early > 0 else 1.0
+    epochs = last
+    while (late := late * ratio) > margin and epochs < MOST_TIMES * last:
+        epochs *= 2
+    return epochs if epochs > last else None
+
+
+def _last_line(frame: pl.DataFrame, study: Mapping[str, Any], path: Path) -> str:
+    """Return the study's folder and the next command: one that decides, or the report."""
+    address = store_address(path)
+    undecided = frame.filter(verdict=UNDECIDED)
+    if undecided.is_empty() or not study.get("script") or "given" not in study:
+        name = path.name if path.parent == RUNS else address
+        return f"{address}; next: lmzoo report {shlex.quote(name)}"
+    command = [*study["script"], *study["given"]]
+    if undecided["needs_tuning"].any():
+        command += ["--samples", str(2 * study["budget"]["samples"])]
+    if undecided["seeds_needed"].count() and "--until-decided" not in command:
+        command += ["--until-decided"]
+    return f"{address}; to decide more: {shlex.join(command)}"

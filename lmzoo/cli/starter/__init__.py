@@ -1,0 +1,1 @@
+"""What `lmzoo init` writes."""

@@ -1,0 +1,25 @@
+"""Does the cell of my_study_cell.py lose anything against the minimal gated unit?
+
+lmzoo sweep my_study.py --dry-run       what would be trained
+lmzoo sweep my_study.py                 on the built-in captions
+lmzoo sweep my_study.py --corpus text:my_sentences.txt --parameters 30000
+"""
+
+import my_study_cell  # noqa: F401  registers the cell
+
+from lmzoo.sweep import Point, Study, main
+
+STUDY = Study(
+    name="my_study",
+    question="Does my cell lose anything against the minimal gated unit?",
+    points=(
+        Point("minimal gated unit", "recurrent_lm", {"cell": "mgu"}),
+        Point("my cell", "recurrent_lm", {"cell": "my_study_cell"}),
+    ),
+    fields={"model.emission": "vector", "recipe.schedule": "cosine"},
+    epochs=6,
+    samples=3,
+)
+
+if __name__ == "__main__":
+    main(STUDY)

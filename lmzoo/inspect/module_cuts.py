@@ -1,0 +1,181 @@
+"""What can be cut in any `nn.Module`: parameters, and submodules.
+
+    cuts(model, tokens)        the cuts of a module, found on example inputs
+    apply_cut(model, name)     cut a module in place, before its optimiser is made
+
+A cut is a text, so that it can be a setting of a study:
+
+    hold PARAMETER             the parameter is zero and stays zero
+    hold PARAMETER[2/4]        of a recurrent layer of torch, the second of its four gates only
+    zero MODULE                the output of the submodule is zero
+    identity MODULE            the output of the submodule is its first input
+
+A cut that changes no output, or leaves nothing to learn, is left out. Cuts that give equal outputs
+on the example inputs, at weights that are not special, are the same function: one has the others as
+`aliases`. The order of operations, terms of a sum without a module of their own, and functions that
+are called without a module (`torch.softmax`) are not seen.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.errors import UserError, near
+
+HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
+GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
+"""Gates that a recurrent layer of torch stacks in each of its parameters."""
+SPREAD = 0.3
+"""Noise that is added to the weights, so that zero biases and unit gains are not special."""
+TOLERANCE = 1e-5
+PART = re.compile(r"(?P<path>.+)\[(?P<part>\d+)/(?P<parts>\d+)\]")
+
+
+@dataclass(frozen=True)
+class ModuleCut:
+    """A cut of a module."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    """Other cuts that are the same function."""
+
+
+def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
+    """Return the cuts of a module; of those that are the same function, the smallest names others.
+
+    Args:
+        module: It is not changed.
+        *inputs: Example inputs of its `forward`; the more varied, the better they tell functions
+            apart.
+
+    Raises:
+        UserError: The module does not accept the inputs, or its outputs are not finite.
+    """
+    generic = copy.deepcopy(module)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in generic.parameters():
+            if parameter.is_floating_point():
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter += SPREAD * noise.to(parameter)
+    whole = _outputs(generic, inputs)
+    if whole is None:
+        raise UserError("the module gives no finite output for these inputs; give other ones")
+    found: list[tuple[Tensor, ModuleCut]] = []
+    for name in _names(module):
+        changed = copy.deepcopy(generic)
+        apply_cut(changed, name)
+        output = _outputs(changed, inputs)
+        if output is None or _equal(output, whole):
+            continue
+        same = next((i for i, (other, _) in enumerate(found) if _equal(output, other)), None)
+        if same is None:
+            found.append((output, ModuleCut(name)))
+        else:
+            other, cut = found[same]
+            found[same] = other, ModuleCut(cut.name, (*cut.aliases, name))
+    return [cut for _, cut in found]
+
+
+def apply_cut(module: nn.Module, name: str) -> None:
+    """Cut a module in place; call it before the optimiser is made.
+
+    Raises:
+        UserError: The module has no such cut; the message names similar ones.
+    """
+    kind, _, path = name.partition(" ")
+    part = PART.fullmatch(path)
+    if kind == HOLD and (part["path"] if part else path) in dict(module.named_parameters()):
+        _hold(module, path, part)
+    elif kind in (ZERO, IDENTITY) and path and path in dict(module.named_modules()):
+        own = module.get_submodule(path)
+        own.register_forward_hook(_zero if kind == ZERO else _identity)
+        # torch's fused Transformer layers would not call the hook of a submodule.
+        if any(isinstance(m, nn.TransformerEncoderLayer) for m in module.modules()):
+            torch.backends.mha.set_fastpath_enabled(False)
+    else:
+        raise UserError(f"no cut {name!r} of this module{near(name, _names(module))}")
+
+
+def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
+    parameter = module.get_parameter(part["path"] if part else path)
+    if part is None:
+        with torch.no_grad():
+            parameter.zero_()
+        parameter.requires_grad_(False)  # noqa: FBT003  torch's own signature
+        return
+    mask = torch.ones_like(parameter)
+    mask.chunk(int(part["parts"]))[int(part["part"]) - 1].zero_()
+    with torch.no_grad():
+        parameter *= mask
+    parameter.register_hook(lambda gradient: gradient * mask)
+
+
+def _names(module: nn.Module) -> Iterator[str]:
+    """Yield all cuts that may be possible: parameters first, then modules from the inside out."""
+    for path, _ in module.named_parameters():
+        yield f"{HOLD} {path}"
+        owner = module.get_submodule(path.rpartition(".")[0])
+        parts = GATES.get(type(owner), 0)
+        for part in range(1, parts + 1):
+            yield f"{HOLD} {path}[{part}/{parts}]"
+    for path, _ in reversed([*module.named_modules()]):
+        if path:
+            yield f"{ZERO} {path}"
+            yield f"{IDENTITY} {path}"
+
+
+def _zero(module: nn.Module, inputs: Any, output: Any) -> Any:
+    return _map(torch.zeros_like, output)
+
+
+def _identity(module: nn.Module, inputs: Any, output: Any) -> Any:
+    first = next((x for x in inputs if isinstance(x, Tensor)), None)
+    own = output[0] if isinstance(output, tuple) else output
+    if first is None or not isinstance(own, Tensor):
+        return output
+    if first.shape != own.shape or first.dtype != own.dtype:
+        return output
+    return (first, *output[1:]) if isinstance(output, tuple) else first
+
+
+def _map(function: Any, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(_map(function, item) for item in value)
+    return value
+
+
+def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> Tensor | None:
+    """Return all numbers of a module's output; None if they are not finite or not learned."""
+    try:
+        output = module.eval()(*inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None
+    tensors = [x for x in _tensors(output) if x.is_floating_point()]
+    if not any(x.requires_grad for x in tensors):
+        return None
+    numbers = torch.cat([x.detach().double().flatten() for x in tensors])
+    return numbers if bool(numbers.isfinite().all()) else None
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    scale = max(1.0, float(other.abs().max()))
+    return one.shape == other.shape and float((one - other).abs().max()) < TOLERANCE * scale

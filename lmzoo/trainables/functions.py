@@ -1,0 +1,156 @@
+"""A Python function of the user that trains.
+
+    def train(settings, seed, resume):
+        ...
+        yield {"epoch": 1, "valid": 1.31}, state
+
+It yields a report after each epoch. With a state, of tensors, arrays and plain values, the run is
+saved after each epoch: `resume` is the last state, None at the beginning. Without a state a run
+that was interrupted begins again. A function that has a parameter `epochs` gets the number of
+epochs of the study. One that returns its metrics instead trains in one step.
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lmzoo.errors import UserError
+from lmzoo.own_parts.source import UserCode, user_code
+from lmzoo.store.records import Record
+from lmzoo.train.checkpoint import RUN, checkpoint_bytes, read_checkpoint
+from lmzoo.trainables.programs import ProgramRun, Report
+
+ARRAY = "numpy array"
+"""Key of an array in a saved state."""
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Check that workers can call the function.
+
+    Raises:
+        UserError: It is not defined at the top of a module, or lacks a parameter.
+    """
+    name = getattr(function, "__qualname__", "")
+    found: Any = sys.modules.get(getattr(function, "__module__", ""))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not function:
+        raise UserError(
+            f"function {name or function!r} is not defined at the top of a module, so that no "
+            "worker can import it; define it with `def` in a file"
+        )
+    for parameter in ("settings", "seed"):
+        if not _takes(function, parameter):
+            raise UserError(
+                f"function {name} has no parameter {parameter!r}; write def {name}(settings, seed)"
+            )
+
+
+def takes_epochs(function: Callable[..., Any]) -> bool:
+    """Return whether the number of epochs decides what the function does."""
+    return "epochs" in inspect.signature(function).parameters
+
+
+def function_code(function: Callable[..., Any]) -> UserCode:
+    """Return the files of the function's module, and of those that it imports from its folder."""
+    return user_code({function.__module__})
+
+
+def function_facts(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return what names the function; its code is a part of the run's identity of its own."""
+    code = function_code(function)
+    module = next(iter(code.modules), function.__module__)  # the name of a script, not __main__
+    return {"name": function.__name__, "function": f"{module}:{function.__qualname__}"}
+
+
+class FunctionRun(ProgramRun):
+    """A run of a function."""
+
+    _reports: Any = None
+
+    def start(self, budget: int) -> Iterator[Report]:
+        """Call the function, and yield what it reports."""
+        module, _, name = self.config["model"]["function"].partition(":")
+        function: Any = importlib.import_module(module)
+        for part in name.split("."):
+            function = getattr(function, part)
+        given = {
+            "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
+            "resume": self.training.state, "epochs": budget,
+        }  # fmt: skip
+        result = function(**{k: v for k, v in given.items() if _takes(function, k)})
+        if isinstance(result, Mapping | int | float):
+            result = [result]
+        self._reports = result
+        for item in result:
+            metrics, state = item if isinstance(item, tuple) else (item, None)
+            yield (metrics if isinstance(metrics, Mapping) else {"": metrics}), state
+
+    @property
+    def has_state(self) -> bool:
+        return self.training.state is not None
+
+    def forget_state(self) -> None:
+        self.training.state = None
+
+    def stop(self) -> None:
+        """Close the generators, which runs the `finally` blocks of the function."""
+        for generator in (self._stream, self._reports):
+            if isinstance(generator, Generator):
+                generator.close()
+        self._stream = self._reports = None
+
+    def _dump(self, records: list[Record]) -> bytes | None:
+        own = self.training
+        if own.state is None:
+            return None
+        state = {"epoch": own.epoch, "record": own.record, "state": _plain(own.state)}
+        return checkpoint_bytes(
+            {**state, "optimiser": None, "records": records, RUN: self._identity}
+        )
+
+    def _load(self, data: bytes) -> list[Record]:
+        saved = read_checkpoint(data, self._identity)
+        own = self.training
+        own.epoch, own.record, own.state = saved["epoch"], saved["record"], _arrays(saved["state"])
+        return saved["records"]
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _plain(value: Any) -> Any:
+    """Return a state without arrays, as `torch.load(weights_only=True)` reads it."""
+    if isinstance(value, np.ndarray):
+        return {ARRAY: torch.from_numpy(value.copy())}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_plain(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, torch.Tensor | str | bytes | bool | int | float | complex | None):
+        return value
+    raise RuntimeError(
+        f"the state has a {type(value).__name__}; give tensors, arrays, numbers, text, lists, "
+        "tuples and dictionaries"
+    )
+
+
+def _arrays(value: Any) -> Any:
+    """Return the state that `_plain` was given."""
+    if isinstance(value, dict):
+        if value.keys() == {ARRAY}:
+            return value[ARRAY].numpy()
+        return {key: _arrays(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_arrays(item) for item in value)
+    return value

@@ -1,0 +1,152 @@
+"""Points of a study that train a program of the user: a function or a command.
+
+The settings of a program have names without a section: `lr`, where a row of the zoo has
+`recipe.lr`. In a study with both, each point takes its own.
+"""
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.errors import UserError
+from lmzoo.own_parts.source import UserCode
+from lmzoo.search_space import Range, middle
+from lmzoo.store.records import NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
+from lmzoo.study.study import Point, Settings, Study
+from lmzoo.study.trainable import Trainable
+from lmzoo.train.code_version import code_version
+from lmzoo.trainables.commands import Command
+from lmzoo.trainables.functions import (
+    check_function,
+    function_code,
+    function_facts,
+    takes_epochs,
+)
+
+SECTIONS = ("model", "recipe", "corpus")
+METRIC = "metric"
+"""The kind of score of a program's metric, in a study without rows of the zoo."""
+
+
+def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of rows of the zoo: all of them, if no point is a program."""
+    programs = any(not point.is_row for point in study.points)
+    return {k: v for k, v in settings.items() if not programs or k.partition(".")[0] in SECTIONS}
+
+
+def of_programs(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of programs."""
+    return {k: v for k, v in settings.items() if k.partition(".")[0] not in SECTIONS}
+
+
+@dataclass
+class ProgramPoint(Trainable):
+    """A point that trains a function or a command."""
+
+    program: Any
+    """A function, or a `Command`."""
+    model: Mapping[str, Any]
+    """What a run's config says of the program, its metrics included."""
+    settings: Mapping[str, Any]
+    corpus: Corpus | None
+    """The corpus of the study's rows; its metric is their loss. None without rows."""
+    corpus_config: Mapping[str, Any]
+
+    @property
+    def code(self) -> UserCode:
+        own = isinstance(self.program, Command)
+        return UserCode() if own else function_code(self.program)
+
+    @property
+    def default_setting(self) -> dict[str, Any]:
+        space = self.search_space.items()
+        return {path: self.settings.get(path, middle(bounds)) for path, bounds in space}
+
+    @property
+    def failure_loss(self) -> float:
+        return math.inf
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"score": METRIC if self.corpus is None else "exact", "leaks": ""}
+
+    def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
+        corpus, code = self.corpus, self.code
+        config = {
+            "schema": SCHEMA,
+            "numerics": NUMERICS,
+            PROGRAM: "command" if isinstance(self.program, Command) else "function",
+            "model": self.model,
+            "recipe": {**self.settings, **setting},
+            "corpus": self.corpus_config,
+            "fingerprint": corpus.fingerprint if corpus else "",
+            "vocab": corpus.task.vocab if corpus else None,
+            "length": corpus.task.length if corpus else None,
+            "seed": seed,
+            "floor": None,
+            "parameters": None,
+            **self.facts(),
+            "working_folder": str(Path.cwd()),
+        }
+        if code:
+            config[USER_CODE] = code.facts
+        environment = {**code_version(), "python": platform.python_version()}
+        return {"run": run_identity(config), **config, "environment": environment}
+
+
+def resolve_program(
+    study: Study, point: Point, corpus: Corpus | None, corpus_fields: Mapping[str, Any] | None
+) -> ProgramPoint:
+    """Return a point of a function or a command.
+
+    Raises:
+        UserError: A setting, a range or the program is invalid.
+    """
+    search = of_programs(study.search) if point.search is None else dict(point.search)
+    space: dict[str, Range] = {}
+    for path, bounds in search.items():
+        if bounds is None:
+            raise UserError(
+                f"no search range is known for {path!r}; give one: "
+                f"--search-space {path}=LOW:HIGH[:log]"
+            )
+        space[path] = bounds
+    settings = {**of_programs(study.fields), **point.fields}
+    program, names = point.row, {**settings, **space}
+    if isinstance(program, Command):
+        program.check(names)
+        model, epochs = program.facts(), program.takes_epochs
+    elif callable(program):
+        check_function(program)
+        model, epochs = function_facts(program), takes_epochs(program)
+    else:
+        raise UserError(
+            f"{program!r} is not the name of a row, a function or a Command; give one of them"
+        )
+    measures = {
+        "metric": study.metric, "test_metric": study.test_metric, "direction": study.direction
+    }  # fmt: skip
+    model = {**model, **measures, **({"epochs": study.epochs} if epochs else {})}
+    resolved = ProgramPoint(
+        *("", point.label, space, study.epochs), program, model, settings, corpus,
+        corpus_fields or {},
+    )  # fmt: skip
+    identity = {
+        "model": model,
+        "settings": {k: v for k, v in settings.items() if k not in space},
+        "searched": {path: repr(bounds) for path, bounds in sorted(space.items())},
+        "fingerprint": corpus.fingerprint if corpus else "",
+        "seed": study.seed,
+        "user_code": resolved.code.hash,
+    }
+    try:
+        text = json.dumps(identity, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"a setting is no plain value: {error}; give JSON types") from None
+    resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return resolved

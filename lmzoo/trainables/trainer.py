@@ -1,0 +1,64 @@
+"""How a worker trains the runs that it has open, whatever they train."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from lmzoo.data.corpus import Corpus
+from lmzoo.store.records import PROGRAM, RunFolder
+from lmzoo.store.saved_run import SavedRun
+from lmzoo.store.writer import Writer
+from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.run import Run
+from lmzoo.train.run_config import add_model_facts
+from lmzoo.trainables.commands import CommandRun
+from lmzoo.trainables.functions import FunctionRun
+
+
+class Trainer:
+    """Opens runs, and trains those of rows of the zoo in packs."""
+
+    def __init__(self, corpus: Corpus | None, device: torch.device) -> None:
+        self._corpus, self._device = corpus, device
+        self._kept = KeptTrainers()
+
+    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the config of a run with the facts about its model."""
+        if self._corpus is None or "parameters" in config:
+            return config
+        return add_model_facts(config, self._corpus.task)
+
+    def open(
+        self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer
+    ) -> SavedRun:
+        """Return a run of this process in its folder; see `SavedRun`."""
+        if PROGRAM in config:
+            kind = CommandRun if config[PROGRAM] == "command" else FunctionRun
+            return kind(folder, config, lock=False, new=new, writer=writer)
+        assert self._corpus is not None
+        return Run(
+            folder, config, self._corpus, device=self._device, lock=False, new=new, writer=writer
+        )
+
+    def train_packed(self, runs: Sequence[SavedRun]) -> None:
+        """Train one epoch of runs of rows of the zoo as one program.
+
+        Raises:
+            torch.OutOfMemoryError: The pack exceeds the GPU's memory.
+        """
+        assert self._corpus is not None
+        self._kept.train_epoch([run.training for run in runs], self._corpus)
+
+    def test_packed(self, runs: Sequence[SavedRun]) -> None:
+        """Compute the test losses of a pack, if its program is kept, for `Run.test`."""
+        if not runs:
+            return
+        assert self._corpus is not None
+        losses = self._kept.test_losses([run.training for run in runs], self._corpus)
+        for run, found in zip(runs, losses, strict=False):
+            cast(Run, run).known_losses = found
+
+    def free(self) -> None:
+        """Free the memory of the trainers that are kept."""
+        self._kept.free()

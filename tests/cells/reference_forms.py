@@ -1,0 +1,282 @@
+"""The forward passes of the reference codes, step by step, from the weights of a cell.
+
+Each function follows the layers of the code that the cell's docstring names: its convolutions,
+norms, scales and start states. Inputs are (T, E), weights are those of `cell.w` by name.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmzoo.cells.base import Cell
+
+W = dict[str, Tensor]
+Form = Callable[[Cell, W, Tensor], Tensor]
+FORMS: dict[str, Form] = {}
+F = nn.functional
+
+
+def form(function: Form) -> Form:
+    FORMS[function.__name__] = function
+    return function
+
+
+def conv(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A causal depthwise convolution as torch has it, and SiLU."""
+    padded = F.pad(x.T[None], (taps.shape[1] - 1, 0))
+    return F.silu(F.conv1d(padded, taps[:, None], bias, groups=len(taps))[0].T)
+
+
+def rms(x: Tensor, scales: Tensor | None = None) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], scales, 1e-5)
+
+
+def heads(x: Tensor, n: int) -> Tensor:
+    return x.view(len(x), n, -1)
+
+
+def delta_rule(cell: Any, w: W, x: Tensor, alpha: Tensor) -> Tensor:
+    n, keys = cell.heads, cell.heads * cell.keys
+    q, k, v = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"]).split(
+        [keys, keys, len(w["v"])], dim=1
+    )
+    q, k, v = (heads(part, n) for part in (q, k, v))
+    q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    beta = torch.sigmoid(x @ w["beta"].T) * cell.config.beta_max
+    state, outputs = x.new_zeros(n, cell.keys, cell.values), []
+    for t in range(len(x)):
+        state = alpha[t][:, None, None] * state
+        known = torch.einsum("nkv,nk->nv", state, k[t])
+        new = beta[t][:, None] * (v[t] - known)
+        state = state + torch.einsum("nk,nv->nkv", k[t], new)
+        outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
+    return rms(torch.stack(outputs), w["norm"])
+
+
+@form
+def deltanet(cell: Any, w: W, x: Tensor) -> Tensor:
+    return delta_rule(cell, w, x, x.new_ones(len(x), cell.heads)).flatten(1) @ w["out"].T
+
+
+@form
+def gated_deltanet(cell: Any, w: W, x: Tensor) -> Tensor:
+    rate = w["log_rate"].exp() * F.softplus(x @ w["alpha"].T + w["bias_alpha"])
+    o = delta_rule(cell, w, x, (-rate).exp()).flatten(1)
+    return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
+
+
+@form
+def gla(cell: Any, w: W, x: Tensor) -> Tensor:
+    q, k, v = (heads(x @ w[name].T, cell.heads) for name in "qkv")
+    decay = F.logsigmoid(x @ w["low"].T @ w["alpha"].T + w["bias_alpha"]) / 16
+    decay, state, outputs = heads(decay.exp(), cell.heads), 0, []
+    for t in range(len(x)):
+        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
+        outputs.append((q[t][..., None] * state).sum(1) * cell.keys**-0.5)
+    o = rms(torch.stack(outputs), w["norm"]).flatten(1)
+    return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
+
+
+@form
+def retention(cell: Any, w: W, x: Tensor) -> Tensor:
+    """The parallel form, with the mask of torchscale; its divisors cancel in the norm."""
+    n, k_dim, steps = cell.heads, cell.keys, torch.arange(len(x), dtype=x.dtype)
+    angle = 1 / 10000 ** torch.linspace(0, 1, k_dim // 2, dtype=x.dtype)
+    sin, cos = (f(steps[:, None] * angle)[:, None] for f in (torch.sin, torch.cos))
+
+    def shifted(u: Tensor) -> Tensor:
+        a, b = heads(u, n).chunk(2, dim=-1)  # torchscale has the pairs side by side
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+    q, k, v = shifted(x @ w["q"].T), shifted(x @ w["k"].T * k_dim**-0.5), heads(x @ w["v"].T, n)
+    gamma = 1 - 2.0 ** (-5 - torch.arange(n, dtype=x.dtype))
+    lag = steps[:, None] - steps
+    mask = torch.where(lag >= 0, gamma[:, None, None] ** lag.clamp_min(0), 0.0)
+    o = torch.einsum("tnk,snk,nts,snv->tnv", q, k, mask, v)
+    return (F.silu(x @ w["gate"].T) * rms(o).flatten(1)) @ w["out"].T
+
+
+@form
+def mamba(cell: Any, w: W, u: Tensor) -> Tensor:
+    x = conv(u @ w["x"].T, w["conv"], w["bias_conv"])
+    delta = F.softplus(x @ w["low_delta"].T @ w["delta"].T + w["bias_delta"])
+    b, c, a = x @ w["b"].T, x @ w["c"].T, -w["log_rate"].exp().view(cell.keys, -1).T
+    state, outputs = 0, []
+    for t in range(len(x)):
+        state = torch.exp(delta[t][:, None] * a) * state + (delta[t] * x[t])[:, None] * b[t]
+        outputs.append(state @ c[t] + w["skip"] * x[t])
+    return (torch.stack(outputs) * F.silu(u @ w["gate"].T)) @ w["out"].T
+
+
+@form
+def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
+    n, states = cell.heads, cell.keys
+    mixed = conv(u @ torch.cat([w["x"], w["b"], w["c"]]).T, w["conv"], w["bias_conv"])
+    x, b, c = mixed.split([len(w["x"]), states, states], dim=1)
+    delta, x = F.softplus(u @ w["delta"].T + w["bias_delta"]), heads(x, n)
+    state, outputs = 0, []
+    for t in range(len(u)):
+        decay = torch.exp(-w["log_rate"].exp() * delta[t])
+        written = torch.einsum("n,np,s->nps", delta[t], x[t], b[t])
+        state = decay[:, None, None] * state + written
+        outputs.append(state @ c[t] + w["skip"][:, None] * x[t])
+    gated = torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)
+    return rms(gated, w["norm"]) @ w["out"].T
+
+
+@form
+def rwkv7(cell: Any, w: W, x: Tensor) -> Tensor:
+    n, mu = cell.heads, w["mu"].view(6, -1)
+    shifted = F.pad(x, (0, 0, 1, -1)) - x
+    xr, xw, xk, xv, xa, xg = (x + shifted * mu[i] for i in range(6))
+    r, k, v = xr @ w["r"].T, xk @ w["k"].T, xv @ w["v"].T
+    log_w = -math.exp(-0.5) * torch.sigmoid(torch.tanh(xw @ w["w1"].T) @ w["w2"].T + w["bias_w"])
+    a = torch.sigmoid(xa @ w["a1"].T @ w["a2"].T + w["bias_a"])
+    g = torch.sigmoid(xg @ w["g1"].T) @ w["g2"].T
+    kk = F.normalize(heads(k * w["xi"], n), dim=-1)
+    k = k + k * (a - 1) * w["alpha"]
+    r, k, v, a, decay = (heads(u, n) for u in (r, k, v, a, log_w.exp()))
+    state, outputs = x.new_zeros(n, cell.keys, cell.keys), []
+    for t in range(len(x)):
+        removed = torch.einsum("nkv,nk->nv", state, -kk[t])
+        state = decay[t][..., None] * state + (kk[t] * a[t])[..., None] * removed[:, None]
+        state = state + k[t][..., None] * v[t][:, None]
+        outputs.append((r[t][..., None] * state).sum(1))
+    o = F.group_norm(
+        torch.stack(outputs).flatten(1), n, w["norm"], w["bias_norm"], cell.keys * 1e-5
+    )
+    bonus = (r * k * heads(w["rho"][None], n)).sum(-1, keepdim=True) * v
+    return ((o + bonus.flatten(1)) * g) @ w["out"].T
+
+
+@form
+def hgrn2(cell: Any, w: W, x: Tensor) -> Tensor:
+    n = cell.config.heads
+    bound = torch.sigmoid(w["bound"])
+    g = torch.logaddexp(bound.log(), torch.log1p(-bound) + F.logsigmoid(x @ w["xf"]))
+    q, k, v = heads(F.silu(x @ w["xq"]), n), heads(1 - g.exp(), n), heads(x @ w["xv"], n)
+    decay, state, outputs = heads(g.exp(), n), 0, []
+    for t in range(len(x)):
+        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
+        outputs.append((q[t][..., None] * state).sum(1) * q.shape[-1] ** -0.5)
+    return rms(torch.stack(outputs).flatten(1), w["norm"]) @ w["out"]
+
+
+@form
+def mlstm(cell: Any, w: W, x: Tensor) -> Tensor:
+    """The parallel form of `parallel_stabilized_simple`, without its ε."""
+    n, steps = cell.heads, len(x)
+    u = x @ w["u"].T
+    a = conv(u, w["conv"], w["bias_conv"])
+
+    def headwise(v: Tensor, blocks: Tensor) -> Tensor:
+        return torch.einsum("thd,hod->tho", v.view(steps, len(blocks), -1), blocks).flatten(1)
+
+    q, k, v = headwise(a, w["q"]), headwise(a, w["k"]), headwise(u, w["v"])
+    read = torch.cat([q, k, v], dim=1)
+    log_i = (read @ w["i"].T + w["bias_i"]).T
+    log_f = F.logsigmoid(read @ w["f"].T + w["bias_f"]).T.cumsum(1)
+    later = torch.ones(steps, steps, dtype=torch.bool).triu(1)
+    d = (log_f[:, :, None] - log_f[:, None] + log_i[:, None]).masked_fill(later, -torch.inf)
+    top = d.amax(-1, keepdim=True)
+    q, k, v = (heads(part, n).transpose(0, 1) for part in (q, k, v))
+    c = q @ (k.mT / math.sqrt(k.shape[-1])) * (d - top).exp()
+    h = (c / torch.maximum(c.sum(-1, keepdim=True).abs(), (-top).exp())) @ v
+    h = F.group_norm(h.transpose(0, 1).flatten(1), n, w["norm"], eps=1e-5)
+    return ((h + w["skip"] * a) * F.silu(x @ w["o"].T)) @ w["out"].T
+
+
+@form
+def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
+    n = cell.heads
+
+    def headwise(v: Tensor, blocks: Tensor) -> Tensor:
+        blocks = blocks if blocks.dim() == 3 else blocks[None]
+        return torch.einsum("...hd,hdo->...ho", v.unflatten(-1, (n, -1)), blocks).flatten(-2)
+
+    a = conv(x, w["conv"], w["bias_conv"])
+    inputs = {gate: headwise(a if gate in "if" else x, w[f"x{gate}"]) for gate in "ifzo"}
+    y = c = normaliser = m = torch.zeros_like(x[0])
+    outputs = []
+    for t in range(len(x)):
+        i, f, z, o = (
+            inputs[gate][t] + headwise(y, w[f"h{gate}"]) + w.get(f"b{gate}", torch.zeros(()))
+            for gate in "ifzo"
+        )
+        forgotten = m + F.logsigmoid(f)
+        m = i if t == 0 else torch.maximum(i, forgotten)
+        kept, written = (forgotten - m).exp().clamp_max(1), (i - m).exp()
+        c = kept * c + written * torch.tanh(z)
+        normaliser = kept * normaliser + written
+        y = torch.sigmoid(o) * c / normaliser
+        outputs.append(y)
+    return F.group_norm(torch.stack(outputs), n, w["norm"], eps=1e-5)
+
+
+@form
+def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
+    r, i = torch.sigmoid(x @ w["wa"] + w["ba"]), torch.sigmoid(x @ w["wx"] + w["bx"])
+    log_a = -8 * r * F.softplus(w["decay"])
+    multiplier = torch.sqrt(1 - torch.exp(2 * log_a))
+    multiplier[0] = 1  # `reset` at position 0
+    h, outputs = torch.zeros_like(x[0]), []
+    for t in range(len(x)):
+        h = torch.exp(log_a[t]) * h + x[t] * i[t] * multiplier[t]
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+@form
+def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
+    """In logarithms, as `heinsen_associative_scan_log` has it."""
+    gate, hidden = x @ w["xz"] + w["bz"], x @ w["xh"] + w["bh"]
+    log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
+    total = (-F.softplus(gate)).cumsum(0)
+    return (total + (-F.softplus(-gate) + log_g - total).logcumsumexp(0)).exp()
+
+
+@form
+def min_lstm(cell: Any, w: W, x: Tensor) -> Tensor:
+    f, i, hidden = (x @ w[f"x{gate}"] + w[f"b{gate}"] for gate in "fih")
+    diff = F.softplus(-f) - F.softplus(-i)
+    log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
+    total = (-F.softplus(diff)).cumsum(0)
+    return (total + (-F.softplus(-diff) + log_g - total).logcumsumexp(0)).exp()
+
+
+@form
+def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
+    source = torch.cat([x, F.pad(x, (0, 0, 1, -1))], dim=1)
+    z, f, o = (source @ w[f"x{gate}"].flatten(0, 1) + w[f"b{gate}"] for gate in "zfo")
+    c, outputs = torch.zeros_like(x[0]), []
+    for t in range(len(x)):
+        forget = torch.sigmoid(f[t])
+        c = forget * c + (1 - forget) * torch.tanh(z[t])
+        outputs.append(torch.sigmoid(o[t]) * c)
+    return torch.stack(outputs)
+
+
+@form
+def sru(cell: Any, w: W, x: Tensor) -> Tensor:
+    c, outputs = torch.zeros_like(x[0]), []
+    for t in range(len(x)):
+        f = torch.sigmoid(x[t] @ w["xf"] + w["cf"] * c + w["bf"])
+        r = torch.sigmoid(x[t] @ w["xr"] + w["cr"] * c + w["br"])
+        u = x[t] @ w["x"]
+        c = u + (c - u) * f
+        outputs.append((c - x[t] * math.sqrt(3)) * r + x[t] * math.sqrt(3))
+    return torch.stack(outputs)
+
+
+@form
+def lru(cell: Any, w: W, x: Tensor) -> Tensor:
+    eigenvalues = torch.exp(-w["nu"].exp() + 1j * w["theta"].exp())
+    inputs = (x + 0j) @ torch.complex(w["b_re"], w["b_im"]) * w["gamma"].exp()
+    s, outputs = torch.zeros_like(inputs[0]), []
+    for t in range(len(x)):
+        s = eigenvalues * s + inputs[t]
+        outputs.append((s @ torch.complex(w["c_re"], w["c_im"])).real + w["d"] * x[t])
+    return torch.stack(outputs)

@@ -1,0 +1,72 @@
+"""`lmzoo init` and the studies of the package: what is written runs as it is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmzoo.cli.main import COMPLETE
+from lmzoo.cli.sweep import find_studies
+from lmzoo.errors import UserError
+from lmzoo.shipped import shipped_studies
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lmzoo", *map(str, words)]
+    own = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", "OMP_NUM_THREADS": "1", **env}
+    return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
+
+
+def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path):
+    done = run("init", "gates", folder=tmp_path)
+    assert (
+        done.stdout.splitlines()[-1] == "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
+    )
+    checked = run("check", "gates_cell.py", folder=tmp_path)
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "59 laws, 0 do not hold")
+    planned = run("sweep", "gates.py", "--dry-run", folder=tmp_path)
+    assert "my cell: 11 runs" in planned.stdout, planned.stderr
+    again = run("init", "gates", folder=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "gates.py exists" in again.stderr
+    assert "is not a word" in run("init", "a b", folder=tmp_path).stderr
+
+
+def test_the_studies_of_the_package_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert set(shipped_studies()) == {path.stem for path in (ROOT / "sweeps").glob("*.py")}
+    (study,) = find_studies("gru_ablation")
+    assert study.name == "gru_ablation"
+    with pytest.raises(UserError, match="no study or module 'gru_ablatio'; near: gru_ablation"):
+        find_studies("gru_ablatio")
+
+
+def test_a_wheel_has_the_studies(tmp_path):
+    build = [sys.executable, "-c", "import setuptools; exec(open('setup.py').read())"]
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "lmzoo", "sweeps"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = subprocess.run(
+        [*build, "build_py", "--build-lib", "out"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = {path.stem for path in (tmp_path / "out/lmzoo/shipped_studies").glob("*.py")}
+    assert built == set(shipped_studies())
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"), [("lmzoo ran", "rank"), ("lmzoo rank --expl", "--explain")]
+)
+def test_a_shell_completes_commands_and_options(tmp_path, line, offered):
+    asked = {COMPLETE: "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert run(folder=tmp_path, **asked).stdout.split() == [offered]
+
+
+def test_the_files_that_the_image_copies_exist():
+    copies = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    names = [name for line in copies for name in line.split()]
+    assert {"lmzoo", "sweeps", "setup.py"} <= set(names)
+    assert all((ROOT / name).exists() for name in names)

@@ -1,0 +1,160 @@
+"""Cuts of modules that were not written for this: what is found, what is one function, training."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from lmzoo import zoo
+from lmzoo.contract import Task
+from lmzoo.describe.equations import cut_names
+from lmzoo.errors import UserError
+from lmzoo.inspect.module_cuts import apply_cut, cuts
+
+V, T = 11, 6
+TOKENS = torch.randint(V, (4, T), generator=torch.Generator().manual_seed(1))
+
+
+class Scored(nn.Module):
+    """A row of the zoo as a module with a forward pass."""
+
+    def __init__(self, row: str, **fields) -> None:
+        super().__init__()
+        self.m = zoo.build(zoo.config(row, width=8, **fields), Task(V, T), seed=0)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.m.log_prob(tokens, torch.full((len(tokens),), T))
+
+
+class RecurrentLM(nn.Module):
+    def __init__(self, kind=nn.LSTM) -> None:
+        super().__init__()
+        self.embedding, self.cell = nn.Embedding(V, 8), kind(8, 8, batch_first=True)
+        self.readout = nn.Linear(8, V)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.readout(self.cell(self.embedding(tokens))[0])
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+        self.embedding, self.readout = nn.Embedding(V, 8), nn.Linear(8, V)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        return self.readout(self.layers(self.embedding(tokens), mask=mask, is_causal=True))
+
+
+def spellings(module: nn.Module) -> set[str]:
+    return {name for cut in cuts(module, TOKENS) for name in (cut.name, *cut.aliases)}
+
+
+def trains(module: nn.Module, name: str) -> None:
+    """Train a cut module for some steps: its loss falls, what is held stays zero."""
+    changed = copy.deepcopy(module).train()
+    apply_cut(changed, name)
+    optimiser = torch.optim.AdamW(changed.parameters(), 0.02)
+    losses = []
+    for _ in range(12):
+        optimiser.zero_grad()
+        logits = changed(TOKENS)[:, :-1]
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), TOKENS[:, 1:].flatten())
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0], name
+    kind, _, path = name.partition(" ")
+    if kind == "hold" and "[" not in path:
+        assert not changed.get_parameter(path).any()
+
+
+def test_every_cut_of_a_weight_that_the_zoo_names_is_found() -> None:
+    whole = Scored("DLM46").eval()
+    found = [cut.name for cut in cuts(whole, TOKENS)]
+    outputs = []
+    for name in found:
+        changed = copy.deepcopy(whole)
+        apply_cut(changed, name)
+        outputs.append(changed(TOKENS))
+    names = cut_names("mgu")
+    for number, name in enumerate(names):
+        own = Scored("DLM46", cell={"cuts": [number]}).eval()(TOKENS)
+        seen = any(torch.allclose(own, output, atol=1e-6) for output in outputs)
+        assert seen == (name not in ("carry", "write")), name  # terms without a module
+
+
+def test_a_transformer_has_its_sublayers_and_its_norms() -> None:
+    module = Transformer()
+    found = spellings(module)
+    for layer in range(2):
+        at = f"layers.layers.{layer}"
+        for name in ("self_attn", "linear1", "linear2"):
+            assert f"zero {at}.{name}" in found
+        assert {f"identity {at}.norm1", f"identity {at}.norm2", f"identity {at}"} <= found
+    own = {cut.name: cut.aliases for cut in cuts(module, TOKENS)}
+    for name in own:
+        if name != "hold embedding.weight":
+            trains(module, name)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3)])
+def test_a_recurrent_layer_has_its_gates(kind, gates) -> None:
+    module = RecurrentLM(kind)
+    found = spellings(module)
+    for weight in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0"):
+        expected = {f"hold cell.{weight}[{gate}/{gates}]" for gate in range(1, gates + 1)}
+        assert expected <= found, weight
+    for cut in cuts(module, TOKENS):
+        trains(module, cut.name)
+
+
+def test_a_part_of_a_weight_stays_zero_in_training() -> None:
+    module = RecurrentLM()
+    apply_cut(module, "hold cell.weight_hh_l0[2/4]")
+    optimiser = torch.optim.Adam(module.parameters(), 0.1)
+    module(TOKENS).square().mean().backward()
+    optimiser.step()
+    gates = module.cell.weight_hh_l0.chunk(4)
+    assert not gates[1].any()
+    assert gates[0].any()
+
+
+def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.unused = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+            self.none = nn.Identity()
+
+        def forward(self, x):
+            return self.none(self.b(self.a(x)) + x)
+
+    torch.manual_seed(0)
+    found = cuts(Own(), torch.randn(5, 3))
+    assert not any("unused" in cut.name for cut in found)
+    assert not any(cut.name == "identity none" for cut in found)
+    by_name = {cut.name: cut.aliases for cut in found}
+    assert len(by_name) == len(found)
+    same = [{name, *aliases} for name, aliases in by_name.items()]
+    assert any({"hold b.weight", "zero a"} <= own for own in same), "b's bias remains"
+    assert {"hold a.weight"} in same, "a's bias passes through b"
+
+
+def test_bad_cuts_and_inputs_are_one_line() -> None:
+    with pytest.raises(UserError, match="no cut 'zero readuot' of this module; near: zero readout"):
+        apply_cut(RecurrentLM(), "zero readuot")
+    with pytest.raises(UserError, match="no finite output for these inputs"):
+        cuts(RecurrentLM(), torch.randn(2, 2))
+
+
+def test_a_model_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(V, T, 8, 2, 2, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
+    module = transformers.GPT2LMHeadModel(config)
+    found = spellings(module)
+    for layer in range(2):
+        assert {f"zero transformer.h.{layer}.attn", f"zero transformer.h.{layer}.mlp"} <= found

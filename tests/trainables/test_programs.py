@@ -1,0 +1,293 @@
+"""Functions and commands as points of a study: their records, states, metrics and errors."""
+
+import gc
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lmzoo.analysis.tables.ranking_table import study_ranking
+from lmzoo.errors import UserError
+from lmzoo.search_space import FloatRange
+from lmzoo.store.records import RunFolder, epoch_records
+from lmzoo.sweep import Point, Study
+from lmzoo.trainables.commands import Command, CommandRun
+from lmzoo.trainables.functions import FunctionRun
+from lmzoo.trainables.resolve import resolve
+from tests.sweep.local_fleet import fleet_sweep
+from tests.toy_study import corpus as corpus
+from tests.toy_study import corpus_fields as corpus_fields
+from tests.toy_study import sentences as sentences
+from tests.toy_study import toy_study
+from tests.trainables import own_programs
+
+SCRIPT = f"{sys.executable} {Path(own_programs.__file__)} {{lr}} {{seed}}"
+SPACE = {"lr": FloatRange(0.01, 0.9, log=True)}
+POINTS = (
+    Point("function", own_programs.train),
+    Point("shifted", own_programs.train, {"shift": 0.5}),
+    Point("no state", own_programs.train_without_state),
+    Point("command", Command(SCRIPT)),
+    Point("ahead", Command(SCRIPT + " ahead")),
+)
+
+
+def own_study(points=POINTS, **changes) -> Study:
+    given = {"search": SPACE, "epochs": 4, "samples": 3, "seeds": 2, "grace": 1, **changes}
+    return Study(name="own", question="Which one?", points=points, **given)
+
+
+def run_of(program, tmp_path: Path, settings=None, **changes):
+    """Return an open run of a program, without a study."""
+    settings = {"lr": 0.1} if settings is None else settings
+    study = own_study((Point("one", program, settings),), search={}, **changes)
+    config = resolve(study, None, None)[0].run_config({}, 0)
+    config = {**config, "point": {"id": "p", "label": "one"}, "stage": "confirm", "setting": {}}
+    kind = CommandRun if isinstance(program, Command) else FunctionRun
+    return kind(RunFolder(tmp_path / config["run"]), config, lock=False)
+
+
+def trained(run, budget: int) -> list[float]:
+    """Train a run to its budget; return its losses."""
+    while run.epoch < budget and not run.training.diverged:
+        run.train_epoch(budget)
+        run.save_epoch()
+    run.close()
+    return [r["valid_token"] for r in epoch_records(run.folder.records())]
+
+
+def script_of(tmp_path: Path, text: str) -> str:
+    (tmp_path / "own.py").write_text(text)
+    return f"{sys.executable} {tmp_path / 'own.py'} {{seed}}"
+
+
+def table(path: Path):
+    return study_ranking(path).frame.drop("seconds")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a worker that dies closes nothing
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus_fields, tmp_path):
+    """A row of the zoo, functions and commands in one study, with a shared table."""
+    toy = toy_study(sentences)
+    study = own_study(
+        (toy.points[0], *POINTS[::2]), corpus=toy.corpus, fields=toy.fields,
+        search={**toy.search, **SPACE},
+    )  # fmt: skip
+    fleet_sweep(study, corpus, corpus_fields, tmp_path / "whole", seed=1)
+    fleet_sweep(study, corpus, corpus_fields, tmp_path / "dead", seed=2, deaths={7, 20, 33, 50})
+    gc.collect()  # ends the programs of the workers that died
+    whole, dead = table(tmp_path / "whole"), table(tmp_path / "dead")
+    assert whole.equals(dead)
+    assert whole["score"].unique().to_list() == ["exact"]
+    marked = {row["label"] for row in whole.to_dicts() if "reported" in row["marks"]}
+    assert marked == {point.label for point in POINTS[::2]}
+    verdicts = dict(whole.select("label", "verdict").iter_rows())
+    assert verdicts["function"], "it is compared with the row"
+
+
+def test_a_study_of_programs_needs_no_corpus(tmp_path):
+    study = own_study(reference="function")
+    fleet_sweep(study, None, None, tmp_path)
+    rows = {row["label"]: row for row in table(tmp_path).to_dicts()}
+    assert rows["function"]["verdict"] is None
+    assert rows["shifted"]["verdict"] == "worse"
+    assert rows["shifted"]["difference"] == pytest.approx(0.5, abs=0.05)
+    assert rows["command"]["loss"] == pytest.approx(rows["function"]["loss"], abs=0.05)
+
+
+@pytest.mark.parametrize("program", [point.row for point in POINTS])
+def test_an_interrupted_run_has_the_records_of_a_whole_one(program, tmp_path):
+    whole = trained(run_of(program, tmp_path / "whole"), 6)
+    first = run_of(program, tmp_path / "cut")
+    trained(first, 2)
+    assert trained(run_of(program, tmp_path / "cut"), 6) == whole
+    assert len(whole) == 6
+
+
+def test_a_state_that_is_ahead_of_the_records_begins_again(tmp_path):
+    program = Command(SCRIPT + " ahead")
+    whole = trained(run_of(program, tmp_path / "whole"), 4)
+    run = run_of(program, tmp_path / "cut")
+    trained(run, 1)
+    (run.folder.path / "state" / "state.json").write_text("[0.5, 3]")
+    assert trained(run_of(program, tmp_path / "cut"), 4) == whole
+    run = run_of(program, tmp_path / "ended")
+    trained(run, 1)
+    (run.folder.path / "state" / "state.json").write_text("[0.5, 999]")  # it reports nothing more
+    assert trained(run_of(program, tmp_path / "ended"), 4) == whole
+
+
+def test_a_worker_that_dies_takes_its_program_along(tmp_path):
+    """The program, and what it started, end when the pipe of the worker closes."""
+    text = 'import os, time\nprint(\'{"epoch": 1, "valid": 1}\', flush=True)\ntime.sleep(600)\n'
+    run = run_of(Command(script_of(tmp_path, text)), tmp_path, {})
+    run.train_epoch(2)
+    process = run._process
+    process.stdin.close()  # as the death of this process does
+    assert process.wait(timeout=20) < 0
+    run.close()
+
+
+STATES = {
+    "tensor": torch.arange(3.0), "array": np.arange(4), "scalar": np.float64(0.5),
+    "nested": [{"a": (1, None, "x")}, b"bytes"],
+    "random": np.random.default_rng(0).bit_generator.state,
+}  # fmt: skip
+
+
+def keep(settings, seed, resume):
+    """Yield a state with everything that a state may have, and check what comes back."""
+    if resume is not None:
+        assert resume["array"].tolist() == [0, 1, 2, 3]
+        assert torch.equal(resume["tensor"], STATES["tensor"])
+        assert resume["nested"] == STATES["nested"]
+        assert resume["random"] == STATES["random"]
+    for epoch in range(1 if resume is None else 2, 9):
+        yield {"epoch": epoch, "valid": 1.0}, STATES
+
+
+def refuse(settings, seed):
+    yield {"epoch": 1, "valid": 1.0}, {"a": object()}
+
+
+def test_states_are_tensors_arrays_and_plain_values(tmp_path):
+    trained(run_of(keep, tmp_path), 1)
+    assert len(trained(run_of(keep, tmp_path), 3)) == 3
+    run = run_of(refuse, tmp_path)
+    run.train_epoch(2)
+    with pytest.raises(RuntimeError, match="the state has a object; give tensors"):
+        run.save_epoch()
+
+
+def test_a_metric_to_maximize_in_its_own_unit(tmp_path):
+    points = tuple(Point(f"{a}", own_programs.accuracy, {"lr": a}) for a in (0.0, 3.0))
+    study = own_study(points, search={}, metric="accuracy", direction="maximize", unit="%", seeds=4)
+    fleet_sweep(study, None, None, tmp_path)
+    report = study_ranking(tmp_path)
+    first, second = report.frame.to_dicts()
+    assert (first["label"], first["verdict"]) == ("3.0", "better")
+    assert first["difference"] == pytest.approx(3.0)
+    assert first["low"] < first["loss"] < first["high"]
+    assert 90 < second["loss"] < 92
+    assert "better than '0.0' by more than 0.02 %: 3.0 (gains 3.0000 %)" in report.heading
+    with pytest.raises(UserError, match="ranks a metric of its own"):
+        study_ranking(tmp_path, unit="bpc")
+
+
+REPORT = "print(json.dumps({'epoch': e, 'valid': 3 / e}))"
+PRINT = "print(f'epoch {e}: lr 0.1, val {3 / e}')"
+WRITE = """open(sys.argv[2] + '/m.csv', 'a').write(
+        'epoch,step,valid\\n' * (e == 1) + f'{e},7,{3 / e}\\n{e},8,\\n')"""
+EPOCHS = "import json, sys\nfor e in range(1, 4):\n    {}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reading"),
+    [
+        (REPORT, {}),
+        (REPORT.replace("e,", "e - 1,"), {"first_epoch": 0}),
+        (PRINT, {"pattern": r"epoch (?P<epoch>\d+).* val (?P<valid>\S+)"}),
+        (WRITE, {"csv": "{folder}/m.csv"}),
+    ],
+)
+def test_where_a_command_reports_its_epochs(line, reading, tmp_path):
+    command = Command(script_of(tmp_path, EPOCHS.format(line)) + " {folder}", **reading)
+    assert trained(run_of(command, tmp_path, {}), 3) == [3.0, 1.5, 1.0]
+
+
+def test_a_command_that_writes_for_tensorboard(tmp_path):
+    text = (
+        "import sys\nfrom torch.utils.tensorboard import SummaryWriter\n"
+        "w = SummaryWriter(sys.argv[2])\n"
+        "for e in (1, 2):\n    w.add_scalar('val/loss', 4 / e, e)\nw.close()\n"
+    )
+    command = Command(script_of(tmp_path, text) + " {folder}/tb", tensorboard="{folder}/tb")
+    assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for x in (3, 2, 1): print('loss', x)", {4: 1.0}),  # no epochs: the last one counts
+        ("print('loss nan')", {4: None}),
+    ],
+)
+def test_reports_without_epochs(text, expected, tmp_path):
+    command = Command(script_of(tmp_path, text), pattern=r"loss (\S+)")
+    run = run_of(command, tmp_path, {})
+    trained(run, 4)
+    assert {r["epoch"]: r["valid_token"] for r in epoch_records(run.folder.records())} == expected
+
+
+def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
+    command = Command(
+        script_of(tmp_path, EPOCHS.format("print(json.dumps({'epoch': e, 'valid': 3 / e}))"))
+    )
+    run = run_of(command, tmp_path, {})
+    assert trained(run, 9) == [3.0, 1.5, 1.0, 1.0]
+    run = run_of(command, tmp_path, {})
+    assert run.test()["token"] == 1.0
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys\nsys.exit('no such file x.bin')", "exit code 1: no such file x.bin"),
+        ("print('{\"loss\": 1}')", "it reported loss, not 'valid'; name the metric"),
+        ("print(1)", "it reported nothing, not 'valid'"),
+        ('print(\'{"epoch": 2, "valid": 1}\')', "it reported epoch 2 after epoch 0"),
+        ('print(\'{"valid": "low"}\')', "valid is 'low', not a number"),
+    ],
+)
+def test_a_command_that_fails_says_why(text, message, tmp_path):
+    run = run_of(Command(script_of(tmp_path, text)), tmp_path, {})
+    with pytest.raises(RuntimeError, match=message.replace("(", r"\(")):
+        run.train_epoch(4)
+    run.close()
+
+
+NESTED = (lambda settings, seed: 1.0,)
+
+
+@pytest.mark.parametrize(
+    ("point", "changes", "message"),
+    [
+        (Point("a", NESTED[0]), {}, "not defined at the top of a module"),
+        (Point("a", print), {}, "print has no parameter 'settings'"),
+        (Point("a", 3), {}, "3 is not the name of a row, a function or a Command"),
+        (Point("a", Command("train --lr {lr}")), {}, "has no {seed}"),
+        (Point("a", Command("train {seed} --lr {rl}")), {}, "no setting 'rl'; known: lr"),
+        (Point("a", Command("train {seed}")), {}, "has no {lr}, a setting of the point"),
+        (Point("a", Command("t {seed} {lr}", pattern="(")), {}, "pattern '\\('"),
+        (Point("a", own_programs.train), {"search": {"lr": None}}, "no search range is known"),
+        (Point("a", own_programs.train, {"x": object()}), {}, "a setting is no plain value"),
+        (Point("a", own_programs.train), {"direction": "up"}, "direction 'up' is not minimize or"),
+        (Point("a", "DLM46"), {"direction": "maximize"}, "rows of the zoo have a loss"),
+    ],
+)  # fmt: skip
+def test_what_a_study_of_programs_refuses(point, changes, message):
+    with pytest.raises(UserError, match=message.replace("{", r"\{")):
+        resolve(own_study((point,), **changes), None, None)
+
+
+def test_the_identity_has_the_code_and_the_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def identity(command: Command) -> str:
+        study = own_study((Point("a", command),), search={})
+        return resolve(study, None, None)[0].run_config({}, 0)["run"]
+
+    (tmp_path / "t.py").write_text("1\n")
+    one = identity(Command("python t.py {seed}"))
+    assert one == identity(Command("python t.py {seed}"))
+    (tmp_path / "t.py").write_text("2\n")
+    two = identity(Command("python t.py {seed}"))
+    assert len({one, two, identity(Command("python  t.py {seed}"))}) == 3
+    config = resolve(own_study(POINTS[:1]), None, None)[0].run_config({"lr": 0.1}, 0)
+    assert config["user_code"]["modules"].keys() == {"tests.trainables.own_programs"}
+    changed = own_study(POINTS[:1], metric="loss")
+    assert resolve(changed, None, None)[0].run_config({"lr": 0.1}, 0)["run"] != config["run"]
