@@ -88,10 +88,6 @@ class MemoryStore:
     def write_study(self, study: Any) -> None:
         """Do nothing."""
 
-    def study(self) -> dict[str, Any]:
-        """Return what a new store has."""
-        return {}
-
     def prune(self, run_id: str, epoch: int) -> None:
         """Do nothing."""
 
@@ -154,7 +150,7 @@ class Simulation:
             life = self.draws.expovariate(1 / self.scenario.life)
             self.schedule(self.now + life, "interrupt", worker)
 
-    def on_look(self, _: str) -> None:
+    def on_look(self, _worker: str) -> None:
         """Start workers that are wanted, end idle ones, and take runs of those that are overdue."""
         start, offered = time.process_time(), self.scenario.offered
         for worker, runs in self.fleet.overdue(self.room(), self.now * SECONDS).items():
