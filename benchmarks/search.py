@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
 
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Recorded trainings.")] = None,
-    studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 100,
+    studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 150,
     out: Annotated[Path, typer.Option(help="The table.")] = Path("runs/bench/search.md"),
     only: Annotated[str, typer.Option(help="Words of the cases; all by default.")] = "",
     rules: Annotated[str, typer.Option(help="Words of the rules; all by default.")] = "",
@@ -65,12 +65,13 @@ def main(
         typer.echo(line)
         lines.append(f"{line}\n")
 
-    add("| case | rule | regret | 95 % | changed point | rms | stated | runs | worse |")
-    add("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    add("| case | rule | studies | regret | 95 % | changed point | rms | stated | runs | worse |")
+    add("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for case, (parts, changed) in cases(loaded).items():
         for name, rule in RULES.items():
             if only in case and rules in name:
-                add(f"| {case} | {name} | {' | '.join(measure(parts, changed, rule, studies))} |")
+                cells = measure(parts, changed, rule, studies)
+                add(f"| {case} | {name} | {studies} | {' | '.join(cells)} |")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(lines))
 

@@ -65,6 +65,8 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
     try:
         prepare_streams()
         code = app(standalone_mode=False)
+        if code == 130:  # typer makes it of a KeyboardInterrupt
+            sys.stderr.write("stopped\n")
     except UserError as error:
         _exit_with_error(str(error))
     except pydantic.ValidationError as error:

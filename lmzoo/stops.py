@@ -16,7 +16,7 @@ from typing import Any
 
 TERMINATE = {number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
 GRACE_SECONDS = 10.0
-"""How long an orderly end may take after SIGTERM or SIGHUP; SLURM waits 30 s until it kills."""
+"""How long an orderly end may take after a signal; SLURM waits 30 s until it kills."""
 HOPELESS_SECONDS = 1.0
 """The same when an orderly end has become impossible."""
 REPEATED_SECONDS = 1.0
@@ -63,7 +63,7 @@ class Stops:
 
     @contextlib.contextmanager
     def deadline(self, end: Callable[[], object], hopeless: Callable[[], bool]) -> Iterator[None]:
-        """Call `end` in a thread if the block does not end soon after SIGTERM or SIGHUP.
+        """Call `end` in a thread if the block does not end soon after a signal.
 
         The thread sees the signal at once, also while the main thread waits in a library and its
         handler cannot run.
@@ -76,7 +76,7 @@ class Stops:
         ended = threading.Event()
 
         def watch() -> None:
-            while not TERMINATE & set(numbers := reader.recv(64)):
+            while not {signal.SIGINT, *TERMINATE} & set(numbers := reader.recv(64)):
                 if not numbers:
                     return  # the block has ended
             deadline = time.monotonic() + GRACE_SECONDS

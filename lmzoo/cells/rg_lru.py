@@ -6,7 +6,7 @@ r"""The real-gated linear recurrent unit (RG-LRU) of Griffin, and its eight cuts
     h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
 
 The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear map
-before it does this, which the cell `griffin` and its block have. A cut replaces a term:
+before it does this: the cell `griffin` has it. A cut replaces a term:
 
     0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
     1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1

@@ -67,7 +67,17 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
                 yield
         finally:
             connected.exception()
-            ray.shutdown()
+            _disconnect()
+
+
+def _disconnect() -> None:
+    """Leave Ray. Its core takes the handler of SIGTERM with it, some seconds before the end."""
+    node = getattr(ray_worker, "_global_node", None)
+    if node is not None:
+        kill_all = node.kill_all_processes
+        node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
+    ray.shutdown()
+    STOPS.install()
 
 
 def is_ray_unusable() -> bool:

@@ -190,8 +190,8 @@ def parse_records(data: bytes) -> list[Record]:
     records: dict[tuple[Any, Any], Record] = {}
     for line in data.splitlines():
         record = parse_json(line)
-        if isinstance(record, dict):
-            records[record.get("event"), record.get("epoch")] = record
+        if isinstance(record, dict) and {"event", "epoch"} <= record.keys():
+            records[record["event"], record["epoch"]] = record
     return list(records.values())
 
 

@@ -10,7 +10,7 @@ from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.errors import UserError
 from lmzoo.own_parts.source import load
-from lmzoo.store.records import USER_CODE, RunFolder
+from lmzoo.store.records import CONFIG, USER_CODE, RunFolder
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
 
 EARLIER_LIMIT = 40_000
@@ -110,6 +110,11 @@ def read_model_config(folder: RunFolder) -> Any:
     config = folder.config
     if config is None:
         raise UserError(f"{folder.path} is not the folder of a run")
+    if missing := [name for name in ("model", "corpus", "fingerprint") if name not in config]:
+        raise UserError(
+            f"{folder.path}/{CONFIG} has no {missing[0]!r}: it is damaged or of another version; "
+            "delete the file and train the run again"
+        )
     if USER_CODE in config:
         load(config[USER_CODE], folder.path.parent / USER_CODE / config[USER_CODE]["hash"])
     return MODELS.parse(config["model"])

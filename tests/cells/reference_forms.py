@@ -230,6 +230,17 @@ def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 @form
+def griffin(cell: Any, w: W, x: Tensor) -> Tensor:
+    u = F.pad(x @ w["wx"] + w["bx"], (0, 0, 3, 0))
+    u = sum(u[j : j + len(x)] * w["conv"][:, j] for j in range(4)) + w["bias_conv"]
+    inner = {name.removeprefix("inner.w."): p for name, p in w.items() if name.startswith("inner")}
+    h = rg_lru(cell, inner, u)
+    gate = x @ w["wy"] + w["by"]
+    gate = gate / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+    return (h * gate) @ w["wo"] + w["bo"]
+
+
+@form
 def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
     """In logarithms, as `heinsen_associative_scan_log` has it."""
     gate, hidden = x @ w["xz"] + w["bz"], x @ w["xh"] + w["bh"]

@@ -133,3 +133,15 @@ def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path) -> N
         assert (code, err.count(" train, ")) == (0, 1), command
         assert ("are lost" in err) == (run in command)
         assert " train, " not in out
+
+
+@pytest.mark.parametrize("key", ["model", "corpus", "fingerprint"])
+def test_a_config_that_lacks_a_key_is_refused_in_one_line(lmzoo, runs, tmp_path, key):
+    shutil.copytree(next((runs / "words").iterdir()), tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(
+        json.dumps({f"{name}x" if name == key else name: config[name] for name in config})
+    )
+    code, _, err = lmzoo("score", tmp_path / "run", "a man")
+    assert (code, err.count("\n"), f"no '{key}'" in err) == (2, 1, True), err

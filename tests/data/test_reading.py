@@ -10,14 +10,14 @@ import unicodedata
 import zipfile
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmzoo.contract import PAD, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.data.text_facts import describe_data
 from lmzoo.data.text_splits import deal
-from lmzoo.data.vocabulary import RESERVED
+from lmzoo.data.vocabulary import RESERVED, SPECIALS
 from lmzoo.errors import UserError
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
@@ -297,33 +297,64 @@ def test_the_stored_split_decides(path):
 # Any bytes
 
 MARK = b"\xef\xbb\xbf"
-PIECES = b"a/b c/\n/\n\n/\r/\r\n/\t/ />p\n/;/ACD/<pad>/e\xcc\x81/\xc3\xa9/\xff/\0/\x0c".split(b"/")
-ROWS = (b"a b\n", b"x\ty z\n", b">p\nAC\n", b">q\nD-*\n;c\n", b"a\rb\n", b"c" * 30 + b"\n")
-files = st.one_of(
-    st.binary(max_size=200),
-    st.lists(st.sampled_from([*PIECES, MARK]), max_size=60).map(b"".join),
-    st.lists(st.sampled_from(ROWS), min_size=10, max_size=60).map(b"".join),
-)
+WORDS = b"a/b c/ /\x0c/<pad>/e\xcc\x81/\xc3\xa9/\xc2\x85/c/;/-*".split(b"/")
+ENDS = (b"\n", b"\n", b"\r\n", b"\r", b"\n \n")
+words = st.lists(st.sampled_from(WORDS), max_size=6).map(b"".join)
+residues = st.text("ACDxyz*-. ", min_size=1).map(str.encode)
+ROWS = {
+    "text": words.map(b"a b%b".__mod__),
+    "stream": words.map(b"a b%b".__mod__),
+    "pairs": st.tuples(words, words).map(lambda pair: b"a%b\tb%b" % pair),
+    "fasta": st.one_of(
+        st.tuples(words, residues).map(lambda record: b">%b\n A%b" % record),
+        st.just(b";c\n#"),
+    ),
+}
+PACKED = (bytes, gzip.compress, bz2.compress, lzma.compress, lambda data: zipped(data, "a"))
 
 
-@quick
-@given(files, st.sampled_from(READERS))
-def test_every_byte_is_read_or_said_or_the_file_is_refused(tmp_path_factory, data, spec):
-    path, refusal = tmp_path_factory.getbasetemp() / "any", ""
-    path.write_bytes(data)
+def files(rows):
+    """Rows of a reader with line ends, into which some bytes were inserted at any place."""
+    ended = st.tuples(rows, st.sampled_from(ENDS)).map(b"".join)
+    whole = st.lists(ended, min_size=40, max_size=60).map(b"".join)
+    inserted = st.one_of(st.just(b""), st.sampled_from([MARK, b"\0", b"\n"]), st.binary(max_size=3))
+    places = st.tuples(whole, inserted, st.integers(0, 400))
+    damaged = places.map(lambda x: x[0][: x[2]] + x[1] + x[0][x[2] :])
+    return st.one_of(damaged, damaged, damaged, st.binary(max_size=200))
+
+
+@pytest.mark.parametrize("spec", READERS, ids=lambda spec: " ".join(map(str, spec.values())))
+def test_every_byte_is_read_or_said_or_the_file_is_refused(path, spec):
+    read = []
+
+    @settings(quick, max_examples=60)
+    @given(files(ROWS[spec["name"]]), st.sampled_from(PACKED))
+    def check(data, pack):
+        read.append(accounts_for(path, data, pack(data), spec))
+
+    check()
+    assert sum(read) > 15, "nearly all files were refused"
+
+
+def accounts_for(path, data, packed, spec):
+    """Return False if a file is refused in one line; else check what is read, and return True."""
+    refusal = ""
+    path.write_bytes(packed)
     try:
         corpus = open_corpus(corpus_config({**spec, "path": str(path)}))
     except UserError as error:
         refusal = str(error)
     if refusal:
         assert "\n" not in refusal
-        return
+        return False
     facts, parts = corpus.facts, (corpus.train, corpus.valid, corpus.test)
     assert all(" " in line for line in describe_data(corpus))
     if spec.get("unit") == "byte":
         assert facts.tokens == len(data.removeprefix(MARK))
-        return
+        return True
     text = data.decode().replace("\ufeff", "")  # what is no UTF-8 is refused
+    kept = {*text, *text.upper()} if spec["name"] == "fasta" else {*text}
+    assert {*"".join(corpus.vocabulary.tokens[len(SPECIALS) :])} - {"'"} <= {*kept, "\n"}
     assert (text != data.decode().removeprefix("\ufeff")) <= any("U+FEFF" in n for n in facts.notes)
     returns = text.count("\r") > text.count("\r\n")
     assert returns == any("carriage" in note for note in facts.notes)
@@ -333,7 +364,7 @@ def test_every_byte_is_read_or_said_or_the_file_is_refused(tmp_path_factory, dat
         kept = text.replace("\r\n", "\0").replace("\r", "\n").replace("\0", "\r\n")
         words = len(kept.split()) + kept.count("\n")
         assert facts.tokens == (words if spec.get("unit") == "word" else len(kept))
-        return
+        return True
     assert facts.blank == len(lines) - len(full)
     assert facts.splits == tuple(map(len, parts))
     if spec["name"] == "fasta":
@@ -351,3 +382,4 @@ def test_every_byte_is_read_or_said_or_the_file_is_refused(tmp_path_factory, dat
     if corpus.source_vocabulary:
         held += sum(int((p.sources[0] > START).sum()) - len(p) for p in parts)
     assert held == facts.tokens - facts.lost
+    return True

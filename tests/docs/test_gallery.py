@@ -50,3 +50,4 @@ def test_the_pictures_name_every_point_by_its_cuts(drawn):
         assert "cut carry (6)" in texts[name]
         assert not re.search(r">\s*cut \d", texts[name])
     assert texts["settings"].count("<circle") > 60
+    assert "reference" in texts["console"]  # three of five seeds are no look, so no verdict yet

@@ -20,6 +20,7 @@ from lmzoo.statistics.compared import (
     read_looks,
     spend,
 )
+from lmzoo.statistics.contrasts import contrasts
 
 RNG = np.random.default_rng
 OFFSETS = np.array([0, 0.2, -0.2, 0.001, 0.02, -0.02, 0.02])
@@ -105,6 +106,27 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version
     assert read_looks([], 5) == spend([5])
     assert looks(5, 12) == (5, 10, 12)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_each_look_has_its_own_error_only(by_hand):
+    """Whether looks are planned or made by hand: p and interval are those that it can spend."""
+    x = losses(seeds=6, sd=0.03)
+    made = spend([6], spend([3])) if by_hand else spend((6, 24))
+    error = next(look.error for look in made if look.seeds == 6)
+    assert error < ERROR / 3
+    found, alone = compared(x, 0, looks=made), compared(x, 0)
+    half = contrasts(x, 0).half(1 - error)[1:]
+    if by_hand:  # the interval is the intersection with that of the look at three seeds
+        first = compared(x[:, :3], 0)
+        low, high = alone.mean[1:] - half, alone.mean[1:] + half
+        assert np.allclose(found.low[1:], np.maximum(low, first.low[1:]))
+        assert np.allclose(found.high[1:], np.minimum(high, first.high[1:]))
+        return
+    assert np.allclose((found.high - found.low)[1:] / 2, half)
+    small = alone.p * ERROR / error < 1
+    assert small.any()
+    assert np.allclose(found.p[small], alone.p[small] * ERROR / error)
 
 
 def test_the_p_value_is_that_of_the_verdict():

@@ -106,6 +106,16 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: RunFolder, length: in
     assert path.read_bytes().startswith(line + b'{"event"')
 
 
+@pytest.mark.parametrize("line", [b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"])
+def test_a_line_that_is_no_event_is_ignored(folder: RunFolder, line: bytes) -> None:
+    complete = {"event": "end", "epoch": 1, "status": "finished"}
+    folder.append(complete)
+    path = folder.path / RECORDS
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert folder.records() == [complete]
+    assert find_end(folder.records(), 1) == complete
+
+
 @pytest.mark.parametrize("damaged", [b"", b"{torn", b"[1]", b"\xff\xfe"])
 def test_damaged_config_is_none_and_is_written_again(folder: RunFolder, damaged: bytes) -> None:
     (folder.path / "config.json").write_bytes(damaged)

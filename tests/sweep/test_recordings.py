@@ -27,7 +27,7 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     recorder = FakeRecorder()
     monkeypatch.setattr(stepper, "device_recorder", lambda device: recorder)
     monkeypatch.setattr(dispatch, "DTYPES", set())  # on CUDA there are no kernels of CPUs
-    small = {"model.width": 4, "model.emission.components": 3}
+    small = {"model.width": 4}
     study = dataclasses.replace(STUDY, fields={**STUDY.fields, **small}, epochs=6)
     fields = {**corpus_config(study, study.fields), "train": 200, "valid": 20, "test": 20}
     corpus, store = open_corpus(fields, None), StudyStore(tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.stops import GRACE_SECONDS
+from lmzoo.sweep.driver.execution import _start_ranking
 
 from .processes import ROOT, epochs_on_disk, kill, wait_until
 
@@ -72,6 +73,21 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         kill(driver)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_command_says_that_it_was_stopped(number):
+    """Typer turns the interrupt into an exit code without a line."""
+    program = (
+        "import os, time\n"
+        "from lmzoo.command_line import run_command\n"
+        "def command():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(60)\n"
+        "run_command(command)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
+
+
 def test_an_ignored_hangup_is_ignored(tmp_path):
     """As under nohup, where the same process still ends by SIGTERM."""
     program = (
@@ -88,3 +104,38 @@ def test_an_ignored_hangup_is_ignored(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert (run.returncode, run.stdout, run.stderr) == (130, "alive\n", "stopped\n")
+
+
+ENDING = """
+import signal
+from lmzoo.cluster import connection
+from lmzoo.stops import STOPS
+
+def report():
+    caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+    print(bool(int(caught.split()[1], 16) >> signal.SIGTERM - 1 & 1), flush=True)
+
+with STOPS.installed():
+    with connection.cluster():
+        node = connection.ray_worker._global_node
+        end, node.kill_all_processes = node.kill_all_processes, lambda **how: (report(), end(**how))
+    report()
+"""
+
+
+def test_sigterm_is_handled_while_ray_ends():
+    """Ray's core sets the default action, which ended the driver without a line."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("RAY_ADDRESS", None)
+    words = [sys.executable, "-c", ENDING]
+    run = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert (run.returncode, run.stdout) == (0, "True\nTrue\n"), run.stderr
+
+
+def test_a_signal_of_the_terminal_does_not_reach_the_ranking(tmp_path):
+    ranking = _start_ranking(str(tmp_path))
+    try:
+        assert os.getsid(ranking.pid) != os.getsid(0)
+    finally:
+        ranking.kill()
+        ranking.wait()

@@ -172,7 +172,7 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
     """Return label, value, fitted, best: the fitted loss of each point at each tuned setting.
 
     The frame is empty unless `name` is the only field that was searched, and unless at least two
-    points tried the same settings.
+    points tried several settings. A setting that a point did not try has no row.
     """
     ranges = search_ranges(folder.study)
     if set(ranges) != {name} or "low" not in ranges[name]:
@@ -186,9 +186,9 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
         losses.setdefault(label, {})[value] = np.inf if known is None else known
     every = sorted({value for own in losses.values() for value in own})
     shared = {
-        label: [own[value] for value in every]
+        label: [own.get(value, np.nan) for value in every]
         for label, own in losses.items()
-        if set(own) == set(every) and np.isfinite(list(own.values())).any()
+        if len(own) > 1 and np.isfinite(list(own.values())).any()
     }
     if len(shared) < 2 or len(every) < 3:
         return pl.DataFrame(schema=SCHEMA)
@@ -201,5 +201,6 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
         (label, value, float(fitted), j == best)
         for label, means, best in zip(shared, fit.mean, fit.best, strict=True)
         for j, (value, fitted) in enumerate(zip(every, means, strict=True))
+        if value in losses[label]
     ]
     return pl.DataFrame(rows, SCHEMA, orient="row").sort("label", "value")

@@ -139,8 +139,15 @@ def _public(name: str, content: bytes) -> bytes:
 
 
 def _without_folder(content: bytes) -> bytes:
-    """Return a study whose script, if its path is absolute, is FOLDER/NAME.py."""
+    """Return a study without the folders of this machine.
+
+    A script with an absolute path is FOLDER/NAME.py, and the words that the user typed are left
+    out.
+    """
     study = parse_json(content)
+    if isinstance(study, dict) and "given" in study:
+        del study["given"]
+        content = json_bytes(study)
     script = (study.get("script") if isinstance(study, dict) else None) or []
     paths = [Path(word) for word in script]
     if not any(path.is_absolute() for path in paths):

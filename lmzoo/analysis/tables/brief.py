@@ -91,7 +91,10 @@ def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
     elif epochs:
         yield f"The curves still fall at the last epoch: {raised}."
     for mark, text in MARKS.items():
-        own = frame.filter(pl.col("marks").list.contains(mark))["label"].to_list()
+        marked = pl.col("marks").list.contains(mark)
+        if mark == "noisy":  # the verdict of a point says it all, if it has one
+            marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
+        own = frame.filter(marked)["label"].to_list()
         if own and mark != "fixed":
             rest = f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
             yield f"{mark}: {', '.join(own[:MOST_NAMED])}{rest}: {text.partition('.')[0]}"

@@ -42,7 +42,7 @@ from lmzoo.analysis.text.formatting import (
     format_value,
 )
 from lmzoo.analysis.text.render import TextTable
-from lmzoo.analysis.text.verdict_lines import verdict_text, verdict_word
+from lmzoo.analysis.text.verdict_lines import verdict_text
 
 Row = Mapping[str, Any]
 """A row of a frame."""
@@ -332,7 +332,7 @@ RANKING = (
     ),
     Column("verdict", None, "verdict", lambda row, _: verdict_text(row), RESULTS, place=3,
            is_text=True, legend="{words}"),
-    Column("verdict", None, "verdict", lambda row, _: verdict_word(row), BRIEF, place=3,
+    Column("verdict", None, "verdict", lambda row, _: row["verdict"] or "", BRIEF, place=3,
            is_text=True),
     *_plain("sign"),
     Column(

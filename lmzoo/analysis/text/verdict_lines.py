@@ -37,11 +37,6 @@ MEANINGS = {
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 
 
-def verdict_word(row: Mapping[str, Any]) -> str:
-    """Return the verdict of a row of a ranking in one or two words; "" if it has none."""
-    return SHOWN.get(row["verdict"], row["verdict"] or "")
-
-
 def verdict_text(row: Mapping[str, Any]) -> str:
     """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
     verdict = row["verdict"]
@@ -51,7 +46,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
         return f"{UNDECIDED} (more tuning)"
-    return verdict_word(row)
+    return SHOWN.get(verdict, verdict or "")
 
 
 def words(frame: pl.DataFrame) -> str:

@@ -46,6 +46,10 @@ for _name, _cell, _source, _summary in (
         "Generalised delta rule with a decay and a rate per channel.",
     ),
     (
+        "griffin", "griffin", "De et al. 2024 (arXiv:2402.19427)",
+        "RG-LRU between linear maps, with a short convolution and an output gate.",
+    ),
+    (
         "min_gru_block", "block", "Feng et al. 2024 (arXiv:2410.01201)",
         "Minimal GRU in a block: short convolution, output gate, norm, feed-forward part.",
     ),

@@ -51,6 +51,7 @@ class Sweep:
 
     folder: Path
     failed = False
+    _ranking: subprocess.Popen[bytes] | None = None
 
     def __init__(
         self,
@@ -143,16 +144,19 @@ class Sweep:
 
     def _train(self, planner: "Planner", packer: "Packer") -> int:
         """Train the pending runs and print the ranking; return the exit code."""
-        with contextlib.ExitStack() as ray:
-            ray.callback(_clear_worker_locks, planner.store.store)
-            if planner.done and not self.quiet:
-                self.stderr.print(f"nothing left to do in {planner.store.store}")
-            if not planner.done and not self._train_pending(planner, packer, ray):
-                raise KeyboardInterrupt
-            diverged = self._report_failures(planner)
-            # Ray takes more than a second to shut down; the ranking is computed at the same time.
-            ranking = _start_ranking(planner.store.store.address) if self.prints_ranking else None
-        code = _wait(ranking) if ranking else 0
+        with contextlib.ExitStack() as ending:
+            with contextlib.ExitStack() as ray:
+                ray.callback(_clear_worker_locks, planner.store.store)
+                if planner.done and not self.quiet:
+                    self.stderr.print(f"nothing left to do in {planner.store.store}")
+                if not planner.done and not self._train_pending(planner, packer, ray):
+                    raise UserError("the workers have ended before the runs; run the command again")
+                diverged = self._report_failures(planner)
+                # Ray takes more than a second to shut down; the ranking is computed meanwhile.
+                if self.prints_ranking:
+                    self._ranking = _start_ranking(planner.store.store.address)
+                    ending.callback(self._ranking.terminate)  # does nothing if it has ended
+            code = self._ranking.wait() if self._ranking else 0
         return 1 if self.failed or diverged else code
 
     def _report_failures(self, planner: "Planner") -> bool:
@@ -173,7 +177,11 @@ class Sweep:
     def _train_pending(
         self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
     ) -> bool:
-        """Train the pending runs on Ray, which ends with `ray`; return False if interrupted."""
+        """Train the pending runs on Ray, which ends with `ray`; return whether all are done.
+
+        Raises:
+            KeyboardInterrupt: A signal has ended it.
+        """
         from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
         scratch = ray.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))
@@ -182,6 +190,8 @@ class Sweep:
             """End this process now: an orderly end takes too long, or is impossible."""
             try:
                 self._say_interrupted()
+                if self._ranking:
+                    self._ranking.terminate()
                 kill_local_ray()
                 shutil.rmtree(scratch, ignore_errors=True)
                 _clear_worker_locks(planner.store.store)
@@ -231,6 +241,8 @@ class Sweep:
         finally:
             for tracker in trackers:
                 tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        if STOPS.requested.is_set():
+            raise KeyboardInterrupt
         return complete
 
 
@@ -255,15 +267,6 @@ def _close(store: "StudyStore") -> None:
     weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process, which ends with this one."""
-    try:
-        return process.wait()
-    except BaseException:
-        process.terminate()
-        raise
-
-
 def _searched(study: "Study") -> str:
     """Return the line that says where settings come from and which runs end early."""
     sampler, pruner = (
@@ -277,5 +280,9 @@ def _searched(study: "Study") -> str:
 
 
 def _start_ranking(store: str) -> subprocess.Popen[bytes]:
-    """Start a process that prints the ranking and writes its verdicts for TensorBoard."""
-    return subprocess.Popen([sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"])
+    """Start a process that prints the ranking and writes its verdicts for TensorBoard.
+
+    It gets no signal of a terminal or a job; this process ends it.
+    """
+    words = [sys.executable, "-m", "lmzoo", "rank", store, "--tensorboard"]
+    return subprocess.Popen(words, start_new_session=True)

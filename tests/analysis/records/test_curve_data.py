@@ -149,15 +149,16 @@ def test_each_chart_contains_its_data(folder):
 RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
 
 
-def test_the_best_setting_of_most_fits_is_the_one_that_an_earlier_rule_chose():
+def test_the_best_setting_of_each_fit_is_the_one_that_the_sweep_chose():
     folder = load_study(RECORDS)
     fitted = response_curves(folder, "recipe.lr")
     chosen = tuned_settings(folder, "recipe.lr").filter("chosen").select("label", "value")
+    chosen = chosen.unique()  # some were measured again with a new seed
     searched = [point for point in folder.study["points"] if point["search"]]
     assert chosen.height == len(searched)
     best = fitted.filter("best").select("label", "value")
     assert {*best["label"]} == {*chosen["label"]}
-    assert best.join(chosen, on=["label", "value"]).height >= 0.5 * chosen.height
+    assert best.join(chosen, on=["label", "value"]).height == chosen.height
 
 
 def test_a_fit_is_near_the_losses_that_it_smooths():

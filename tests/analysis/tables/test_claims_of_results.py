@@ -48,3 +48,50 @@ def test_the_five_gram_beats_every_modern_cell_on_shakespeare():
         frame = study_ranking(PAGES / f"records/modern_{cell}-text.parquet").frame
         assert set(frame["kn5"].drop_nulls()) == {"loses"}
         assert frame["kn5_difference"].drop_nulls().min() > 0.375
+
+
+COLUMNS = {
+    "MGRU {4;6}": "MGRU squash=sigmoid (4) + gate=output=centred (6)",
+    "MGRU": "MGRU", "tanh RNN": "tanh", "GRU": "GRU", "LSTM": "LSTM",
+}  # fmt: skip
+TEXTS = {
+    "Multi30k, words": "words", "Multi30k, characters": "characters",
+    "Shakespeare, characters": "shakespeare", "Proteins": "proteins",
+}  # fmt: skip
+
+
+def table(page: str, first: str) -> list[dict[str, str]]:
+    """The rows of the table whose first heading is this one."""
+    lines = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def cell(record: str, label: str) -> tuple[str, str]:
+    """Difference and verdict as the page writes them."""
+    frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+    row = next(row for row in frame.to_dicts() if row["label"] == label)
+    half = (row["difference_high"] - row["difference_low"]) / 2
+    return f"{row['difference']:+.3f} ±{half:.3f}".replace("-", "−"), verdict_text(row)
+
+
+def test_the_tables_of_claims_are_those_of_the_records():
+    page = (PAGES / "claims.md").read_text(encoding="utf-8")
+    for row in table(page, "data"):
+        for heading, label in COLUMNS.items():
+            assert row[heading] == cell(f"reference-{TEXTS[row['data']]}", label)[0]
+    cuts = table(page, "cut")
+    assert len(cuts) == 5
+    for row in cuts:
+        number, name = row["cut"].replace("`", "").split()
+        got = cell("reference-words", f"cut {name} ({number})")
+        assert (row["words, S0's size"], row["verdict"]) == got
+
+
+def test_two_seeds_do_not_show_that_a_mutant_beats_the_five_gram():
+    text = (PAGES / "factorial.md").read_text(encoding="utf-8")
+    assert "No mutant is shown to beat the Kneser-Ney 5-gram" in text
+    assert "eight are shown to lose" in text
+    words = study_ranking(PAGES / "records/reference-mutants.parquet").frame["kn5"].to_list()
+    assert "wins" not in words
+    assert words.count("loses") == 8
