@@ -172,7 +172,7 @@ def check(d: Array) -> None:
         for x, level in zip(d, levels, strict=True)
     ]
     assert fast.tolist() == slow, "the judge decides otherwise"
-    echo(f"the judge decides the same of {len(d)} candidates, {sum(slow)} of which it keeps\n")
+    echo(f"equal decisions of the judge for all {len(d)} candidates; it keeps {sum(slow)}\n")
 
 
 def main() -> None:

@@ -224,15 +224,6 @@ class SLSTM(Cell):
         h = self._output(c, n, m, o)
         return h, (h, c, n, m)
 
-    def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
-        """Convolve all positions at once, then loop."""
-        logits, window = self._enter(self.project_inputs(x), state[4:])
-        core, outputs = state[:4], []
-        for step in logits.unbind(1):
-            h, core = self._recur(step, core)
-            outputs.append(h)
-        return self._normed(torch.stack(outputs, dim=1)), (*core, *window)
-
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
             return None

@@ -4,6 +4,7 @@ import torch
 
 from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
+from lmzoo.laws.probes import disturbed
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
 from lmzoo.task import needs_source_message
@@ -20,15 +21,19 @@ def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
 
 
 def law_source_is_read(model: LanguageModel) -> None:
-    """Every source token influences some score, and a missing source is an error."""
+    """Every source token influences some score, and a missing source is an error.
+
+    The weights are disturbed, because behind one that starts at zero nothing is read.
+    """
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
     n = torch.full_like(n, model.task.source_length)
-    before = log_prob(model, tokens, lengths, source, n)
+    reader = disturbed(model)
+    before = log_prob(reader, tokens, lengths, source, n)
     for i in range(model.task.source_length):
         changed = source.clone()
         changed[:, i] = (source[:, i] + 1) % model.task.source_vocab
-        after = log_prob(model, tokens, lengths, changed, n)
+        after = log_prob(reader, tokens, lengths, changed, n)
         assert (after - before).abs().max() > CLOSE, f"source token {i} changes no score"
     result = "a score"
     try:

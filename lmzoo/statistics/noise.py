@@ -155,7 +155,7 @@ def posterior(
     log_likelihood = -freedom[:, None] / 2 * (_LOGS + ratio[:, None] * np.exp(-_LOGS))
     likelihood = np.exp(log_likelihood - log_likelihood.max(1, keepdims=True))  # (P, K)
     of_bulk, of_outliers = likelihood @ _BULK.T, likelihood @ _OUTLIERS.T  # (P, T)
-    both = (1 - OUTLIERS) * of_bulk + OUTLIERS * of_outliers
+    both = np.maximum((1 - OUTLIERS) * of_bulk + OUTLIERS * of_outliers, 1e-300)
     log_model = _LOG_PRIOR + np.log(both[sharing]).sum(0)
     model = np.exp(log_model - log_model.max())
     kept = model > 1e-4

@@ -58,7 +58,7 @@ class Trainable(ABC):
     @property
     @abstractmethod
     def failure_loss(self) -> float:
-        """The loss that the sampler is told of a setting without one: worse than any useful one."""
+        """The loss that the sampler gets for a setting without one: worse than any useful loss."""
 
     @abstractmethod
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from lmzoo.cells.base import CELLS
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
+from lmzoo.laws.probes import disturb
 from tests.tiny import FINE, batch, tiny
 
 
@@ -94,6 +95,7 @@ def test_every_recurrent_row_has_a_positive_horizon() -> None:
         if zoo.row(name).model not in ("recurrent_lm", "latent_ar"):
             continue
         model = tiny(name, length=6)
+        disturb(model)  # weights that start at zero pass no gradient
         g = gradient_horizon(model, full_sequences(model, 6))
         assert g.shape == (4,), name
         assert (g > 0).all(), name

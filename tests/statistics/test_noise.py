@@ -51,6 +51,13 @@ def test_an_own_variance_has_the_tail_of_students_t():
     assert tail == pytest.approx(stats.t.sf(t, 4), rel=0.5)
 
 
+def test_a_variance_that_is_known_well_may_be_far_from_the_others():
+    """So far that some of the possible distributions give it the probability 0."""
+    variances = np.array([5.7e-5, 5.7e-5, 4.4e-6, 1.0e-5, 3.1e-5, 4.2e-5, 6.7e-5, 2.0e-3])
+    noise = posterior(variances, np.array([40.0, 18.0, 501.0, 149.0, 25.0, 20.0, 8.0, 4.0]))
+    assert noise.expected()[2] == pytest.approx(4.4e-6, rel=0.2)
+
+
 def test_exact_points_have_no_noise_and_single_seeds_none_known():
     x = RNG(5).normal(size=(8, 3))
     x[0], x[1, 1:] = 2.0, np.nan

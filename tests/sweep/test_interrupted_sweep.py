@@ -84,6 +84,7 @@ def test_killed_processes_and_sigterm_do_not_change_the_results(
     # The study of the killed sweep was in a script.
     studies = [read_json(path / STUDY) for path in (store, undisturbed)]
     assert [study.pop("script") for study in studies] == [["python", str(script)], []]
+    assert [study.pop("given") for study in studies] == [list(options), []]
     assert studies[0] == studies[1]
 
     code, out, err = finish(start(script, *options))

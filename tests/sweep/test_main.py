@@ -174,7 +174,7 @@ def test_the_reference_is_a_label_an_alias_a_cut_or_a_baseline(reference, study,
         (["--search-space", "model.width=4:1000000"], "of memory"),
         (["--fuse", "-3"], "--fuse '-3' is not auto"),
         (["--samples", "1000000000"], "runs; lower samples or seeds"),
-        (["--margin", "inf"], "margin inf"),
+        (["--margin", "inf"], "'--margin': Input should be less than"),
         (["--cpus-per-trial", "inf"], "not a finite number"),
     ],
 )

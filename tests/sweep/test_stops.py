@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ SECONDS = GRACE_SECONDS + 10
 ENDLESS = ("--epochs", "100000", "--samples", "1", "--seeds", "1", "--max-concurrent", "1")
 
 
+def handle_as_default(ignored: tuple[int, ...] = ()) -> None:
+    """Let a new process ignore these signals only, also if the tests run under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
+
 def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     """Start an endless sweep as the leader of a group of processes, with `folder` for all files."""
-
-    def ignore() -> None:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
 
     (folder / "tmp").mkdir()
     env = {
@@ -39,7 +42,7 @@ def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subproce
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=env,
-            start_new_session=True, preexec_fn=ignore,
+            start_new_session=True, preexec_fn=partial(handle_as_default, ignored),
         )  # fmt: skip
 
 
@@ -84,7 +87,10 @@ def test_every_command_says_that_it_was_stopped(number):
         "    time.sleep(60)\n"
         "run_command(command)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, cwd=ROOT, preexec_fn=handle_as_default,
+    )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
 
 

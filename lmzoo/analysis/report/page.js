@@ -40,8 +40,17 @@
       wide.value = true;
       spec.height = spec.usermeta.wide;
     }
+    if (width < 900) {
+      for (const { color, shape } of (spec.layer ?? []).map((layer) => layer.encoding ?? {})) {
+        const tops = [color?.legend, shape?.legend].filter((legend) => legend?.orient === "top");
+        for (const legend of tops) legend.columns = width < 560 ? 2 : 4;
+      }
+    }
     if (width < 560) {
-      Object.assign(config.legend, { orient: "bottom", columns: 2, labelLimit: 150 });
+      Object.assign(config.legend, {
+        orient: "bottom", columns: 2, labelLimit: 150,
+        layout: { bottom: { direction: "vertical", anchor: "start" } },
+      });
       narrow(spec, width);
     }
     views.get(place)?.finalize();

@@ -4,7 +4,7 @@
 little, before them:
 
     no model below the unigram    the loss of the best trained point is not below that of the
-                                  worst baseline
+                                  worst model of counts
     curves still fall             if each doubling of the epochs gains as much less as the last one
                                   did, the median over points at a constant rate, the next one
                                   gains more than the margin; so do all up to the epochs named
@@ -24,6 +24,7 @@ from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.units import UNITS
 from lmzoo.analysis.tables.columns import text_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
+from lmzoo.analysis.tables.ranking_statistics import baselines
 from lmzoo.analysis.tables.ranking_table import MARKS, as_metric, result_columns
 from lmzoo.analysis.text.formatting import SCORE_KINDS, format_number
 from lmzoo.analysis.text.render import Report, store_address
@@ -36,8 +37,8 @@ MOST_TIMES = 32
 """Epochs are not predicted further than this many times those of the study."""
 MOST_NAMED = 3
 """Points that a line about a mark names."""
-BASELINE = (pl.col("parameters") == 0).fill_null(value=False)
-"""Models of counts; the parameters of the user's programs are not known."""
+COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
+"""Models of counts, baselines or points; the parameters of the user's programs are not known."""
 
 
 def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
@@ -49,7 +50,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
         path: its folder, as the user would write it.
     """
     frame = report.frame
-    baseline = BASELINE & pl.col("verdict").is_null() & ~pl.col("reference")
+    baseline = pl.col("point").is_in(baselines(folder.study))
     parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)
     tables = [
         text_table(
@@ -84,7 +85,7 @@ def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
     epochs = _epochs_needed(folder, frame)
     raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
     losses = frame.sort("loss").drop_nulls("loss")
-    worst, best = losses.filter(BASELINE).tail(1), losses.filter(~BASELINE).head(1)
+    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
     if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
         name, loss = worst.select("label", "loss").row(0)
         yield f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."

@@ -93,14 +93,18 @@ def _against_reference(
 
 def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return which points are compared: all but the reference, baselines and leaking rows."""
-    added = {
+    leaks = (part["leaks"].fill_null("") != "").to_numpy()
+    outside = [*baselines(study), study.get("reference", "")]
+    return ~leaks & ~part["point"].is_in(outside).to_numpy()
+
+
+def baselines(study: Mapping[str, Any]) -> list[str]:
+    """Return the points that the study added as baselines."""
+    return [
         point["id"]
         for point in study["points"]
         if point.get("baseline", point["label"] in BASELINE_LABELS)
-    }
-    leaks = (part["leaks"].fill_null("") != "").to_numpy()
-    outside = {*added, study.get("reference", "")}
-    return ~leaks & ~part["point"].is_in(list(outside)).to_numpy()
+    ]
 
 
 def order(losses: Array, mean: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.records.units import METRIC, metric_unit
 from lmzoo.analysis.tables.columns import Column, text_table
 from lmzoo.analysis.text.formatting import format_number, status_counts
 from lmzoo.analysis.text.render import Report
@@ -61,8 +62,10 @@ def study_tuning(path: Path) -> Report:
     ]
     late = [r["label"] for r in rows if (r["settled"] or 0) > 1]
     changes = f"the side of the reference changes with the number of runs: {', '.join(late)}"
+    own_metric = (tuned["score"] == METRIC).all()
+    unit = metric_unit(folder.study) if own_metric else "nats per token"
     legend = (
-        f"k: expected lowest validation loss of k tuning runs, in nats per token, and the range of "
+        f"k: expected lowest validation loss of k tuning runs, in {unit}, and the range of "
         f"{LEVEL:.0%} of tunings",
         "same side from: the number of runs from which the point's curve stays on one side of the "
         "reference's",

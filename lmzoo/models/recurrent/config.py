@@ -27,7 +27,7 @@ class RecurrentConfig(EmbeddingConfig):
     norm: Norm = Norm.RMS
     """Normaliser N of the cell's inputs and of the outputs."""
     starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
-    """Number W of learned initial states; 0 is the constant state of ones."""
+    """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
     num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
     """Number of stacked cells of the same kind."""
     dropout_input: Dropout = 0.0
