@@ -2,19 +2,20 @@
 
     python benchmarks/cluster.py --out runs/bench/cluster.json
 
-`simulated_cluster.py` describes the devices `gpu` and `full`. Each makespan is divided by a lower
-bound:
+`simulated_cluster.py` describes the devices `gpu`, `affine` and `full`. Each makespan is divided by
+a lower bound:
 
     max(longest chain, work / workers)
 
 The longest chain is the makespan on as many workers as there are runs; the work is the number of
 epochs of all runs, times the least c(n) / n. `busy` is the share of the workers' time in which they
 train, `paid` all of it in epochs. `CPU` is the time of planner and fleet for one epoch of one
-run; the clock is not included. Where a scenario has slow or short-lived workers, `against` is the
-makespan without the slow ones, or with workers that live.
+run; the clock is not included. Where workers are slow, live shortly or are offered only, `against`
+is the makespan divided by that without the slow ones, with workers that live, or with all workers.
+Scenarios whose names contain `--only` are simulated, all by default.
 """
 
-import dataclasses
+import functools
 import importlib
 import json
 import math
@@ -57,15 +58,15 @@ def scenarios() -> Iterator[Scenario]:
 
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/cluster.json"),
+    only: Annotated[str, typer.Option(help="A part of the names of scenarios.")] = "",
 ) -> None:
     """Simulate all scenarios and print the table."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # for `sweeps`
-    study: Study = importlib.import_module(STUDY).STUDY
     rows = []
-    for scenario in scenarios():
+    for scenario in (s for s in scenarios() if only in s.name):
         for device in DEVICES:
             row = {"scenario": scenario.name, "device": device.name}
-            rows.append({**row, **measure(study, scenario, device)})
+            rows.append({**row, **measure(scenario, device)})
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(rows, indent=1) + "\n")
     table = Table(*rows[0], box=None)
@@ -74,17 +75,17 @@ def main(
     Console(width=140).print(table)
 
 
-def measure(study: Study, scenario: Scenario, device: Device) -> dict[str, Any]:
+def measure(scenario: Scenario, device: Device) -> dict[str, Any]:
     """Simulate a scenario; return its row."""
-    done = simulate(study, scenario, device)
+    done = simulate(study(), scenario, device)
     runs = len(done.epochs)
-    alone = Scenario("alone", (0.0,) * runs, samples=scenario.samples)
-    chain = simulate(study, alone, device).now
+    chain = makespan(device, (0.0,) * runs, scenario.samples)
     work = done.run_epochs * min(device.cost(n) / n for n in range(1, done.largest + 1))
     arrivals = scenario.arrivals or (0.0,) * scenario.offered
     bound = max(chain, when_done(work, arrivals))
-    usual = dataclasses.replace(scenario, arrivals=arrivals[scenario.slow :], slow=0, life=0.0)
-    disturbed = scenario.slow or scenario.life
+    against = math.nan
+    if scenario.slow or scenario.life or scenario.offered:
+        against = done.now / makespan(device, arrivals[scenario.slow :], scenario.samples)
     return {
         "runs": runs,
         "run-epochs": done.run_epochs,
@@ -92,11 +93,22 @@ def measure(study: Study, scenario: Scenario, device: Device) -> dict[str, Any]:
         "chain": chain,
         "work / workers": work / len(arrivals),
         "ratio": done.now / bound,
-        "against": done.now / simulate(study, usual, device).now if disturbed else math.nan,
+        "against": against,
         "paid": done.present,
         "busy": done.busy / done.present,
         "CPU ms": 1e3 * done.cpu / done.run_epochs,
     }
+
+
+def study() -> Study:
+    """Return the study that is simulated."""
+    return importlib.import_module(STUDY).STUDY
+
+
+@functools.cache
+def makespan(device: Device, arrivals: tuple[float, ...], samples: int) -> float:
+    """Return the makespan with workers that arrive at these times and live."""
+    return simulate(study(), Scenario("usual", arrivals, samples=samples), device).now
 
 
 def when_done(work: float, arrivals: tuple[float, ...]) -> float:

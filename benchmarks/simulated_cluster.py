@@ -1,8 +1,8 @@
 """A simulated cluster: the planner and the fleet of the engine, with a clock instead of training.
 
 An epoch of a pack of n runs takes c(n). With `gpu`, c(n) = 1: a GPU with 24 GB has room for the
-whole pack. With `full`, c(n) = n: one run fills the device, so that a pack gains nothing. Losses
-are a hash of the run.
+whole pack. With `affine`, c(n) = 0.97 + 0.03 n: 32 runs take twice as long as one. With `full`,
+c(n) = n: one run fills the device, so that a pack gains nothing. Losses are a hash of the run.
 """
 
 import dataclasses
@@ -44,7 +44,11 @@ class Device:
     """Time of an epoch of a pack of n runs."""
 
 
-DEVICES = (Device("gpu", GPU_MEMORY, lambda n: 1.0), Device("full", 0, float))
+DEVICES = (
+    Device("gpu", GPU_MEMORY, lambda n: 1.0),
+    Device("affine", GPU_MEMORY, lambda n: 0.97 + 0.03 * n),
+    Device("full", 0, float),
+)
 
 
 @dataclass(frozen=True)

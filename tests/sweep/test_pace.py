@@ -44,14 +44,12 @@ def test_a_shape_of_one_worker_only_is_half_its_own_fault():
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
 def test_packs_of_two_sizes_tell_what_a_larger_pack_costs(slope):
     pace = after(12, lambda _, shape, size: 2 * (1 + slope * (size - 1)), sizes=(1, 4))
-    assert pace.knows_slopes
     cost = pace.cost("a", 0.3)
     assert (cost.seconds(1), cost.seconds(8)) == pytest.approx((2, 2 * (1 + 7 * slope)), rel=0.05)
 
 
 def test_of_one_size_the_assumption_decides():
     pace = after(3, lambda *_: 2.0, sizes=(4,))
-    assert not pace.knows_slopes
     assert pace.cost("a", 1.0).seconds(8) == pytest.approx(4.0)
     assert pace.cost("a", 0.0).seconds(8) == pytest.approx(2.0)
 

@@ -26,8 +26,9 @@ from lmzoo.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
-LATE = 1.3
-"""An epoch is overdue after so many times its expected seconds; its worker may lose its runs."""
+LATE, LATE_SECONDS = 1.3, 10.0
+"""An epoch is overdue after so many times its expected seconds, and so many seconds more: a
+heartbeat brings the news. Its worker may lose its runs."""
 
 
 class Listener(Protocol):
@@ -278,7 +279,8 @@ class Fleet:
             first = worker.key not in worker.trained
             expected = self.pace.expected(worker.key, len(worker.training), first=first)
             slowness = self.pace.slowness(worker.node)
-            if elapsed > LATE * max(expected * slowness, worker.overdue):
+            usual = max(expected * slowness, worker.overdue)
+            if elapsed > max(LATE * usual, usual + LATE_SECONDS):
                 late.append(name)
                 worker.expected, worker.overdue = expected, elapsed
                 self.pace.late(worker.node, elapsed / expected)

@@ -100,11 +100,6 @@ class Pace:
         if slowness > self.slowness(worker):
             self._set_slowness(worker, slowness)
 
-    @property
-    def knows_slopes(self) -> bool:
-        """Whether packs of different sizes of a shape were measured."""
-        return bool(self._slopes)
-
     def cost(self, shape: str, unknown: float) -> Cost:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
         slope = self._slopes.get(shape)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-STAY = 1.15
+STAY = 1.05
 """A worker keeps runs that it finishes at most so many times later than the deadline."""
 PRECISION = 1.02
 """Relative precision of the deadline."""
@@ -136,13 +136,20 @@ class _Table:
     def fill(self, deadline: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
         """Return (runs, runs that it may keep) of each slot for each load; None if some remain."""
         left = np.maximum(deadline - self._busy, 0.0)
-        stays = deadline * STAY - self._busy
-        filled = []
+        stays = np.maximum(STAY * deadline - self._busy, 0.0)
+        reserved = np.zeros_like(left)  # for what a slot keeps of its own shape
+        kept = []
         for load, (limit, held, may) in zip(self._loads, self._columns, strict=True):
             per_epoch = load.epochs * self.slowness
-            room = np.where(may, _runs_in(left / per_epoch, load.cost, limit), 0.0)
-            keeps = np.minimum(held, _runs_in(stays / per_epoch, load.cost, limit))
-            keeps = np.where(may & (left > 0), keeps, 0.0)
+            keeps = np.minimum(held * may, _runs_in(stays / per_epoch, load.cost, limit))
+            reserved += per_epoch * _seconds_of(keeps, load.cost, limit)
+            kept.append(keeps)
+        filled = []
+        for load, (limit, held, may), keeps in zip(self._loads, self._columns, kept, strict=True):
+            per_epoch = load.epochs * self.slowness
+            reserved[held > 0] = 0.0
+            free = np.maximum(left - reserved, 0.0)
+            room = np.where(may, _runs_in(free / per_epoch, load.cost, limit), 0.0)
             room = np.maximum(room, keeps)
             if room.sum() < load.runs:
                 return None

@@ -33,6 +33,7 @@ class ReadyRuns:
         self._pack_key = pack_key
         self._heaps: dict[str, list[tuple[tuple[int, int], int, PlannedRun]]] = {}
         self._samples: dict[str, PlannedRun] = {}
+        self._epochs: dict[str, int] = {}
         self._count = 0
         self._added = 0
 
@@ -45,6 +46,7 @@ class ReadyRuns:
         key = self._pack_key(run)
         heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
         self._samples.setdefault(key, run)
+        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.last_epoch)
         self._count += 1
 
     def counts(self) -> Counter[str]:
@@ -54,6 +56,10 @@ class ReadyRuns:
     def count(self, key: str) -> int:
         """Return the number of runs of a pack key."""
         return len(self._heaps.get(key, ()))
+
+    def epochs_left(self, key: str) -> int:
+        """Return the most epochs that a run with this key has had left since there were none."""
+        return self._epochs.get(key, 0)
 
     def first_key(self, keys: Collection[str]) -> str:
         """Return the pack key of the first run that has one of these keys; "" if there is none."""
@@ -69,7 +75,7 @@ class ReadyRuns:
         heap = self._heaps.get(key, [])
         runs = [heapq.heappop(heap)[2] for _ in range(min(count, len(heap)))]
         if key in self._heaps and not heap:
-            del self._heaps[key]
+            del self._heaps[key], self._epochs[key]
         self._count -= len(runs)
         return runs
 
@@ -185,7 +191,7 @@ class Sharing:
         if self._plan[0] != state:
             slots = [self._slot(worker, now) for worker in workers.values()]
             slots += [Slot(memory=self.memory(workers))] * expected
-            placement = self._place(workers, slots, GPU_SLOPE if self._memory else 1.0, now)
+            placement = self._place(workers, slots, now)
             self._plan = state, dict(zip(workers, placement.shares, strict=False))
         return self._plan[1]
 
@@ -201,15 +207,12 @@ class Sharing:
             slots = [self._slot(worker, now) for worker in workers.values()]
             slots = sorted(slots, key=lambda slot: slot.slowness)[:limit]
             slots += [Slot(memory=self.memory(workers))] * (min(limit, loads) - len(slots))
-            unknown = 0.0 if self._memory else 1.0
             seconds = {
-                count: self._place(workers, slots[:count], unknown, now).seconds
+                count: self._place(workers, slots[:count], now).seconds
                 for count in _counts(len(slots))
             }
             best = min(seconds, key=lambda count: seconds[count] * count**PRICE)
-            # With a second size the pace tells what a larger pack costs.
-            explores = bool(self._memory) and not self.pace.knows_slopes
-            self._wanted = state, min(limit, loads, best + explores)
+            self._wanted = state, best
         return self._wanted[1]
 
     def memory(self, workers: Mapping[str, WorkerState]) -> int:
@@ -222,12 +225,12 @@ class Sharing:
         return min(limit, self._most.get(key, limit))
 
     def _place(
-        self, workers: Mapping[str, WorkerState], slots: list[Slot], unknown: float, now: float
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
     ) -> Placement:
-        return place([*self._loads(workers, slots, unknown, now)], slots)
+        return place([*self._loads(workers, slots, now)], slots)
 
     def _loads(
-        self, workers: Mapping[str, WorkerState], slots: list[Slot], unknown: float, now: float
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
     ) -> Iterator[Load]:
         epochs: dict[str, int] = {}
         for worker in workers.values():
@@ -237,8 +240,8 @@ class Sharing:
         for key, runs in (self.runs + self.released + self.ready.counts()).items():
             first = self.ready.sample(key)
             limits = {slot.memory: self.packer.max_members(first, slot.memory) for slot in slots}
-            cost = self.pace.cost(key, unknown)
-            left = max(epochs.get(key, 1), first.budget if self.ready.count(key) else 1)
+            cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
+            left = max(epochs.get(key, 1), self.ready.epochs_left(key))
             if self.packer.shares_estimate(first):
                 left, cost = 1, Cost(cost.seconds(1), 0.0)
             elif life:
@@ -249,13 +252,10 @@ class Sharing:
     def _slot(self, worker: WorkerState, now: float) -> Slot:
         """Return what the placement knows of a worker."""
         key = worker.key if worker.training else ""
-        slowness = self.pace.slowness(worker.node)
-        elapsed, busy = now - worker.replied_at, 0.0
-        if worker.overdue:
-            busy = elapsed / 2  # what is overdue takes longer the longer it has lasted
-        elif key and self.pace.known:
-            expected = self.pace.cost(key, 1.0).seconds(len(worker.training)) * slowness
-            busy = max(0.0, expected - elapsed)
+        slowness, busy = self.pace.slowness(worker.node), 0.0
+        if worker.overdue:  # what is overdue is expected to last as long again
+            busy = now - worker.replied_at
+            slowness = max(slowness, 2 * busy / worker.expected)
         return Slot(slowness, worker.memory, key, len(worker.training), busy, worker.avoid)
 
     def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
