@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmzoo.cluster.resources import Resources
 from lmzoo.errors import UserError
 from lmzoo.sweep.driver import coordinator as module
 from lmzoo.sweep.driver.coordinator import RECOVERY, Coordinator
@@ -30,6 +31,7 @@ class Sweep:
             limit=lambda: 8,
             node_alive=lambda node: node in self.alive,
             check=self._check,
+            resources=Resources(),
         )
         mailbox = SimpleNamespace(fetch=SimpleNamespace(remote=self._fetch))
         self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, mailbox)
@@ -87,7 +89,7 @@ def sweep(planner, corpus, monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: result.now))
     monkeypatch.setattr(module.ray, "get", lambda value: value)
     monkeypatch.setattr(module.ray, "kill", result.killed.append)
-    result.coordinator._next_check = HEARTBEAT_SECONDS
+    result.coordinator._next_check, result.coordinator._counted = HEARTBEAT_SECONDS, 0.0
     yield result
     recovered(result)
 

@@ -79,6 +79,8 @@ class Coordinator:
         self._beats: dict[str, tuple[int, int]] = {}
         """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        self._cost, self._counted = 0.0, time.monotonic()
+        """Seconds of all workers, and until when they are counted."""
         self._recoveries = threading.Semaphore(16)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -161,6 +163,7 @@ class Coordinator:
                     self._revoked = self.fleet.overdue(self.capacity.live(), time.monotonic())
                     self._wake_idle()
                     self._check_nodes()
+                    self._check_cost()
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
                         self._check_heartbeats(beats)
@@ -196,6 +199,17 @@ class Coordinator:
                 worker = min(self._broken)
                 node = self._nodes.get(worker, worker)
                 self.error = UserError(f"no worker can start on {node}: {self._reasons[worker]}")
+
+    def _check_cost(self) -> None:
+        """End the sweep if its workers have cost as much as they may."""
+        now, most = time.monotonic(), self.capacity.resources.hours
+        self._cost += len(self._handles) * (now - self._counted)
+        self._counted = now
+        if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:
+            self.error = UserError(
+                f"--max-cost {most:g}: the workers have used {self._cost / 3600:.3g} hours; the "
+                f"same command continues, and `lmzoo rank {self.store}` ranks what has ended"
+            )
 
     def _confirm(self, message: Confirmed) -> None:
         for run in message.runs:
