@@ -38,6 +38,8 @@ OUT_OF_MEMORY = (
 )
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
+LOOK_SECONDS = 1.0
+"""Time between two looks at the cost and at workers that are overdue."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -177,10 +179,12 @@ class Coordinator:
                 with self._mutex:
                     for message in messages:
                         self._receive(message)
-                    self._revoked = self.fleet.overdue(self.capacity.live(), time.monotonic())
                     self._wake_idle()
                     self._check_nodes()
-                    self._check_cost()
+                    if time.monotonic() >= self._counted + LOOK_SECONDS:
+                        self._check_cost()
+                        now = time.monotonic()
+                        self._revoked = self.fleet.overdue(self.capacity.live(), now)
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
                         self._check_heartbeats(beats)

@@ -7,10 +7,10 @@ trains a shape for e epochs until a deadline T finishes
 
 runs of it: q full packs of L runs and one of n. The placement is that of the least T, found by
 bisection, at which all runs are placed. Shapes that few workers may train are placed first, then
-those with the most work. A shape goes to the workers that train it, then to those that can finish
-the most. So where a pack costs no more than a run, a shape stays together; where it costs as much
-as its runs, the shape is divided by the speed of the workers; and a worker that is too slow for the
-deadline gets nothing.
+those with the most work. A shape goes to the workers that train it, whose time is reserved for it,
+then to those that can finish the most. So where a pack costs no more than a run, a shape stays
+together; where it costs as much as its runs, the shape is divided by the speed of the workers; and
+a worker that is too slow for the deadline gets nothing.
 
 The function is pure: it knows neither Ray nor a clock.
 """
