@@ -103,7 +103,10 @@ class KeptTrainers:
         """Return a kept trainer for these members, or a new one."""
         if _may_share(trainings):
             if (trainer := self._find(trainings)) is not None:
-                trainer.replace(trainings)
+                if trainer.stacked.belongs_to(trainings):
+                    trainer.stacked.read()
+                else:
+                    trainer.replace(trainings)
                 return trainer
             trainer = PackedTrainer(trainings, rows_for(len(trainings)))
             while len(self._shared) >= MAX_TRAINERS:
