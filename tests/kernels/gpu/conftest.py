@@ -22,17 +22,19 @@ def poisoned(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def tensor_cores(monkeypatch):
-    """The interpreter rounds as a GPU does."""
+def like_a_gpu(monkeypatch):
+    """The interpreter rounds as a GPU does, and checks every address."""
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from tests.kernels.gpu import tensor_cores
+        from tests.kernels.gpu import memory_check, tensor_cores
 
         tensor_cores.install(monkeypatch)
+        memory_check.install(monkeypatch)
 
 
 def _filled(function):
     def call(*args, **kwargs):
         tensor = function(*args, **kwargs)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+        has_nan = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.fill_(float("nan")) if has_nan else tensor
 
     return call
