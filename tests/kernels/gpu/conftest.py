@@ -1,5 +1,6 @@
 """Fixtures of the tests of GPU kernels."""
 
+import contextlib
 import os
 
 import pytest
@@ -12,6 +13,19 @@ FACTORIES = [
     if hasattr(owner, name)
 ]
 """Every function that returns memory as it is."""
+
+
+def pytest_addoption(parser):
+    """`pytest tests/kernels/gpu/interpreted.py --device cuda` runs the kernels on a GPU."""
+    parser.addoption("--device", default="cpu", help="cpu (Triton's interpreter) or cuda")
+
+
+@pytest.fixture(autouse=True)
+def on_device(request):
+    """All tensors of a test are on the device."""
+    name = request.config.getoption("--device", default="cpu")
+    with contextlib.nullcontext() if name == "cpu" else torch.device(name):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def assert_close(results, references, tolerance=TOLERANCE):
 def values_and_gradients(function, inputs):
     """Return the result of a function of tensors, and a weighted sum's gradients."""
     out = function(*inputs)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(1)
     upstream = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
     return out, *torch.autograd.grad(out, inputs, upstream)
 
