@@ -62,8 +62,12 @@ class MatrixCell(Cell):
             o = o * scale * self.w.norm.view(-1, self.values)
         o = o.flatten(-2)
         if "gate" in z:
-            o = o * nn.functional.silu(z["gate"])
+            o = o * self.output_gate(z["gate"])
         return nn.functional.linear(o, self.w.out)
+
+    def output_gate(self, gate: Float[Tensor, "*N V"]) -> Float[Tensor, "*N V"]:
+        """Return the output gate from its projection."""
+        return nn.functional.silu(gate)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, torch.cat([getattr(self.w, name) for name in self._columns]))
@@ -93,8 +97,16 @@ class MatrixCell(Cell):
         z, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in z.items()}
         update = self.update(z)
-        o, matrix = matrix_step(update, matrix)
+        o, matrix = self.step_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)
+
+    def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute one step of S: (o_t, S_t)."""
+        return matrix_step(update, matrix)
+
+    def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute all steps of S: (o_1..o_T, S_T)."""
+        return matrix_scan(update, matrix)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         return self.fast_scan_from(x, self.initial_state(start))[0]
@@ -103,7 +115,7 @@ class MatrixCell(Cell):
         matrix, *memory = state
         z, memory = self.prepare(self.project_inputs(x), tuple(memory))
         update = self.update(z)
-        o, matrix = matrix_scan(update, matrix)
+        o, matrix = self.scan_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:

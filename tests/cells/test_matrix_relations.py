@@ -99,6 +99,42 @@ def test_gated_deltanet_without_alpha_and_gate_is_deltanet() -> None:
     assert_close(scan(gated), scan(share(built("deltanet"), gated)), FINE, "outputs")
 
 
+@pytest.mark.parametrize("cuts", [[], ["alpha", "gate"]], ids=str)
+def test_deltaproduct_with_one_step_is_gated_deltanet(cuts: list[str]) -> None:
+    one = built("deltaproduct", products=1, cuts=cuts, beta_max=2.0)
+    other = "gated_deltanet" if not cuts else "deltanet"
+    assert_close(scan(one), scan(share(built(other, beta_max=2.0), one)), FINE, "outputs")
+
+
+def test_deltaproduct_turns_the_memory_by_any_rotation() -> None:
+    """Two reflections, β = 2, turn a plane; n_h = 1 can only reflect (Siems et al. 2025)."""
+    plain = ["convolution", "norm", "alpha", "gate"]
+    cell = built("deltaproduct", products=2, cuts=plain, heads=1, beta_max=2.0)
+    with torch.no_grad():
+        cell.w.beta.fill_(1e3)
+        z, _ = cell.prepare(cell.project(torch.ones(1, 1, H).double()), ())
+        k = nn.functional.normalize(z["k"].view(2, H), dim=-1)
+        identity = torch.eye(H).double()
+        update = cell.update({name: part[:, 0] for name, part in z.items()})
+        blank = update._replace(key=torch.zeros_like(update.key))
+        _, turned = cell.step_memory(blank, identity[None, None])
+    first, second = (identity - 2 * v[:, None] * v for v in k)
+    assert_close(turned[0, 0], second @ first, 1e-5, "product of reflections")
+    angle = 2 * torch.arccos((k[0] @ k[1]).clamp(-1, 1))
+    assert_close(turned[0, 0].trace(), H - 2 + 2 * angle.cos(), 1e-5, "trace of a rotation")
+
+
+def test_kda_without_vector_decays_by_head() -> None:
+    """It differs from gated DeltaNet in the low-rank maps of α and of the gate alone."""
+    gated = built("gated_deltanet", cuts=["gate"], reference=True)
+    cell = built("kda", cuts=["vector", "gate"], reference=True)
+    with torch.no_grad():
+        for name, weight in gated.w.named_parameters():
+            full = cell.w.up_alpha @ cell.w.alpha if name == "alpha" else getattr(cell.w, name)
+            weight.copy_(full)
+    assert_close(scan(cell), scan(gated), FINE, "outputs")
+
+
 def test_deltanet_without_delta_is_linear_attention() -> None:
     cell = built("deltanet", cuts=["delta", "beta", "unit", "norm", "convolution"])
     (x, _), w = pair(cell), cell.w

@@ -38,6 +38,14 @@ for _name, _cell, _source, _summary in (
         "DeltaNet with a decay that reads the token, and an output gate.",
     ),
     (
+        "deltaproduct", "deltaproduct", "Siems et al. 2025 (arXiv:2502.10297)",
+        "Gated DeltaNet with several steps of the memory per token.",
+    ),
+    (
+        "kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
+        "Kimi Delta Attention: gated DeltaNet with a decay per key channel.",
+    ),
+    (
         "mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
         "LSTM with exponential gates and a matrix as memory (xLSTM).",
     ),
