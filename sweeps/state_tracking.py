@@ -39,6 +39,8 @@ STUDY = Study(
         block("LRU", "lru"),
         block("Mamba", "mamba"),
         block("Mamba, signed", "mamba", signed=True),
+        block("Mamba-3", "mamba3"),
+        block("Mamba-3 without rotation", "mamba3", cuts=["rotation"]),
         block("DeltaNet, β < 2", "deltanet", beta_max=2.0),
         block("Gated DeltaNet", "gated_deltanet"),
         block("Gated DeltaNet, β < 2", "gated_deltanet", beta_max=2.0),

@@ -84,7 +84,7 @@ class DeltaRule(MatrixCell):
         size, reference = head_size(width, config.heads), config.reference
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         keys, values = config.heads * size, config.heads * self.values
-        n = self.products
+        n = self.substeps
         columns = {"q": keys, "k": n * keys, "v": n * values}
         columns |= {"beta": n * config.heads, **self.further_columns(values)}
         shapes: dict[str, tuple[int, ...]]
@@ -98,11 +98,6 @@ class DeltaRule(MatrixCell):
         own |= {"out": linear(values)} if reference else {}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
-
-    @property
-    def products(self) -> int:
-        """Steps of the memory per token."""
-        return 1
 
     def further_columns(self, values: int) -> dict[str, int]:
         """Return the projections of a subclass, by number of columns; those of the values."""

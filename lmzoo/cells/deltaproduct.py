@@ -29,7 +29,6 @@ Siems et al. 2025 (arXiv:2502.10297); N is RMSNorm per head, with the same scale
 
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -37,7 +36,7 @@ from lmzoo.cells.base import CELLS, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.gated_deltanet import Cut, GatedConfig, GatedDeltaNet
 from lmzoo.config import config
-from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
+from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.search_space import Choice
 
 
@@ -55,29 +54,15 @@ class DeltaProduct(GatedDeltaNet):
         """n, the steps per token."""
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
-    @property
-    def products(self) -> int:
-        return self.config.products
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        self.substeps = config.products
+        super().__init__(config, width, length)
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        """Return the coefficients of n steps, (*N, n, heads, ..); α decays before the first."""
-        split = {name: z[name].chunk(self.products, -1) for name in ("k", "v", "beta") if name in z}
+        """Return the coefficients of n steps; α decays before the first."""
+        split = {name: z[name].chunk(self.substeps, -1) for name in ("k", "v", "beta") if name in z}
         steps = []
-        for i in range(self.products):
-            own = z if i == 0 else {name: part for name, part in z.items() if name != "alpha"}
+        for i in range(self.substeps):
+            own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
             steps.append(super().update({**own, **{name: part[i] for name, part in split.items()}}))
-        return Update(
-            *(None if p[0] is None else torch.stack(p, -3) for p in zip(*steps, strict=True))
-        )
-
-    def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        o = matrix
-        for i in range(self.products):
-            step = Update(*(None if part is None else part[:, i] for part in update))
-            o, matrix = matrix_step(step, matrix)
-        return o, matrix
-
-    def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        flat = Update(*(None if part is None else part.flatten(1, 2) for part in update))
-        o, matrix = matrix_scan(flat, matrix)
-        return o[:, self.products - 1 :: self.products], matrix
+        return steps[0] if self.substeps == 1 else stacked(steps)

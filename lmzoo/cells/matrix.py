@@ -37,6 +37,9 @@ class MatrixCell(Cell):
     410,000 (GLA, Mamba, RWKV-7)."""
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
+    substeps: int = 1
+    """Steps of S per token. If there are several, `update` has them on an axis before the heads
+    (`matrix_state.stacked`), and the last one is read."""
     w: Weights
 
     def shape_state(self, heads: int, keys: int, values: int) -> None:
@@ -101,12 +104,20 @@ class MatrixCell(Cell):
         return self.output(o, z, update), (matrix, *memory)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute one step of S: (o_t, S_t)."""
-        return matrix_step(update, matrix)
+        """Compute the steps of one token: (o_t, S_t)."""
+        if self.substeps == 1:
+            return matrix_step(update, matrix)
+        o = matrix
+        for i in range(self.substeps):
+            o, matrix = matrix_step(update.each(lambda part, i=i: part[:, i]), matrix)
+        return o, matrix
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute all steps of S: (o_1..o_T, S_T)."""
-        return matrix_scan(update, matrix)
+        """Compute the steps of all tokens: (o_1..o_T, S_T)."""
+        if self.substeps == 1:
+            return matrix_scan(update, matrix)
+        o, matrix = matrix_scan(update.each(lambda part: part.flatten(1, 2)), matrix)
+        return o[:, self.substeps - 1 :: self.substeps], matrix
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         return self.fast_scan_from(x, self.initial_state(start))[0]
@@ -122,7 +133,8 @@ class MatrixCell(Cell):
         """Return the decay w of every head, or of every key channel."""
         z, _ = self.prepare(projected[:, None], tuple(state[1:]))
         update = self.update({name: part[:, 0] for name, part in z.items()})
-        return {"decay": update.log_decay.exp().flatten(1)}
+        log_decay = update.log_decay if self.substeps == 1 else update.log_decay.sum(1)
+        return {"decay": log_decay.exp().flatten(1)}
 
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         matrix = self.shift_start(start)[:, : self._matrix]

@@ -23,6 +23,7 @@ a CPU a kernel is a loop over steps, with the state in the cache. It computes, f
 Yang et al. 2024 (arXiv:2312.06635, arXiv:2406.06484); Dao & Gu 2024 (arXiv:2405.21060).
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,16 @@ class Update(NamedTuple):
     """p; None without a delta rule."""
     probe: Float[Tensor, "*N n K"] | None = None
     """r."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
+        """Apply a function to every coefficient that is present."""
+        return Update(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
+
+
+def stacked(steps: Sequence[Update]) -> Update:
+    """Return the coefficients of consecutive steps on one axis, before the heads."""
+    parts = zip(*steps, strict=True)
+    return Update(*(None if part[0] is None else torch.stack(part, dim=-3) for part in parts))
 
 
 def matrix_step(

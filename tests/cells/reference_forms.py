@@ -144,6 +144,31 @@ def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
 
 
 @form
+def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
+    """In the frame that turns with the state: S itself is turned back by each angle."""
+    n, states = cell.heads, cell.keys
+    x, delta = heads(u @ w["x"].T, n), F.softplus(u @ w["delta"].T + w["bias_delta"])
+    rate = F.softplus(u @ w["rate"].T).clamp_min(1e-4)
+    new = torch.sigmoid(u @ w["trap"].T)
+    b = rms(u @ w["b"].T, w["norm_b"])[:, None] + w["bias_b"]
+    c = rms(u @ w["c"].T, w["norm_c"])[:, None] + w["bias_c"]
+    angle = math.pi * delta[..., None] * torch.tanh(u @ w["angle"].T)[:, None]
+    state, outputs = u.new_zeros(n, states, cell.values), []
+    for t in range(len(u)):
+        if t:
+            left = (1 - new[t]) * delta[t]
+            state = state + torch.einsum("n,nk,nv->nkv", left, b[t - 1], x[t - 1])
+        pairs = state[:, : states // 2].mT.unflatten(-1, (-1, 2)).contiguous()
+        pairs = torch.view_as_complex(pairs)
+        pairs = torch.view_as_real(pairs * torch.exp(-1j * angle[t][:, None]))
+        state = torch.cat([pairs.flatten(-2).mT, state[:, states // 2 :]], dim=1)
+        state = torch.exp(-rate[t] * delta[t])[:, None, None] * state
+        state = state + torch.einsum("n,nk,nv->nkv", new[t] * delta[t], b[t], x[t])
+        outputs.append(torch.einsum("nkv,nk->nv", state, c[t]) + w["skip"][:, None] * x[t])
+    return (torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)) @ w["out"].T
+
+
+@form
 def rwkv7(cell: Any, w: W, x: Tensor) -> Tensor:
     n, mu = cell.heads, w["mu"].view(6, -1)
     shifted = F.pad(x, (0, 0, 1, -1)) - x

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from lmzoo.cells.base import Cell
+from lmzoo.functional.matrix_state import matrix_scan
 from tests.cells.support import make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
@@ -122,6 +124,19 @@ def test_deltaproduct_turns_the_memory_by_any_rotation() -> None:
     assert_close(turned[0, 0], second @ first, 1e-5, "product of reflections")
     angle = 2 * torch.arccos((k[0] @ k[1]).clamp(-1, 1))
     assert_close(turned[0, 0].trace(), H - 2 + 2 * angle.cos(), 1e-5, "trace of a rotation")
+
+
+def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
+    """Without trapezoid, rotation, biases and norms of B and C (Lahoti et al. 2026, table 1)."""
+    cell = built("mamba3", cuts=["trapezoid", "rotation", "bias", "norm", "decay"])
+    other = built("mamba2", cuts=["convolution", "norm", "decay"])
+    share(other, cell)
+    x, start = pair(cell)
+    z, _ = other.prepare(other.project(x), ())
+    other_z = {**z, **{name: linear(x, cell.w.get_parameter(name)) for name in ("x", "b", "c")}}
+    update = other.update(other_z)
+    o, _ = matrix_scan(update, torch.zeros(3, 2, 16, H).double())
+    assert_close(cell.scan(x, start), other.output(o, other_z, update), FINE, "outputs")
 
 
 def test_kda_without_vector_decays_by_head() -> None:

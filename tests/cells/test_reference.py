@@ -123,6 +123,14 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
         "skip": ((2,), constant(1)), "norm": ((128,), constant(1)),
         "out": ((64, 128), within(128**-0.5)),
     },
+    "mamba3": {
+        "x": ((128, 64), TORCH), "b": ((16, 64), TORCH), "c": ((16, 64), TORCH),
+        "delta": ((2, 64), TORCH), "rate": ((2, 64), TORCH), "trap": ((2, 64), TORCH),
+        "angle": ((4, 64), TORCH), "gate": ((128, 64), TORCH), "bias_delta": ((2,), STEP),
+        **{f"norm_{name}": ((16,), constant(1)) for name in "bc"},
+        **{f"bias_{name}": ((2, 16), constant(1)) for name in "bc"},
+        "skip": ((2,), constant(1)), "out": ((64, 128), within(128**-0.5)),
+    },
     "gla": {
         "q": ((32, 64), TORCH), "k": ((32, 64), TORCH), "v": ((64, 64), TORCH),
         "gate": ((64, 64), TORCH), "low": ((16, 64), TORCH),

@@ -30,6 +30,10 @@ for _name, _cell, _source, _summary in (
         "Selective state space with a decay per head.",
     ),
     (
+        "mamba3", "mamba3", "Lahoti et al. 2026 (arXiv:2603.15569)",
+        "Selective state space with a trapezoidal step and a state that turns.",
+    ),
+    (
         "deltanet", "deltanet", "Yang et al. 2024 (arXiv:2406.06484)",
         "Linear attention that replaces the value stored under a key.",
     ),
