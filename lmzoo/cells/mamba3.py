@@ -77,7 +77,7 @@ class Mamba3(MatrixCell):
         """Sizes and the cuts, by name or number."""
 
         heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=4, multiple_of=4)
+        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=2)
         """N, the states of each channel."""
         expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
         """Channels of x per column of the input."""
@@ -88,10 +88,10 @@ class Mamba3(MatrixCell):
         super().__init__(config, width, length)
         n, states = config.heads, config.states
         self.shape_state(n, states, head_size(config.expand * width, n))
-        inner = n * self.values
+        inner, self.pairs = n * self.values, max(1, states // 4)
         columns = {
             "x": inner, "b": states, "c": states, "delta": n, "rate": n, "trap": n,
-            "angle": states // 4, "gate": inner,
+            "angle": self.pairs, "gate": inner,
         }  # fmt: skip
         cut = set[str]().union(*(WEIGHTS[part] for part in config.cuts))
         shapes: dict[str, tuple[int, ...]] = {k: (rows, width) for k, rows in columns.items()}
@@ -106,7 +106,7 @@ class Mamba3(MatrixCell):
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the angles, and B and x of the token before."""
-        sizes = (self.config.states // 4, self.keys, self.values)
+        sizes = (self.pairs, self.keys, self.values)
         return tuple(start.new_zeros(len(start), self.heads, size) for size in sizes)
 
     def prepare(
