@@ -13,6 +13,7 @@ tasks:
     --corpus modular_arithmetic
     --corpus s5
     --corpus a5
+    --corpus s3
 """
 
 from typing import Any

@@ -58,8 +58,8 @@ class Update(NamedTuple):
 
 def stacked(steps: Sequence[Update]) -> Update:
     """Return the coefficients of consecutive steps on one axis, before the heads."""
-    parts = zip(*steps, strict=True)
-    return Update(*(None if part[0] is None else torch.stack(part, dim=-3) for part in parts))
+    parts = iter(zip(*steps, strict=True))
+    return steps[0].each(lambda _: torch.stack(next(parts), dim=-3))
 
 
 def matrix_step(
