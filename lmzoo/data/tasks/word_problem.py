@@ -140,7 +140,9 @@ class S3(_WordProblem):
 class Z60(_WordProblem):
     """The sum of numbers modulo 60: a commutative group as large as A5."""
 
-    letters = tuple(map(str, range(60)))
+    @property
+    def letters(self) -> tuple[str, ...]:
+        return tuple(map(str, range(60)))
 
     def table(self) -> Symbols:
         return np.add.outer(np.arange(60), np.arange(60)) % 60
