@@ -34,7 +34,6 @@ from torch import Tensor
 
 from lmzoo.cells.base import CELLS, as_published
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.deltanet import DeltaRule
 from lmzoo.cells.gated_deltanet import Cut, GatedConfig, GatedDeltaNet
 from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update, stacked
@@ -66,5 +65,5 @@ class DeltaProduct(GatedDeltaNet):
         for i in range(self.substeps):
             own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
             own |= {name: part[i] for name, part in split.items()}
-            steps.append(DeltaRule.update(self, own))
+            steps.append(super().update(own))  # type: ignore[misc]
         return steps[0] if self.substeps == 1 else stacked(steps)
