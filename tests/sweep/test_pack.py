@@ -15,6 +15,7 @@ from lmzoo.sweep.worker import pack as module
 from lmzoo.sweep.worker.pack import Pack
 from lmzoo.train import run as run_module
 from lmzoo.train.packed import trainer
+from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 
 from .local_fleet import fleet_sweep
@@ -65,9 +66,12 @@ class Tensors:
 def test_a_pack_that_exceeds_the_memory_is_divided(
     study, corpus, corpus_fields, tmp_path, monkeypatch, part
 ):
-    """It may exceed the memory at any moment, and its memory must be free before the next try."""
+    """It may exceed the memory at any moment, and its memory must be free before the next try.
+
+    No pack of its size is tried again.
+    """
     assert sweep(study, corpus, corpus_fields, tmp_path / "single")
-    sizes, freed = [], []
+    sizes, freed, exceeded = [], [], []
     name = "evaluate" if part == "evaluate" else "train_epoch"
     inner = getattr(trainer.PackedTrainer, name)
 
@@ -78,6 +82,8 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
         if members > 2:
             tensors = Tensors()
             freed.append(weakref.ref(tensors))
+            first = pack.stacked.trainings[0]
+            exceeded.append((members, pack_key(first.model.config, first.recipe)))
             raise torch.OutOfMemoryError
         sizes.append(members)
         return result
@@ -87,6 +93,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
     assert max(packs) > 4
     assert freed
     assert max(sizes) == 2
+    assert len(set(exceeded)) == len(exceeded)
     assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
 
 

@@ -179,14 +179,14 @@ def has_epochs(folder: RunFolder) -> bool:
 
 def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    worker = set_up(gpu=False)
+    worker = set_up(gpu=0.0)
     assert worker._pack.device == torch.device("cpu")
     worker.cleanup()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_worker_that_cannot_start_says_so_and_trains_nothing(set_up, mailbox, monkeypatch):
-    worker = set_up(gpu=True)
+    worker = set_up(gpu=1.0)
     failed = mailbox.posts[-1]
     assert isinstance(failed, Failed)
     assert failed.starting

@@ -124,19 +124,17 @@ class Pack:
     def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
         """Train one epoch of each run, and return those that did not fail.
 
-        A pack that exceeds the GPU's memory is divided. An error in a pack ends the worker, because
-        some members may have taken a step; then its runs are trained alone.
+        An error in a pack ends the worker, because some members may have taken a step; then its
+        runs are trained alone.
         """
         if packed and len(runs) > 1:
-            if self._train_packed(runs):
-                return runs
-            half = len(runs) // 2
-            return self._train(runs[:half], packed=True) + self._train(runs[half:], packed=True)
+            self._trainer.train_packed([run.run for run in runs])
+            return runs
         trained = []
         for run in runs:
             try:
                 if packed:
-                    self._train_packed([run])
+                    self._trainer.train_packed([run.run])
                 else:
                     run.run.train_epoch(run.budget)
             except Exception as error:
@@ -146,17 +144,6 @@ class Pack:
             else:
                 trained.append(run)
         return trained
-
-    def _train_packed(self, runs: list[TrainingRun]) -> bool:
-        """Train one epoch of a pack; return False if the pack exceeds the GPU's memory."""
-        try:
-            self._trainer.train_packed([run.run for run in runs])
-        except torch.OutOfMemoryError:
-            if len(runs) == 1:
-                raise
-            self._trainer.free()
-            return False  # the error, whose traceback keeps tensors of the pack, is gone then
-        return True
 
     def _read(self, jobs: Sequence[Job]) -> list[tuple[Job, RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""
