@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
+GPU_BYTES = 16 * 2**30
+"""Assumed memory of a GPU until the first worker reports it."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -228,9 +230,10 @@ class Sweep:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
         path = planner.store.path
         trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
-        fleet = Fleet(planner, packer, [console, *trackers])
+        memory = GPU_BYTES if capacity.resources.gpus else 0
+        fleet = Fleet(planner, packer, [console, *trackers], memory)
         console.fleet, console.workers = fleet, capacity.live
-        console.waiting = lambda: capacity.waiting(fleet.wanted())
+        console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
         complete = False
         try:
