@@ -180,8 +180,13 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path: Path) -> No
     assert total == pytest.approx(model.score(text), rel=1e-5)
 
 
-def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
-    model = lmzoo.build("ngram_count", "captions")
-    with pytest.raises(UserError, match="cannot export") as stop:
+def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("of the\ngraph")
+
+    model = lmzoo.build("gru", "captions", width=4)
+    monkeypatch.setattr(type(model.module), "log_prob", broken)
+    with pytest.raises(lmzoo.UserError, match="cannot export") as stop:
         model.export(tmp_path / "model.pt2")
     assert "\n" not in str(stop.value)
+    assert not [*tmp_path.iterdir()]
