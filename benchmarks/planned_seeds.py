@@ -8,6 +8,7 @@ studies with the recorded spreads then have 0.7 and 1.3 times the planned seeds:
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def shown(sd: np.ndarray, reference: int, point: int, effect: float, n: int, cou
 
 def main(count: int) -> None:
     """Print one line per contrast, and the shares of plans that are right, too few, too many."""
-    right = few = many = 0
+    verdicts: Counter[str] = Counter()
     for path in sorted(Path("docs/results/records").glob("*.parquet")):
         try:
             pilot = pilot_of_study(path)
@@ -60,13 +61,11 @@ def main(count: int) -> None:
                 least = shown(sd, reference, point, effect, low, count) if low > 1 else 0.0
                 most = shown(sd, reference, point, effect, high, count)
                 verdict = "too many" if least >= POWER else "too few" if most < POWER else "right"
-                right, few, many = (
-                    n + (verdict == name)
-                    for n, name in ((right, "right"), (few, "too few"), (many, "too many"))
-                )
+                verdicts[verdict] += 1
                 echo(f"{path.stem:34} {effect_in_sd:g} sd  planned {planned:3.0f}  "
                       f"{low}: {least:.2f}  {high}: {most:.2f}  {verdict}")  # fmt: skip
-    echo(f"{right + few + many} plans: {right} within 30 %, {few} too few, {many} too many")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    echo(f"{verdicts.total()} plans: {counts}")
 
 
 def _common(x: np.ndarray) -> np.ndarray:

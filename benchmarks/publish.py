@@ -18,10 +18,9 @@ from measure import table
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
-GPU = ("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
     *("scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows"),
-    *GPU,
+    *("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table"),
 )
 
 
