@@ -81,9 +81,7 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     @property
     def leaks(self) -> str:
-        if self.config.norm is Norm.TIME_STD and not self.cell.input_blind:
-            return "inputs are divided by their spread over the whole sequence (time_std)"
-        return ""
+        return "" if self.cell.input_blind else self.config.norm.leak
 
     @property
     def state_size(self) -> int | None:
