@@ -11,17 +11,21 @@ from lmzoo.contract import Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 
+STD = 0.02
+"""Standard deviation of the initial matrices and embeddings in zoology's code."""
+
 
 class ResidualMixers(FeatureModel):
     """x^{d+1} = x^d + mixer_d(N(x^d)), P = emission(N(x^D)); a subclass defines `mixer`.
 
-    N is LayerNorm with learned scales. The config has `width`, `layers`, `emission` and
-    `embedding_std`.
+    N is LayerNorm with learned scales. The config has `width`, `layers`, `emission`,
+    `embedding_std` and `reference`, with which embeddings start at N(0, 0.02²).
     """
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        std = config.embedding_std or (STD if config.reference else None)
+        self.embedding = EmbeddingTable(task.vocab, config.width, std)
         self.mixers = nn.ModuleList(self.mixer(depth) for depth in range(config.layers))
         self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.layers + 1))
         self.emission = EMISSIONS.build(config.emission, config.width, Norm.RMS)

@@ -241,3 +241,19 @@ def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
         "bias_ih": (rows,),
         "bias_hh": (rows,),
     }
+
+
+def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -> Tensor:
+    """Return the rows of some gates, from stacked rows of all `gates`, one letter each."""
+    parts = zip(gates, rows.chunk(len(gates)), strict=True)
+    return torch.cat([part for gate, part in parts if gate in kept] or [rows[:0]])
+
+
+def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tensor) -> Tensor:
+    """Return stacked rows of all `gates` from those of `kept`; others are given, or 0."""
+    kept = [gate for gate in gates if gate in kept]
+    if len(kept) == len(gates):
+        return weight
+    parts = dict(zip(kept, weight.chunk(len(kept)), strict=True)) | others
+    zero = torch.zeros_like(next(iter(parts.values())))
+    return torch.cat([parts.get(gate, zero) for gate in gates])

@@ -70,6 +70,10 @@ class Block(Cell):
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
 
+    @property
+    def zero_start(self) -> float:
+        return self.inner.zero_start
+
     def initial_state(self, start: Tensor) -> State:
         state = self.inner.initial_state(start)
         if self.w.conv is None:

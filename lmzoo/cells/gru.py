@@ -1,26 +1,40 @@
-r"""The gated recurrent unit (GRU) in six variants.
+r"""The gated recurrent unit (GRU) in six variants, and its eleven cuts.
 
-    r, z = σ( x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh )
-    n    = tanh( x_t W_inᵀ + b_in + r ⊙ (h_{t-1} W_hnᵀ + b_hn) )     reset=after
-         | tanh( x_t W_inᵀ + b_in + (r ⊙ h_{t-1}) W_hnᵀ + b_hn )     reset=before
-         | tanh( (r ⊙ x_t) W_inᵀ + b_in + h_{t-1} W_hnᵀ + b_hn )     reset=input
-    h_t  = (1 − z) ⊙ n + z ⊙ h_{t-1}                                 update=z_keeps
-         | z ⊙ n + (1 − z) ⊙ h_{t-1}                                 update=z_writes
+    r_t = σ( x_t W_ir + h_{t-1} W_hr + b_r )
+    z_t = σ( x_t W_iz + h_{t-1} W_hz + b_z )
+    n_t = tanh( x_t W_in + b_in + r_t ⊙ (h_{t-1} W_hn + b_hn) )     reset=after
+        | tanh( x_t W_in + b_in + (r_t ⊙ h_{t-1}) W_hn + b_hn )     reset=before
+        | tanh( (r_t ⊙ x_t) W_in + b_in + h_{t-1} W_hn + b_hn )     reset=input
+    h_t = (1 − z_t) ⊙ n_t + z_t ⊙ h_{t-1}                           update=z_keeps
+        | z_t ⊙ n_t + (1 − z_t) ⊙ h_{t-1}                           update=z_writes
 
 reset=after with update=z_keeps is torch.nn.GRU. reset=before is the published form and that of S4.
 reset=input is the form printed in S3, a misprint: r gates the token instead of the state.
-Gates have the order r, z, n, as in torch.nn.GRU.
+Gates have the order r, z, n and two biases, as in torch.nn.GRU. Cuts:
 
-Cho et al. 2014 (arXiv:1406.1078). Source: S0, S3, S4.
+    0  input_to_reset      x_t W_ir        6  input_to_candidate  x_t W_in; (r_t ⊙ x_t) W_in
+    1  state_to_reset      h_{t-1} W_hr    7  state_to_candidate  h_{t-1} W_hn; (r_t ⊙ h_{t-1}) W_hn
+    2  reset_bias          b_r             8  candidate_bias      b_in; b_hn
+    3  input_to_update     x_t W_iz        9  reset               r_t → 1
+    4  state_to_update     h_{t-1} W_hz    10  update             h_t = n_t
+    5  update_bias         b_z
+
+Without the reset gate (9) it is the UGRNN of Collins et al. 2017, whose code adds 1 to b_z.
+
+Cho et al. 2014 (arXiv:1406.1078); Collins et al. 2017 (arXiv:1611.09913). Source: S0, S3, S4.
 """
 
 from enum import StrEnum
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
+from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.config import config
+from lmzoo.errors import UserError
 from lmzoo.kernels.dispatch import has_gpu_kernels, has_product_kernels
 from lmzoo.kernels.scan import scan_batch_first
 
@@ -40,6 +54,29 @@ class Update(StrEnum):
     Z_WRITES = "z_writes"
 
 
+class Cut(StrEnum):
+    """A path of the recurrence that can be removed; its number is its position."""
+
+    INPUT_TO_RESET = "input_to_reset"
+    STATE_TO_RESET = "state_to_reset"
+    RESET_BIAS = "reset_bias"
+    INPUT_TO_UPDATE = "input_to_update"
+    STATE_TO_UPDATE = "state_to_update"
+    UPDATE_BIAS = "update_bias"
+    INPUT_TO_CANDIDATE = "input_to_candidate"
+    STATE_TO_CANDIDATE = "state_to_candidate"
+    CANDIDATE_BIAS = "candidate_bias"
+    RESET = "reset"
+    UPDATE = "update"
+
+
+INTO_RESET, INTO_UPDATE, INTO_CANDIDATE = (frozenset([*Cut][i : i + 3]) for i in (0, 3, 6))
+ROWS = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 2}
+"""The place of a weight's cut among those of each gate."""
+CONSTANT = 100.0
+"""A bias, or its negative, at which a gate without weights is 1 or 0, with a slope of 0."""
+
+
 @CELLS("gru")
 class GRU(Cell):
     """A GRU layer."""
@@ -49,38 +86,95 @@ class GRU(Cell):
 
     @config
     class Config:
-        """The variant; the default is that of torch.nn.GRU."""
+        """The variant, by default that of torch.nn.GRU, and the cuts, by name or number."""
 
         reset: Reset = Reset.AFTER
         update: Update = Update.Z_KEEPS
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = Field(
+            frozenset(), exclude_if=lambda cuts: not cuts
+        )
+
+        @model_validator(mode="after")
+        def _one_config_per_function(self) -> Any:
+            cuts = self.cuts
+            without = {
+                Reset.AFTER: {Cut.STATE_TO_CANDIDATE, Cut.CANDIDATE_BIAS},
+                Reset.BEFORE: {Cut.STATE_TO_CANDIDATE},
+                Reset.INPUT: {Cut.INPUT_TO_CANDIDATE},
+            }
+            if cuts >= without[self.reset]:  # r multiplies nothing
+                cuts = cuts | {Cut.RESET}
+            for gate, into in ((Cut.RESET, INTO_RESET), (Cut.UPDATE, INTO_UPDATE)):
+                cuts = cuts - into if gate in cuts else cuts
+            if cuts >= INTO_CANDIDATE | {Cut.UPDATE}:
+                raise UserError(
+                    f"cuts {numbered(cuts)} leave h = 0 at every step; remove one of them"
+                )
+            object.__setattr__(self, "cuts", cuts)
+            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.w = Weights(gate_shapes(width, gates=3), cut=set(), fan_in=width)
+        self.kept = {name: self._gates_with(place) for name, place in ROWS.items()}
+        cut = {name for name, gates in self.kept.items() if not gates}
+        shapes = gate_shapes(width, gates=3)
+        self.w = Weights(shapes, cut, fan_in=width, adjust=self._keep)
+
+    def _gates_with(self, place: int) -> str:
+        """Return the gates that have input weights (place 0), state weights (1) or biases (2)."""
+        cuts = self.config.cuts
+        gone = {"r": Cut.RESET in cuts, "z": Cut.UPDATE in cuts, "n": False}
+        paths = dict(zip("rzn", [*Cut][place:9:3], strict=True))
+        return "".join(gate for gate in "rzn" if not gone[gate] and paths[gate] not in cuts)
+
+    def _keep(self, name: str, drawn: Tensor) -> Tensor:
+        return keep_gates(drawn, "rzn", self.kept[name])
+
+    @property
+    def input_blind(self) -> bool:
+        return not self.kept["weight_ih"]
+
+    def weight(self, name: str) -> Tensor:
+        """Return a weight with the rows of all gates, 0 where cut; a cut gate's bias is large."""
+        kept, weight, cuts = self.kept[name], getattr(self.w, name), self.config.cuts
+        if weight is None:
+            like = next(iter(self.w.parameters()))
+            shape = (3 * self.width, self.width) if name.startswith("weight") else (3 * self.width,)
+            full = like.new_zeros(shape)
+        else:
+            full = all_gates(weight, "rzn", kept)
+        if name != "bias_ih" or not cuts & {Cut.RESET, Cut.UPDATE}:
+            return full
+        written = -1 if self.config.update is Update.Z_KEEPS else 1
+        shifts = (Cut.RESET in cuts, written * (Cut.UPDATE in cuts), 0)
+        return full + torch.cat([full.new_full((self.width,), CONSTANT * n) for n in shifts])
 
     def project(self, x: Tensor) -> Tensor:
-        projected = nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih)
+        projected = nn.functional.linear(x, self.weight("weight_ih"), self.weight("bias_ih"))
         if self.config.reset is not Reset.INPUT:
             return projected
         # r multiplies x before W_in does, so `step` needs x itself.
         return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
-        (h,), w, gates = state, self.w, 2 * self.width
-        hrz = nn.functional.linear(h, w.weight_hh[:gates], w.bias_hh[:gates])
+        (h,), gates = state, 2 * self.width
+        weight, bias = self.weight("weight_hh"), self.weight("bias_hh")
+        hrz = nn.functional.linear(h, weight[:gates], bias[:gates])
         r, z = torch.sigmoid(projected[..., :gates] + hrz).chunk(2, dim=-1)
         return {"r": r, "z": z}
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,), w, gates = state, self.w, 2 * self.width
+        (h,), gates = state, 2 * self.width
         r, z = self.gates(projected, state).values()
-        xn, weight, bias = projected[..., gates:], w.weight_hh[gates:], w.bias_hh[gates:]
+        xn = projected[..., gates:]
+        weight, bias = self.weight("weight_hh")[gates:], self.weight("bias_hh")[gates:]
         if self.config.reset is Reset.BEFORE:
             n = xn + nn.functional.linear(r * h, weight, bias)
         elif self.config.reset is Reset.AFTER:
             n = xn + r * nn.functional.linear(h, weight, bias)
         else:
-            n = nn.functional.linear(r * xn, w.weight_ih[gates:], w.bias_ih[gates:])
+            read = self.weight("weight_ih")[gates:], self.weight("bias_ih")[gates:]
+            n = nn.functional.linear(r * xn, *read)
             n = n + nn.functional.linear(h, weight, bias)
         n = torch.tanh(n)
         h = n + z * (h - n) if self.config.update is Update.Z_KEEPS else h + z * (n - h)
@@ -95,16 +189,17 @@ class GRU(Cell):
             return None
         from lmzoo.kernels.cpu.gru import GRUScan
 
-        w, gates = self.w, 2 * self.width
+        gates, bias_hh = 2 * self.width, self.weight("bias_hh")
         before = self.config.reset is Reset.BEFORE
-        inner = w.bias_hh[gates:]  # b_hn, which reset=after multiplies by r
-        bias = w.bias_ih + (
-            w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
+        inner = bias_hh[gates:]  # b_hn, which reset=after multiplies by r
+        bias = self.weight("bias_ih") + (
+            bias_hh if before else nn.functional.pad(bias_hh[:gates], (0, self.width))
         )
         recurrence = GRUScan(reset_before=before, z_keeps=self.config.update is Update.Z_KEEPS)
-        hidden = w.weight_hh.mT
+        hidden = self.weight("weight_hh").mT
         weights = (
-            w.weight_ih.mT, bias, hidden[:, :gates], hidden[:, gates:], None if before else inner
+            self.weight("weight_ih").mT, bias, hidden[:, :gates], hidden[:, gates:],
+            None if before else inner,
         )  # fmt: skip
         return scan_batch_first(recurrence, x, start, weights)
 
@@ -112,12 +207,12 @@ class GRU(Cell):
         from lmzoo.kernels.gpu.gru import GRUGpuScan
         from lmzoo.kernels.gpu.scan import gpu_scan
 
-        w, gates = self.w, 2 * self.width
+        gates, bias_hh = 2 * self.width, self.weight("bias_hh")
         before = self.config.reset is Reset.BEFORE
         recurrence = GRUGpuScan(before, self.config.update is Update.Z_KEEPS)
         if not recurrence.fits(start):
             return None
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
-        added = w.bias_hh if before else nn.functional.pad(w.bias_hh[:gates], (0, self.width))
-        weights = [w.weight_hh.mT, w.bias_hh[None, gates:]]
+        added = bias_hh if before else nn.functional.pad(bias_hh[:gates], (0, self.width))
+        weights = [self.weight("weight_hh").mT, bias_hh[None, gates:]]
         return gpu_scan(recurrence, self.project_inputs(x) + added, start, weights)

@@ -19,7 +19,21 @@ OTHER_CONFIGS: list[dict[str, Any]] = [
         {"name": "gru", "reset": reset, "update": update}
         for reset, update in itertools.product(("after", "before"), ("z_keeps", "z_writes"))
     ),
+    *(
+        {"name": "gru", "reset": reset, "update": update, "cuts": [cut]}
+        for reset, update in (("after", "z_keeps"), ("before", "z_writes"))
+        for cut in range(11)
+    ),
+    {"name": "gru", "cuts": [1, 4, 7]},
+    {"name": "gru", "cuts": [0, 3, 6]},
+    *({"name": "mut", "variant": variant} for variant in (1, 2)),
+    {"name": "janet"},
     *({"name": "lstm", "forget": forget} for forget in ("gate", "none", "coupled")),
+    *(
+        {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": gates, "cuts": cuts}
+        for gates in (False, True)
+        for cuts in ([], [0], [1], [2], [3], [4], [5], [6], [2, 4, 5, 6], [0, 1, 2])
+    ),
     *({"name": "rnn", "activation": act} for act in ("tanh", "sigmoid", "relu", "identity")),
 ]
 
@@ -30,6 +44,11 @@ EXAMPLES: list[dict[str, Any]] = [
     {"name": "gru"},
     {"name": "gru", "reset": "before"},
     {"name": "lstm"},
+    {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": True, "cuts": [0, 3]},
+    {"name": "lstm_peephole", "peephole": "diagonal", "cuts": [4, 5]},
+    {"name": "gru", "cuts": [2, 9]},
+    {"name": "mut"},
+    {"name": "janet"},
     {"name": "rnn"},
 ]
 

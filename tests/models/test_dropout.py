@@ -25,7 +25,7 @@ from tests.toy_study import sentences as sentences
 from tests.toy_study import study as study
 
 RATES = ("dropout_input", "dropout_recurrent", "dropout_output")
-CELLS = ("rnn", "lstm", "lstm_peephole", "gru", "mgu", "mgru")
+CELLS = ("rnn", "lstm", "lstm_peephole", "gru", "mgu", "mgru", "janet", "mut")
 TASK = Task(vocab=9, length=8)
 TOKENS = torch.randint(4, 9, (6, 8), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.full((6,), 8)

@@ -1,17 +1,21 @@
 """Recurrent language model: inputs, stacked layers and decoding state."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from lmzoo import zoo
+from lmzoo.cells.base import CELLS
+from lmzoo.config import to_dict
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent import recurrent_lm
-from tests.laws.support import assert_close
+from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, FINE, every_sequence, tiny
+from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 
 FEW, MANY = torch.tensor([[1, 3]]), torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
 
@@ -100,3 +104,23 @@ def test_each_layer_has_its_own_initial_state() -> None:
 def test_bidirectional_language_model_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
         zoo.config(name, bidirectional=True)
+
+
+@pytest.mark.parametrize("cell", [*CELLS, {"name": "block", "inner": "gla"}], ids=str)
+def test_a_model_starts_from_zeros_or_ones(cell: Any) -> None:
+    """`zeros` and `ones` set h_0 of every cell; without them it is as before."""
+    for start, value in (("zeros", 0.0), ("ones", 1.0)):
+        model: Any = tiny("recurrent_lm", cell=cell, start=start)
+        h, *_ = model.cell.initial_state(model._start_vectors())
+        assert (h == value).all()
+        assert log_prob(model, *batch(model.task)).isfinite().all()
+    plain: Any = tiny("recurrent_lm", cell=cell)
+    assert "start" not in to_dict(plain.config)
+    assert (plain._start_vectors() == 1).all()
+
+
+def test_a_learned_start_is_one_start() -> None:
+    configs = [tiny("recurrent_lm", **f).config for f in ({"start": "learned"}, {"starts": 1})]
+    assert configs[0] == configs[1]
+    with pytest.raises(UserError, match="starts=2 learns initial states, but start=zeros sets one"):
+        tiny("recurrent_lm", starts=2, start="zeros")

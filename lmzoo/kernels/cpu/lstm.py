@@ -11,6 +11,11 @@ gradients before the activations, which are adjacent columns of δa:
     coupled:  δi = γ ⊙ (g − c) ⊙ i ⊙ (1 − i)                      ∂L/∂c = γ ⊙ (1 − i)
     ∂L/∂h = δa W_hᵀ
 
+Options, for cells with columns of f that are not coupled: peepholes add c ⊙ p_i, c ⊙ p_f and
+c' ⊙ p_o before the activations, so that c gains δi ⊙ p_i + δf ⊙ p_f and c' gains δo ⊙ p_o; gates
+read the gates before through W_a, so that i, f and o gain δa' W_aᵀ of the step after; either tanh
+may be absent.
+
 Derived here.
 
 Arrays are (T, P, B, H), of gates (T, P, B, G). A kernel runs one pack member at a time, so that
@@ -40,18 +45,31 @@ from lmzoo.kernels.dispatch import run_kernel
 
 @dataclass(frozen=True)
 class LSTMScan(Recurrence):
-    """Weights W_x, b, W_h, columns in the order i, f, g, o, f optional; start is (h, c)."""
+    """Weights W_x, b, W_h, columns in the order i, f, g, o, f optional; start is (h, c).
+
+    Two weights may follow, each present or None: peepholes (3, H), and W_a (4H, 4H), whose rows and
+    columns of g are 0.
+    """
 
     coupled: bool = False
     """Whether f = 1 − i; otherwise f ≡ 1 if the weights have no columns of f."""
+    squash_input: bool = True
+    """Whether g passes tanh."""
+    squash_output: bool = True
+    """Whether c' passes tanh in h' = o ⊙ tanh c'."""
+
+    @property
+    def _flags(self) -> tuple[bool, bool, bool]:
+        return self.coupled, self.squash_input, self.squash_output
 
     def forward(self, x: KernelInputs, start: Tensor, weights: Weights) -> Saved:
-        input_weight, bias, hidden = weights
+        input_weight, bias, hidden, *more = weights
         assert hidden is not None
+        extra = x.arrays(*(more or (None, None)))
         h, c = start.chunk(2, dim=-1)
         widths = h.shape[-1], hidden.shape[-1], c.shape[-1]
         saved = [start.new_empty(*x.shape, width) for width in widths]
-        args = x.projection(input_weight, bias), *x.arrays(hidden, h, c), self.coupled
+        args = x.projection(input_weight, bias), *x.arrays(hidden, h, c), *extra, self._flags
         if not run_kernel(_forward, *args, *x.step_arrays(*saved)):
             raise x.token_error()
         return saved
@@ -59,20 +77,24 @@ class LSTMScan(Recurrence):
     def backward(
         self, upstream: Tensor, x: KernelInputs, start: Tensor, weights: Weights, saved: Saved
     ) -> tuple[Tensor, Tensor, Weights]:
-        input_weight, bias, hidden = weights
+        input_weight, bias, hidden, *more = weights
+        more_grads = [zero_gradient(weight) for weight in more]
+        extra, extra_grads = (x.arrays(*(group or (None, None))) for group in (more, more_grads))
         h, c = start.chunk(2, dim=-1)
         inputs, input_gradients = x.gradient(input_weight, bias)
         hidden_grad, (delta, gamma) = zero_gradient(hidden), start.new_empty(2, *h.shape)
-        args = inputs, *x.arrays(hidden, h, c), self.coupled, *x.step_arrays(*saved)
-        outputs = x.arrays(hidden_grad, delta, gamma)
+        args = inputs, *x.arrays(hidden, h, c), *extra, self._flags, *x.step_arrays(*saved)
+        outputs = *x.arrays(hidden_grad, delta, gamma), *extra_grads
         run_kernel(_backward, *x.step_arrays(upstream), *args, *outputs)
-        gradients = *input_gradients(), hidden_grad
+        gradients = *input_gradients(), hidden_grad, *more_grads
         return x.input_gradient(), torch.cat([delta, gamma], dim=-1), gradients
 
 
 @compiled
 @no_type_check
-def _forward(inputs, hidden, start_h, start_c, coupled, states, gates, memory):
+def _forward(
+    inputs, hidden, start_h, start_c, peepholes, feedback, flags, states, gates, memory
+):  # fmt: skip
     """Write states, gates and each c'; return False at an invalid token."""
     steps, members = states.shape[:2]
     for p in range(members):
@@ -80,44 +102,60 @@ def _forward(inputs, hidden, start_h, start_c, coupled, states, gates, memory):
             if not project_inputs(inputs, t, p, gates[t, p]):
                 return False
             product(states[t - 1, p] if t else start_h[p], hidden[p], gates[t, p], 1)
+            if feedback.size > 0 and t:
+                product(gates[t - 1, p], feedback[p], gates[t, p], 1)
             c = memory[t - 1, p] if t else start_c[p]
-            _step(gates[t, p], c, coupled, memory[t, p], states[t, p])
+            _step(gates[t, p], c, peepholes, p, flags, memory[t, p], states[t, p])
     return True
 
 
 @compiled
 @no_type_check
 def _backward(
-    upstream, inputs, hidden, start_h, start_c, coupled, states, gates, memory,
-    hidden_grad, delta, gamma,
+    upstream, inputs, hidden, start_h, start_c, peepholes, feedback, flags, states, gates, memory,
+    hidden_grad, delta, gamma, peephole_grad, feedback_grad,
 ):  # fmt: skip
     """Write ∂L/∂h_0 to delta and ∂L/∂c_0 to gamma, (P, B, H); add to all other gradients."""
     steps, members = states.shape[:2]
-    da = np.empty(gates.shape[2:], gates.dtype)
+    rows, columns = gates.shape[2:]
+    da = np.empty((rows, columns), gates.dtype)
+    fed = np.empty((rows if feedback.size > 0 else 0, columns), gates.dtype)
     delta[:] = 0
     gamma[:] = 0
     for p in range(members):
+        fed[:] = 0
         for t in range(steps - 1, -1, -1):
             c, g = memory[t - 1, p] if t else start_c[p], upstream[t, p]
-            _step_backward(g, gates[t, p], c, memory[t, p], coupled, delta[p], gamma[p], da)
+            _step_backward(
+                g, gates[t, p], c, memory[t, p], peepholes, p, flags, delta[p], gamma[p], fed, da,
+                peephole_grad,
+            )  # fmt: skip
             product_transposed(da, hidden[p], delta[p], 0)
             add_outer(states[t - 1, p] if t else start_h[p], da, hidden_grad[p])
             project_gradients(inputs, t, p, da)
+            if feedback.size > 0 and t:
+                product_transposed(da, feedback[p], fed, 0)
+                add_outer(gates[t - 1, p], da, feedback_grad[p])
 
 
 @compiled
 @no_type_check
-def _step(gates, previous, coupled, memory, states):
+def _step(gates, previous, peepholes, p, flags, memory, states):
     """Replace the pre-activations by the gates; write c' and h'."""
+    coupled, squash_input, squash_output = flags
     rows, width = previous.shape
     coupling, at_g = gates.dtype.type(coupled), gates.shape[1] - 2 * width
+    if peepholes.size > 0:
+        for n in range(rows):
+            _peep(gates[n], previous[n], peepholes[p, 0])
+            _peep(gates[n, width:], previous[n], peepholes[p, 1])
     for n in range(rows):
-        i_and_f, g, o = gates[n, :at_g], gates[n, at_g:], gates[n, at_g + width :]
+        i_and_f, g = gates[n, :at_g], gates[n, at_g:]
         for k in range(at_g):
             i_and_f[k] = sigmoid(i_and_f[k])
-        for k in range(width):
-            g[k] = tanh(g[k])
-            o[k] = sigmoid(o[k])
+        if squash_input:
+            for k in range(width):
+                g[k] = tanh(g[k])
     for n in range(rows):
         i, f, g, c, new = gates[n], gates[n, width:], gates[n, at_g:], previous[n], memory[n]
         if at_g > width:
@@ -127,38 +165,96 @@ def _step(gates, previous, coupled, memory, states):
             for k in range(width):
                 new[k] = c[k] + i[k] * (g[k] - coupling * c[k])
     for n in range(rows):
-        o, new, h = gates[n, at_g + width :], memory[n], states[n]
+        o = gates[n, at_g + width :]
+        if peepholes.size > 0:
+            _peep(o, memory[n], peepholes[p, 2])
         for k in range(width):
-            h[k] = o[k] * tanh(new[k])
+            o[k] = sigmoid(o[k])
+    for n in range(rows):
+        o, new, h = gates[n, at_g + width :], memory[n], states[n]
+        if squash_output:
+            for k in range(width):
+                h[k] = o[k] * tanh(new[k])
+        else:
+            for k in range(width):
+                h[k] = o[k] * new[k]
 
 
 @compiled
 @no_type_check
-def _step_backward(upstream, gates, previous, memory, coupled, delta, gamma, da):
+def _peep(gate, c, weight):
+    """Add c ⊙ p to the pre-activations of a gate."""
+    for k in range(len(c)):
+        gate[k] += c[k] * weight[k]
+
+
+@compiled
+@no_type_check
+def _step_backward(
+    upstream, gates, previous, memory, peepholes, p, flags, delta, gamma, fed, da, peephole_grad
+):  # fmt: skip
     """Write da; replace γ by ∂L/∂c."""
+    coupled, squash_input, squash_output = flags
     rows, width = previous.shape
     one, coupling = gates.dtype.type(1), gates.dtype.type(coupled)
     at_g = gates.shape[1] - 2 * width
     for n in range(rows):
         d, u, y, new = delta[n], upstream[n], gamma[n], memory[n]
         o, do = gates[n, at_g + width :], da[n, at_g + width :]
-        for k in range(width):
-            dq, q = (d[k] + u[k]) * o[k], tanh(new[k])
-            do[k] = dq * q * (one - o[k])
-            y[k] += dq * (one - q * q)
+        if squash_output:
+            for k in range(width):
+                dq, q = (d[k] + u[k]) * o[k], tanh(new[k])
+                do[k] = dq * q * (one - o[k])
+                y[k] += dq * (one - q * q)
+        else:
+            for k in range(width):
+                dq = (d[k] + u[k]) * o[k]
+                do[k] = dq * new[k] * (one - o[k])
+                y[k] += dq
+        if fed.size > 0:
+            _add_fed(do, fed[n, at_g + width :], o, width)
+        if peepholes.size > 0:
+            _peep_backward(do, new, peepholes[p, 2], y, peephole_grad[p, 2])
     for n in range(rows):
         y, c, i, di, g, dg = gamma[n], previous[n], gates[n], da[n], gates[n, at_g:], da[n, at_g:]
         for k in range(width):
             dg[k] = y[k] * i[k] * (one - g[k] * g[k])
             di[k] = y[k] * (g[k] - coupling * c[k]) * i[k] * (one - i[k])
+        if not squash_input:
+            for k in range(width):
+                dg[k] = y[k] * i[k]
     if at_g > width:
         for n in range(rows):
             y, c, f, df = gamma[n], previous[n], gates[n, width:], da[n, width:]
             for k in range(width):
                 df[k] = y[k] * c[k] * f[k] * (one - f[k])
                 y[k] *= f[k]
+            if fed.size > 0:
+                _add_fed(da[n], fed[n], gates[n], width)
+                _add_fed(df, fed[n, width:], f, width)
+            if peepholes.size > 0:
+                _peep_backward(da[n], c, peepholes[p, 0], y, peephole_grad[p, 0])
+                _peep_backward(df, c, peepholes[p, 1], y, peephole_grad[p, 1])
     elif coupled:
         for n in range(rows):
             y, i = gamma[n], gates[n]
             for k in range(width):
                 y[k] *= one - i[k]
+
+
+@compiled
+@no_type_check
+def _add_fed(d, fed, gate, width):
+    """Add what the gates of the next step pass back to a gate, before its activation."""
+    one = gate.dtype.type(1)
+    for k in range(width):
+        d[k] += fed[k] * gate[k] * (one - gate[k])
+
+
+@compiled
+@no_type_check
+def _peep_backward(d, c, weight, gamma, weight_grad):
+    """Add the gradients of c and of the weight, from δ of a gate that reads c ⊙ p."""
+    for k in range(len(c)):
+        gamma[k] += d[k] * weight[k]
+        weight_grad[k] += d[k] * c[k]

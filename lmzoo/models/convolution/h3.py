@@ -8,9 +8,12 @@ r"""H3: two long convolutions, one of the keys and one of the products of keys a
 
 s is a kernel of T − 1 taps per channel; c is that of a diagonal state space per head, N complex
 states each. A_n starts at −½ + iπn, Δ log-uniform in [0.001, 0.1], C, D and p at N(0, 1), s at
-U(±1/√(T−1)). There are E / d heads; q_t S_t reads a head by its d channels of q.
+U(±1/√(T−1)), matrices and embeddings at N(0, 0.02²), b at 0. There are E / d heads; q_t S_t reads a
+head by its d channels of q.
 
 Differences from zoology's code: the vector B of both state spaces is part of their C; no FFT.
+`reference=false` is the model of records before version 0.3: matrices and b at U(±1/√E), as torch
+draws them, embeddings at N(0, 1/E).
 
 Fu et al. 2023 (arXiv:2212.14052); HazyResearch/zoology `mixers/h3`.
 """
@@ -25,7 +28,8 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.layers import Linear
-from lmzoo.blocks.residual_mixers import ResidualMixers
+from lmzoo.blocks.residual_mixers import STD, ResidualMixers
+from lmzoo.cells.base import Reference, as_published
 from lmzoo.config import config
 from lmzoo.contract import model
 from lmzoo.emissions.base import EMISSIONS
@@ -40,11 +44,15 @@ STEPS = (0.001, 0.1)
 class H3Mixer(nn.Module):
     """One layer without its residual and norm."""
 
-    def __init__(self, width: int, size: int, states: int, length: int) -> None:
+    def __init__(
+        self, width: int, size: int, states: int, length: int, std: float | None = None
+    ) -> None:
         super().__init__()
         self.size = size
         heads = width // size
-        self.query, self.key, self.value, self.output = (Linear(width, width) for _ in range(4))
+        self.query, self.key, self.value, self.output = (
+            Linear(width, width, std) for _ in range(4)
+        )
         self.shift = nn.Parameter(torch.empty(width, length))
         self.shift_skip = nn.Parameter(torch.empty(width))
         self.log_step = nn.Parameter(torch.empty(heads))
@@ -100,6 +108,8 @@ class H3Mixer(nn.Module):
 class H3(ResidualMixers):
     """Language model of H3 layers: gated long convolutions whose kernels are state spaces."""
 
+    fields_of_new = as_published()
+
     @config
     class Config(EmbeddingConfig):
         """Embedding, emission, depth, and sizes of a layer."""
@@ -111,6 +121,7 @@ class H3(ResidualMixers):
         """Channels d of a head; divides `width`."""
         states: int = Field(32, ge=1)
         """Complex states N of a head."""
+        reference: Reference = False
 
         @model_validator(mode="after")
         def _size_divides_width(self) -> Any:
@@ -120,4 +131,5 @@ class H3(ResidualMixers):
 
     def mixer(self, depth: int) -> nn.Module:
         c = self.config
-        return H3Mixer(c.width, c.size, c.states, self.task.length - 1)
+        std = STD if c.reference else None
+        return H3Mixer(c.width, c.size, c.states, self.task.length - 1, std)

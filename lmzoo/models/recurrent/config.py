@@ -1,5 +1,6 @@
 """The config of a recurrent language model."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -18,6 +19,14 @@ Dropout = Annotated[
 """A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
 
 
+class Start(StrEnum):
+    """The state before the first token."""
+
+    ZEROS = "zeros"
+    ONES = "ones"
+    LEARNED = "learned"  # starts=1
+
+
 @config
 class RecurrentConfig(EmbeddingConfig):
     """Embedding, cell, emission, normaliser, initial states and depth."""
@@ -28,6 +37,8 @@ class RecurrentConfig(EmbeddingConfig):
     """Normaliser N of the cell's inputs and of the outputs."""
     starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
     """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
+    start: Start | None = Field(None, exclude_if=lambda start: start is None)
+    """The initial state; None is the cell's own, or learned with `starts`."""
     num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
     """Number of stacked cells of the same kind."""
     dropout_input: Dropout = 0.0
@@ -36,6 +47,18 @@ class RecurrentConfig(EmbeddingConfig):
     """Dropout rate of the weights from state to state, in training."""
     dropout_output: Dropout = 0.0
     """Dropout rate of the outputs N(h_t), in training."""
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Any:
+        if self.start is Start.LEARNED:  # equal functions, equal configs
+            object.__setattr__(self, "starts", self.starts or 1)
+            object.__setattr__(self, "start", None)
+        if self.start is not None and self.starts:
+            raise UserError(
+                f"starts={self.starts} learns initial states, but start={self.start} sets one; "
+                "drop one of them"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod

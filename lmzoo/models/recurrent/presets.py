@@ -82,6 +82,20 @@ _row(
     "GRU whose reset and update conventions can be set; the default is PyTorch's.",
 )  # fmt: skip
 _row(
+    "ugrnn", {"name": "gru", "cuts": ["reset"]}, _PLAIN, "",
+    "Collins et al. 2017 (arXiv:1611.09913)", "Update gate RNN: a GRU without the reset gate.",
+)  # fmt: skip
+_row(
+    "janet", {"name": "janet"}, _PLAIN, "", "van der Westhuizen & Lasenby 2018 (arXiv:1804.04849)",
+    "LSTM with the forget gate alone.",
+)  # fmt: skip
+for _variant in (1, 2, 3):
+    _row(
+        f"mut{_variant}", {"name": "mut", "variant": _variant}, _PLAIN, "",
+        "Jozefowicz et al. 2015 (http://proceedings.mlr.press/v37/jozefowicz15.html)",
+        f"MUT{_variant}, a unit with two gates from a search by mutation.",
+    )  # fmt: skip
+_row(
     "hamming_emission", "lstm", {"emission": "hamming", "norm": "none"}, "S1", "S1",
     "LSTM whose emission counts mismatching groups of token codes.", family="emission",
 )  # fmt: skip

@@ -44,7 +44,7 @@ from lmzoo.functional.normalise import (
     normalise_vectors,
 )
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.models.recurrent.config import RecurrentConfig
+from lmzoo.models.recurrent.config import RecurrentConfig, Start
 from lmzoo.models.recurrent.state import (
     BlockState,
     RecurrentState,
@@ -72,8 +72,8 @@ class RecurrentLM(CarriesState, LanguageModel):
         if config.dropout_recurrent and not self.cell.recurrent_weights:
             raise UserError(
                 f"dropout_recurrent={config.dropout_recurrent}: the cell {self.cell.name} has no "
-                "weights that it drops; set it to 0, or choose rnn, lstm, lstm_peephole, gru, mgu "
-                "or mgru"
+                "weights that it drops; set it to 0, or choose rnn, lstm, lstm_peephole, janet, "
+                "gru, mut, mgu or mgru"
             )
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.latent = self.emission.latent
@@ -236,5 +236,7 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
         if self.starts is None:
-            return self.embedding.weight.new_ones(1, self._start_size)
+            zero, start = self.cell.zero_start, self.config.start
+            value = {Start.ZEROS: zero, Start.ONES: zero + 1}.get(start, 1.0)
+            return self.embedding.weight.new_full((1, self._start_size), value)
         return self.cell.constrain_start(self.starts.vectors)

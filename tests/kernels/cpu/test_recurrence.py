@@ -16,7 +16,7 @@ from tests.tiny import FINE
 
 SINGLE = 1e-5
 
-KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn"}
+KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn", "mut", "janet"}
 
 
 def agree(cell: Cell, tolerance: float, count: int = 3, length: int = 4) -> None:
@@ -47,7 +47,7 @@ def test_every_variant_is_tested() -> None:
     assert counts[1] == 60
 
 
-@pytest.mark.parametrize("name", sorted(KERNEL_CELLS))
+@pytest.mark.parametrize("name", [*sorted(KERNEL_CELLS), "lstm_peephole"])
 def test_every_variant_in_double_precision(name: str) -> None:
     for config in variants(name):
         agree(build(config, torch.float64), FINE)
