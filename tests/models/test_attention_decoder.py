@@ -9,12 +9,7 @@ from lmzoo.blocks.attention_block import NormPosition
 from lmzoo.contract import Task
 from tests.blocks.test_attention_block import as_layer
 from tests.laws.support import assert_close, log_prob, next_log_prob
-from tests.models.equivalence import (
-    LENGTH,
-    assert_same_model,
-    set_weights,
-    small,
-)
+from tests.models.equivalence import LENGTH, assert_same_model, set_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 DECODERS = [

@@ -7,12 +7,7 @@ from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import (
-    assert_same_model,
-    copy_weights,
-    set_weights,
-    small,
-)
+from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 PLAIN = "lagged_aggregate_markov"

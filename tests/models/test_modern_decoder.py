@@ -9,11 +9,7 @@ from torch import Tensor
 from lmzoo.errors import UserError
 from lmzoo.models.attention.modern_decoder import Cut, ModernDecoder, rotate
 from tests.laws.support import assert_close
-from tests.models.equivalence import (
-    assert_same_model,
-    copy_weights,
-    small,
-)
+from tests.models.equivalence import assert_same_model, copy_weights, small
 from tests.tiny import FINE, tiny
 
 SIZES = {"width": 8, "heads": 4, "groups": 2, "window": 2, "layers": 2}
@@ -91,8 +87,7 @@ def test_scores_are_those_of_the_equations(cuts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "fields"),
-    [("window", {"window": 50}), ("groups", {"groups": 4}), ("convolution", {})],
+    ("cut", "fields"), [("window", {"window": 50}), ("groups", {"groups": 4}), ("convolution", {})]
 )
 def test_a_part_that_does_nothing_equals_its_cut(cut: str, fields: dict) -> None:
     whole = small("modern_decoder", **{**SIZES, **fields})

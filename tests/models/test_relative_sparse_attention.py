@@ -7,12 +7,7 @@ from lmzoo import zoo
 from lmzoo.config import to_dict
 from lmzoo.errors import UserError
 from tests.laws.support import assert_close
-from tests.models.equivalence import (
-    LENGTH,
-    assert_same_model,
-    copy_weights,
-    small,
-)
+from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, small
 from tests.tiny import CLOSE
 
 WIDE = {"width": 8, "spread": 0.3}

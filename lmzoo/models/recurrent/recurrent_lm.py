@@ -37,20 +37,10 @@ from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
-from lmzoo.functional.normalise import (
-    Norm,
-    normalise_next,
-    normalise_sequence,
-    normalise_vectors,
-)
+from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent.config import RecurrentConfig, Start
-from lmzoo.models.recurrent.state import (
-    BlockState,
-    RecurrentState,
-    mix_block,
-    normalise_block,
-)
+from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
 
 
 @model(
