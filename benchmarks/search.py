@@ -4,8 +4,8 @@
 
 A line of a file is one training: point, rate, seed, validation loss after every epoch, test loss.
 A simulated study draws the tuning seeds of each point and five seeds that confirm. Between the
-recorded rates, losses are interpolated. The truth of a rate is its mean test loss over the seeds
-that did not tune.
+recorded rates, losses are interpolated; beyond them each step adds 0.06 nats. The truth of a rate
+is its mean test loss over the seeds that did not tune.
 
     regret   truth of the chosen rate less that of the best recorded one, in nats; mean, 95 %
     runs     epochs of tuning a point, in full runs
@@ -13,9 +13,9 @@ that did not tune.
     worse    share of studies in which the changed point, whose true difference from its own
              unchanged copy is 0, is shown to be worse than that copy, with five confirm seeds
 
-Cases of a file: as recorded (`plain`); one point with its axis moved by 2x or 4x, `up` or `down`,
-each step beyond the recorded rates adding 0.06 nats; one point whose third and higher rates lose
-1.5 nats (`cliff`). `mixture` has the points of captions and words in one study.
+Cases of a file: as recorded (`plain`); one point with its axis moved by 2x or 4x, `up` or `down`;
+one point whose third and higher rates lose 1.5 nats (`cliff`). `mixture` has the points of captions
+and words in one study.
 """
 
 import gzip
@@ -28,7 +28,7 @@ import optuna
 import typer
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
-from search_rules import RULES, Array, Rule, Trainings
+from search_rules import RULES, STEP, Array, Rule, Trainings
 
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
@@ -36,7 +36,7 @@ from lmzoo.statistics.compared import compared
 
 CURVES = Path(__file__).parent / "curves"
 MOVES = {"2x up": 1, "4x up": 2, "2x down": -1, "4x down": -2}
-STEP, CLIFF, CONFIRM, MARGIN = 0.06, 1.5, 5, 0.02
+CLIFF, CONFIRM, MARGIN = 1.5, 5, 0.02
 
 
 class Recorded(NamedTuple):
@@ -185,8 +185,7 @@ def _is_worse(
 
 def _at(own: Trainings, values: NDArray[np.float64], rate: float) -> Array:
     """Return values (J, ...) at a rate."""
-    at = np.log(np.clip(rate, own.rates[0], own.rates[-1]))
-    return np.asarray(PchipInterpolator(np.log(own.rates), values, axis=0)(at))
+    return own.at(rate, PchipInterpolator(np.log(own.rates), values, axis=0))
 
 
 def _with_error(values: Array) -> str:

@@ -29,6 +29,8 @@ from lmzoo.trainables.resolve import corpus_config, resolve
 from lmzoo.trainables.rows import RowPoint
 
 Array = NDArray[np.float64]
+STEP = 0.06
+"""Nats that each recorded step beyond the recorded rates adds."""
 TOGETHER = 2
 """Trials of a point that Tune trains at the same time."""
 FIELD = "recipe.lr"
@@ -36,7 +38,10 @@ FIELD = "recipe.lr"
 
 @dataclass
 class Trainings:
-    """The recorded trainings of one point, at any rate: monotone interpolation in log rate."""
+    """The recorded trainings of one point, at any rate: monotone interpolation in log rate.
+
+    Beyond the recorded rates each step adds `STEP`.
+    """
 
     rates: Array
     curves: Array
@@ -52,11 +57,17 @@ class Trainings:
         self._at = PchipInterpolator(np.log(self.rates), self.curves, axis=0)
 
     def curve(self, rate: float, seed: int) -> Array:
-        """Return the curve of a training; beyond the recorded rates it is that of the last one."""
+        """Return the curve of a training."""
         if seed not in self.seeds:
             self.seeds.append(seed)
         used = self.order[self.seeds.index(seed) % len(self.order)]
-        return self._at(np.log(np.clip(rate, self.rates[0], self.rates[-1])))[used]
+        return self.at(rate, self._at)[used]
+
+    def at(self, rate: float, interpolated: PchipInterpolator) -> Array:
+        """Return what an interpolator of the recorded rates' logarithms has at a rate."""
+        inside = np.clip(rate, self.rates[0], self.rates[-1])
+        step = np.log(self.rates[-1] / self.rates[0]) / (len(self.rates) - 1)
+        return np.asarray(interpolated(np.log(inside))) + STEP * abs(np.log(rate / inside)) / step
 
 
 class Outcome(NamedTuple):
@@ -151,7 +162,7 @@ def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, lis
         fields = corpus_config(study, study.fields)
         corpus = open_corpus(fields)
         resolved = [p for p in resolve(study, corpus, fields) if not p.baseline]
-        _STUDIES[key] = study, resolved, corpus
+        _STUDIES[key] = study, resolved
     return _STUDIES[key]
 
 

@@ -22,12 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import ranking_picture
 import scaling_picture
 from published_ablations import ablation_report
 
 from lmzoo.analysis.charts.forest import forest_picture
 from lmzoo.analysis.published.published_table import published_comparison
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.tables.brief import caveats
 from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.effects import study_effects
 from lmzoo.analysis.tables.importance import study_importance
@@ -47,6 +50,9 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "importance": study_importance,
     "scaling": study_scaling,
     "ablation": ablation_report,
+    "caveats": lambda *paths: Report(
+        tuple(filter(None, map(_caveats, paths))), (), (), pl.DataFrame()
+    ),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
@@ -88,6 +94,13 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             yield folder / asked["name"], figure
             if asked["name"] == ranking_picture.FIGURE:
                 yield from ranking_picture.pictures(figure)
+
+
+def _caveats(records: Path) -> str:
+    """Return what makes all numbers of a study doubtful; "" if nothing does."""
+    folder, frame = load_study(records), study_ranking(records).frame
+    text = " ".join(caveats(folder, frame))
+    return f"{records.stem.replace('_', ' ')}: {text}" * bool(text)
 
 
 def _heat_maps(records: Path) -> str:

@@ -20,6 +20,7 @@ COMPLETE = "_LMZOO_COMPLETE"
 WITHOUT_PLUGINS = (
     "lmzoo.cli.tables",
     "lmzoo.cli.report",
+    "lmzoo.cli.serve",
     "lmzoo.cli.sweep",
     "lmzoo.cli.judge",
     "lmzoo.cli.plan",
@@ -66,6 +67,7 @@ COMMANDS = {
     "records": ("lmzoo.cli.report:records", "Save or restore the records of a study."),
     "published": ("lmzoo.cli.tables:published", "Compare studies with published results."),
     "report": ("lmzoo.cli.report:report", "Write a study as one web page."),
+    "serve": ("lmzoo.cli.serve:serve", "Show all studies in a browser, also while a sweep runs."),
 }
 """Subcommand -> its function, and its line in `lmzoo --help`, in the order of that list."""
 

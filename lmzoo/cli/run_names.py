@@ -73,7 +73,7 @@ def find_study(text: str, runs: Path = RUNS) -> Path:
     path = Path(text)
     if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
         return path
-    known = _studies(runs)
+    known = list_studies(runs)
     found = [study for study in known if study.name == text]
     found = found or [study for study in known if study.name.startswith(text)]
     if len(found) == 1:
@@ -95,7 +95,7 @@ def find_studied(text: str, runs: Path = RUNS) -> tuple[Path, str]:
     if colon and not S3_SCHEME.match(text):
         return find_study(study, runs), point
     run = Path(text)
-    if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in _studies(runs)):
+    if HASH.fullmatch(text) and not any(path.name.startswith(text) for path in list_studies(runs)):
         run = _with_prefix(text, runs)
     config = RunFolder(run).config if (run / CONFIG).exists() else None
     if config is None:
@@ -185,12 +185,13 @@ def _run_folders(runs: Path) -> list[Path]:
     return sorted(found)
 
 
-def _studies(runs: Path) -> list[Path]:
+def list_studies(runs: Path) -> list[Path]:
+    """Return the folders of the studies in the folder of the runs."""
     return sorted(path.parent for path in runs.glob(f"*/{STUDY}"))
 
 
 def _studies_hint(runs: Path) -> str:
-    studies = _studies(runs)
+    studies = list_studies(runs)
     return f"studies in {runs}: {_listed(studies)}" if studies else f"{runs} has no study"
 
 

@@ -42,6 +42,13 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
     return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
 
 
+def architecture(model: Mapping[str, Any]) -> str:
+    """Return the names of a model's stored config and of its cells: "recurrent_lm block gru"."""
+    inside = model.get("cell") or model.get("inner")
+    name = model.get("name", "")
+    return f"{name} {architecture(inside)}" if isinstance(inside, Mapping) else name
+
+
 def run_name(config: Mapping[str, Any]) -> str:
     """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes.
 

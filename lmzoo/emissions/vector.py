@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.emissions.base import EMISSIONS, Emission
-from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.tied_softmax import tied_log_prob
 from lmzoo.registry import technique
 
 technique(
@@ -48,9 +48,7 @@ class VectorEmission(Emission):
             nn.init.constant_(self.log_scale, torch.tensor(self._start).log().item())
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        y = self._scaled(y)
-        logits = (y * table[targets]).sum(-1)
-        return logits - log_normalisers(y, table)
+        return tied_log_prob(self._scaled(y), table, targets.expand(y.shape[:-1]))
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         return torch.log_softmax(self._scaled(y) @ table.T, dim=-1)

@@ -163,6 +163,7 @@ def compared(
     reference: int | ArrayLike,
     *,
     family: ArrayLike | None = None,
+    silent: ArrayLike = False,
     tuning_sd: ArrayLike = 0.0,
     looks: Sequence[Look] = (),
     margin: float = MARGIN,
@@ -178,6 +179,7 @@ def compared(
             own reference is not compared.
         family: the contrasts of the study, bool (P,); None: all. The other points have numbers
             and no verdict, and change no other row.
+        silent: points outside the family that share the noise of those inside, bool (P,).
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         looks: `spend(schedule)`; (): one look at all seeds.
         margin: Δ in nats; 0 or less: nothing is negligible.
@@ -191,7 +193,7 @@ def compared(
     asked &= np.arange(len(x)) != to
     references = np.zeros(len(x), bool)
     references[to if to.ndim == 0 else to[asked]] = True
-    sharing = asked | references
+    sharing = asked | references | np.asarray(silent, bool)
     schedule = [*looks] or [*spend([max(x.shape[1], 1)])]
     done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
     waits = ended is not None

@@ -1,9 +1,23 @@
-"""Holm's correction of the p-values of a family of tests (Holm 1979, Scand. J. Statist. 6)."""
+"""The family of a study's tests, and Holm's correction (Holm 1979, Scand. J. Statist. 6)."""
+
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lmzoo.statistics.intervals import Array
+
+
+def unfair(
+    architectures: Sequence[str], tuned: Sequence[bool], reference: int
+) -> NDArray[np.bool_]:
+    """Return which points have another architecture than the reference, where one is not tuned.
+
+    One learning rate is good for some architectures and poor for others, so that the difference is
+    none of the architectures, and gets no verdict.
+    """
+    other = np.asarray(architectures) != architectures[reference]
+    return other & ~(np.asarray(tuned, bool) & tuned[reference])
 
 
 def holm(p: ArrayLike) -> Array:

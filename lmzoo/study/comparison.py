@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.statistics.compared import Compared, Look, compared, looks, read_looks, spend
+from lmzoo.statistics.families import unfair
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study import Study
 
@@ -54,13 +55,18 @@ def comparison(
     """
     score = points[reference]["score"]
     own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
+    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
+    rivals = unfair(
+        [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
+    )
     losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
     for row, point in zip(losses, own, strict=True):
         row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
     return own, compared(
         losses,
         own.index(reference),
-        family=[not points[p]["leaks"] and not p.point.baseline for p in own],
+        family=honest & ~rivals,
+        silent=honest & rivals,
         tuning_sd=[point.tuning_sd for point in own],
         looks=study_looks,
         margin=margin,

@@ -7,12 +7,15 @@ or all runs. Points are independent of each other (`point_planner.py`).
 """
 
 import functools
+import itertools
 import json
+import math
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo.own_parts.source import UserCode
+from lmzoo.statistics.intervals import choice_spread
 from lmzoo.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.point_planner import PointPlanner
@@ -50,18 +53,27 @@ class Planner:
             for position, point in enumerate(points)
         ]
         self.points = self._all_points
+        self._repeated: dict[PointPlanner, list[PointPlanner]] = {}
+        """Point -> the planners that tune it again."""
         self._reference = reference_id(study, points)
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._pruned: list[PlannedRun] = []
         """Runs that were pruned and that `new_pruned` has not returned."""
         groups: dict[str, list[PointPlanner]] = {}
-        for planner in self.points:
+        for planner in self.points if study.repeat_tuning > 1 else ():
+            if planner.is_tuned and not planner.point.closed_form:
+                self._repeated[planner] = [
+                    PointPlanner(study, planner.point, self._all_points.index(planner), store,
+                                 self._runs, repetition)
+                    for repetition in range(1, study.repeat_tuning)
+                ]  # fmt: skip
+        for planner in self.planners:
             self._add_planned(planner)
-        self._needed = {*self.points}
-        for planner in self._all_points:
+        self._needed = {*self.planners}
+        for planner in dict.fromkeys([*self._all_points, *self.planners]):
             if planner.space and (planner in self._needed or planner.tuned):
-                space = json.dumps([repr(planner.space), planner.design])
+                space = json.dumps([repr(planner.space), planner.design, planner.repetition])
                 groups.setdefault(space, []).append(planner)
         self._tuning: dict[PointPlanner, SharedTuning] = {}
         for group in groups.values():
@@ -69,8 +81,14 @@ class Planner:
         for group in groups.values():
             self._decide(group[0])
         self.looks = plan_looks(study, store.study(), self.reference)
+        self._measure_spread()
         self._look()
         self.write_study()
+
+    @property
+    def planners(self) -> list[PointPlanner]:
+        """The planners of `points`, and those that tune a point again."""
+        return [*self.points, *itertools.chain(*self._repeated.values())]
 
     @property
     def reference(self) -> PointPlanner:
@@ -149,7 +167,10 @@ class Planner:
         for point in self._points.pop(run_id):
             point.end(run_id)
             self._add_planned(point)
-            decided = self._decide(point) if run.stage == "tune" else self._look()
+            if run.stage == "tune":
+                decided = self._decide(point)
+            else:
+                decided = self._measure_spread() | self._look()
             if decided:
                 self.write_study()
         return run
@@ -166,7 +187,8 @@ class Planner:
     def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
         """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
         for point in self.points:
-            runs, epochs = point.pending()
+            left = [own.pending() for own in (point, *self._repeated.get(point, ()))]
+            runs, epochs = map(sum, zip(*left, strict=True))
             if runs:
                 yield point, runs, epochs
 
@@ -184,6 +206,19 @@ class Planner:
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
         return decided
+
+    def _measure_spread(self) -> bool:
+        """Add the spread of the choices to each point's `tuning_sd`; return if one is measured."""
+        measured = False
+        for point, others in self._repeated.items():
+            runs = [own.confirm_runs[: self.study.seeds] for own in (point, *others)]
+            if point.tunings or not all(own and all(run.status for run in own) for own in runs):
+                continue
+            losses = [[math.nan if r.test_loss is None else r.test_loss for r in o] for o in runs]
+            point.tunings = [own.best_setting for own in others]
+            point.tuning_sd = max(point.tuning_sd, choice_spread(losses))
+            measured = True
+        return measured
 
     def _look(self) -> bool:
         """Plan more seeds when all planned runs have ended; return whether there are any."""

@@ -40,16 +40,23 @@ class PointPlanner:
         position: int,
         store: StudyStore,
         runs: dict[str, PlannedRun],
+        repetition: int = 0,
     ) -> None:
-        """`runs` are all runs of the study: a run of two points is trained once."""
-        self.study, self.point, self.store = study, point, store
+        """`runs` are all runs of the study: a run of two points is trained once.
+
+        A `repetition` tunes the point again, with other seeds and another sampler.
+        """
+        self.study, self.point, self.store, self.repetition = study, point, store, repetition
+        self._key = f"{point.id}.{repetition}" if repetition else point.id
+        seed = derive_seed(study.seed, "tuning", repetition) if repetition else study.seed
+        self._seed = seed
         self._position, self._runs = position, runs
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
         self.open: dict[str, PlannedRun] = {}
         self._new: list[PlannedRun] = []
         # Each point has its own: the luck of one seed must not favour the same points everywhere.
-        self.tune_seed = FIRST_TUNE_SEED + derive_seed(study.seed, point.id) % FIRST_TUNE_SEED
+        self.tune_seed = FIRST_TUNE_SEED + derive_seed(seed, point.id) % FIRST_TUNE_SEED
         """Training seed of the tune runs that are not repeated."""
         self.repeats: list[int] = []
         """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on."""
@@ -59,6 +66,8 @@ class PointPlanner:
         self.best_setting: Setting | None = None
         self.tuning_sd = 0.0
         """Root mean square of the loss that the choice adds, in nats per token."""
+        self.tunings: list[Setting | None] = []
+        """The settings that other tunings of the point chose, once their spread is measured."""
         self.samples, self.rung, self.first_rung = 0, 0, 0
         self.measured_again = False
         """Whether the runs that measure again are planned."""
@@ -74,7 +83,7 @@ class PointPlanner:
             self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
         self._pruner = make_pruner(study)
-        sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
+        sampler = make_sampler(study, self.space, derive_seed(seed, point.id))
         self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
         self._advance()
 
@@ -109,6 +118,11 @@ class PointPlanner:
         earlier = (until(epoch, other.curve) for other in known)
         prunes = self._pruner.prunes(epoch, until(epoch, run.curve), earlier)
         return Answer.PRUNE if prunes else Answer.CONTINUE
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its setting is chosen among several, or it has none to choose, as counts have."""
+        return self.samples > 1 or self.point.closed_form
 
     @property
     def at_rung(self) -> bool:
@@ -242,7 +256,8 @@ class PointPlanner:
         edge = edges(self.space, self.settings, self.best_setting)
         runs = [run.id for run in self.confirm_runs]
         sd = float(f"{self.tuning_sd:.2g}")
-        return {"setting": self.best_setting, "runs": runs, "edge": edge, "tuning_sd": sd}
+        found = {"setting": self.best_setting, "runs": runs, "edge": edge, "tuning_sd": sd}
+        return {**found, "tunings": self.tunings} if self.tunings else found
 
     @property
     def _design_runs(self) -> list[PlannedRun]:
@@ -262,7 +277,7 @@ class PointPlanner:
 
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
-        settings, new = self.store.settings(self.point.id), dict[int, Setting]()
+        settings, new = self.store.settings(self._key), dict[int, Setting]()
         for index in indices:
             if index not in settings:
                 settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
@@ -285,13 +300,13 @@ class PointPlanner:
                 "change the search space"
             )
         if new:
-            self.store.add_settings(self.point.id, new)
+            self.store.add_settings(self._key, new)
 
     def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
         """Plan a run of a setting; one that the model refuses has ended without training."""
         seed = self.tune_seed
         if repeat:
-            derived = derive_seed(self.study.seed, self.point.id, "again", repeat)
+            derived = derive_seed(self._seed, self.point.id, "again", repeat)
             seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
         self.repeats.append(repeat)
         try:
@@ -355,9 +370,9 @@ class PointPlanner:
         """Return the setting after `earlier`."""
         if len(earlier) < len(self.design):
             return self.design[len(earlier)]
-        suggested = self._search.suggest(earlier, self._result)
-        first = len(earlier) == len(self.design)
-        return (self._beyond or suggested) if first else suggested
+        if self._beyond and len(earlier) == len(self.design):
+            return self._beyond
+        return self._search.suggest(earlier, self._result)
 
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""

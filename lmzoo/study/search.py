@@ -51,7 +51,8 @@ class Search:
         self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
         self._study = optuna.create_study(sampler=sampler)
         self._lag, self._design, self._told = lag, design, 0
-        self._trials = list[optuna.Trial]()
+        self._trials = list[optuna.Trial | None]()
+        """None: a setting of the start design, which Optuna gets with its result."""
         # These two ignore pruned trials. A pruned setting counts with its lowest loss instead.
         self._ignores_pruned = isinstance(sampler, GPSampler | CmaEsSampler)
 
@@ -69,20 +70,37 @@ class Search:
             if index >= self._design:
                 known = max(known, self._design)
             while self._told < known:
-                self._tell(self._trials[self._told], result(self._told))
+                self._tell(settings[self._told], result(self._told))
                 self._told += 1
+            if index < min(self._design, len(settings)):
+                self._trials.append(None)
+                continue
             trial = self._study.ask(self._distributions)
             if index < len(settings) and trial.params != settings[index]:
                 self._study.tell(trial, state=TrialState.FAIL)
                 self._study.enqueue_trial(settings[index])
                 trial = self._study.ask(self._distributions)
             self._trials.append(trial)
-        return {path: self._trials[-1].params[path] for path in self._distributions}
+        last = self._trials[-1]
+        assert last is not None, "settings beyond those known are asked for"
+        return {path: last.params[path] for path in self._distributions}
 
-    def _tell(self, trial: optuna.Trial, result: Result) -> None:
-        if result.pruned and not self._ignores_pruned:
-            for epoch, loss in result.curve.items():
-                trial.report(loss, epoch)
+    def _tell(self, setting: Setting, result: Result) -> None:
+        pruned = result.pruned and not self._ignores_pruned
+        trial, curve = self._trials[self._told], dict(result.curve) if pruned else {}
+        if trial is None:
+            known = optuna.trial.create_trial(
+                state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+                value=None if pruned else result.value,
+                params=setting,
+                distributions=self._distributions,
+                intermediate_values=curve,
+            )
+            self._study.add_trial(known)
+            return
+        for epoch, loss in curve.items():
+            trial.report(loss, epoch)
+        if pruned:
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
             self._study.tell(trial, result.value)

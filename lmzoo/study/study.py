@@ -164,6 +164,12 @@ class Study(Declared):
     seeds: int = option(
         "New seeds on which each point's best setting is trained.", low=1, default=5
     )
+    repeat_tuning: int = option(
+        "Times that each point is tuned, with other seeds; the measured spread of the choice "
+        "enters the intervals.",
+        low=1,
+        default=1,
+    )
     max_seeds: int = option(
         "Most seeds of a point with --until-decided.",
         low=1,

@@ -82,6 +82,11 @@ class Trainable(ABC):
         return False
 
     @property
+    def architecture(self) -> str:
+        """What it is apart from its settings; "" for programs, of which nothing is known."""
+        return ""
+
+    @property
     def cell(self) -> str | None:
         """Name of its recurrent cell; None if it has none."""
         return None

@@ -18,7 +18,7 @@ from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.describe.labels import display_label
+from lmzoo.describe.labels import architecture, display_label
 from lmzoo.errors import UserError, near
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.precision import check_precision
@@ -84,6 +84,10 @@ class RowPoint(Trainable):
     @property
     def closed_form(self) -> bool:
         return MODELS[MODELS.name_of(self.model)].closed_form
+
+    @property
+    def architecture(self) -> str:
+        return architecture(MODELS.dump(self.model))
 
     @property
     def cell(self) -> str | None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.statistics.families import holm
+from lmzoo.statistics.families import holm, unfair
 
 RNG = np.random.default_rng
 untimed = settings(deadline=None, max_examples=50)  # no test fails on a busy machine
@@ -32,3 +32,9 @@ def test_holm_is_between_raw_and_bonferroni_and_keeps_the_order(p):
 def test_holm_rejects_a_true_hypothesis_once_in_twenty():
     p = RNG(6).uniform(size=(4000, 5))
     assert 0.04 < np.mean([holm(row).min() < 0.05 for row in p]) < 0.06
+
+
+def test_a_point_is_unfair_if_another_architecture_or_the_reference_is_not_tuned():
+    names = ["a", "a", "b", "b"]
+    assert unfair(names, [True, False, False, True], 0).tolist() == [False, False, True, False]
+    assert unfair(names, [False, True, False, True], 0).tolist() == [False, False, True, True]

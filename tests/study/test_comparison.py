@@ -48,24 +48,61 @@ def run(corpus, corpus_fields):
     return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_run)
 
 
-def test_console_and_ranking_agree_on_count_models(counts, run, corpus, corpus_fields, tmp_path):
+@pytest.fixture
+def verdicts(run, corpus, corpus_fields, tmp_path):
+    """Return a function that sweeps a study and returns its ranking, label -> row.
+
+    The console has the same verdicts.
+    """
+
+    def ranked(study):
+        assert run(study, path=tmp_path)
+        store = StudyStore(tmp_path)
+        planner = Planner(study, resolve(study, corpus, corpus_fields), store)
+        for _ in planner.points:
+            console = so_far(planner)
+        store.close()
+        folder = load_study(tmp_path)
+        table = rank_points(folder.runs, folder.events, folder.study)
+        rows = {row["label"]: row for row in table.to_dicts()}
+        assert {p.point.label: v.verdict for p, v in console.items()} == {
+            label: "reference" if row["reference"] else row["verdict"] or ""
+            for label, row in rows.items()
+        }
+        return rows
+
+    return ranked
+
+
+def test_console_and_ranking_agree_on_count_models(counts, verdicts, tmp_path):
     """A point that is a count model is compared; a baseline is what the study has added."""
-    assert run(counts, path=tmp_path)
-    store = StudyStore(tmp_path)
-    planner = Planner(counts, resolve(counts, corpus, corpus_fields), store)
-    for _ in planner.points:
-        console = so_far(planner)
-    store.close()
-    folder = load_study(tmp_path)
-    table = rank_points(folder.runs, folder.events, folder.study)
-    ranking = {row["label"]: row["verdict"] for row in table.to_dicts()}
-    assert {p.point.label: v.verdict for p, v in console.items()} == {
-        label: "reference" if label == "order 3" else verdict or ""
-        for label, verdict in ranking.items()
-    }
-    assert [ranking[f"order {n}"] for n in (2, 4, 5)] == ["worse", "better", "negligible"]
-    added = {point["label"]: point["baseline"] for point in folder.study["points"]}
+    rows = verdicts(counts)
+    ranked = [rows[f"order {n}"]["verdict"] for n in (2, 4, 5)]
+    assert ranked == ["worse", "better", "negligible"]
+    added = {point["label"]: point["baseline"] for point in load_study(tmp_path).study["points"]}
     assert added == {"unigram count": True} | {f"order {n}": False for n in LOSSES}
+
+
+@pytest.mark.parametrize("samples", [0, 1, 3])
+def test_architectures_at_one_untuned_rate_have_no_verdict(study, verdicts, samples):
+    """A count model has no rate; a wider model is no other architecture."""
+    points = (
+        Point("gru", "gru"),
+        Point("wide", "gru", {"width": 6}),
+        Point("tanh", "rnn_lm"),
+        Point("counts", "ngram_count", {"order": 2}),
+    )
+    search = {"recipe.lr": None} if samples else {}
+    fields = {"samples": samples or 5, "search": search, "fields": {}, "epochs": 2, "seeds": 3}
+    rows = verdicts(dataclasses.replace(study, points=points, reference="gru", **fields))
+    untuned = samples < 2
+    assert [rows[label]["verdict"] for label in ("wide", "tanh", "counts")] == [
+        "negligible",
+        None if untuned else "negligible",
+        None if untuned else "better",
+    ]
+    marked = {label for label, row in rows.items() if "untuned" in row["marks"]}
+    assert marked == ({"tanh", "counts"} if untuned else set())
 
 
 def test_more_seeds_by_hand_are_a_further_look(counts, run, tmp_path):

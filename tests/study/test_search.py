@@ -20,12 +20,16 @@ SPACE = {
 }
 STUDY = Study(name="s", question="?", points=(Point("one", "DLM46"),), samples=12)
 
+DESIGN = [
+    {"recipe.lr": 0.01 if w < 60 else 0.1, "model.width": w, "model.norm": "l2"}
+    for w in (8, 20, 40, 60)
+]
 names = pytest.mark.parametrize("name", SAMPLERS)
 
 
-def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2) -> Search:
+def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2, design=0) -> Search:
     study = dataclasses.replace(STUDY, sampler=sampler)
-    return Search(space, make_sampler(study, space, seed), lag)
+    return Search(space, make_sampler(study, space, seed), lag, design)
 
 
 def loss(setting: dict) -> float:
@@ -37,7 +41,7 @@ def run(search: Search, count: int, settings=(), restart=None) -> list[dict]:
     settings = list(settings)
 
     def result(index: int) -> Result:
-        assert index <= len(settings) - 2, "this result is not known yet"
+        assert index <= len(settings) - 2 or settings[index] in DESIGN, "it is not known yet"
         value = loss(settings[index])
         return Result(value, value > 1, {1: value + 1, 2: value})
 
@@ -56,6 +60,21 @@ def test_a_restart_does_not_change_the_suggestions(name):
         assert 1e-3 <= setting["recipe.lr"] <= 1e-1
         assert setting["model.width"] in range(8, 65)
         assert setting["model.norm"] in ("rms", "l2")
+
+
+@names
+def test_the_start_design_decides_the_suggestions(name):
+    """Its results are told at once, also those of runs that were stopped."""
+    settings = run(new_search(name, design=4), 8, DESIGN)
+    assert settings[:4] == DESIGN
+    assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings
+
+
+def test_optuna_knows_how_the_runs_of_the_start_design_ended():
+    search = new_search(design=4)
+    run(search, 1, DESIGN)
+    states = [trial.state.name for trial in search._study.get_trials()]
+    assert states == ["COMPLETE"] * 3 + ["PRUNED", "RUNNING"]
 
 
 @names

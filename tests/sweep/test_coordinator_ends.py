@@ -31,6 +31,18 @@ def test_workers_that_fail_at_their_start_end_the_sweep(sweep, node):
         assert sweep.coordinator.wanted() == 0
 
 
+def test_a_shortage_of_memory_is_a_pause_that_doubles_and_then_an_error(sweep):
+    for number, pause in enumerate([5.0, 10.0, 20.0, 40.0]):
+        assert sweep.coordinator.wanted(), "the pause is over"
+        for worker in (f"{number}a", f"{number}b"):  # Ray kills several at once
+            sweep.turn(Hello(worker, pickle.dumps(worker), "node", "host"))
+            sweep.coordinator.worker_ended(worker, died=True, memory=True)
+        sweep.turn(after=pause - 1)
+        assert not sweep.coordinator.wanted()
+        sweep.turn(after=2)
+    assert str(sweep.coordinator.error).startswith("4 workers failed at their start: Ray killed")
+
+
 def test_failed_starts_between_exchanges_are_no_error(sweep):
     for number in range(2 * MAX_FAILED_STARTS):
         sweep.exchange("a")

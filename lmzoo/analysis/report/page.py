@@ -35,7 +35,7 @@ from lmzoo.analysis.report.html import (
 from lmzoo.analysis.report.network import cut_points, data_section, network_section
 from lmzoo.analysis.report.recipe import cost_line, recipe_section
 from lmzoo.analysis.report.summary import answer_lists, summary
-from lmzoo.analysis.tables.brief import diagnoses
+from lmzoo.analysis.tables.brief import caveats, diagnoses
 from lmzoo.analysis.tables.comparison import compare_points, comparison_report
 from lmzoo.analysis.tables.effects import estimate_effects
 from lmzoo.analysis.tables.ranking import TABLE_KEYS, rank_points
@@ -118,7 +118,8 @@ def render_report(
     if use_models:
         samples = samples_section(path, folder, ranked, data_dir)
         sections.append(Section("Samples", samples, folded=True))
-    lead = paragraphs(filter(None, [answer(ranked)]), "lead")
+    first = " ".join(filter(None, [*caveats(folder, ranked), answer(ranked)]))
+    lead = paragraphs(filter(None, [first]), "lead")
     lead += paragraphs([*diagnoses(folder, ranked), cost_line(folder)]) + _forests(ranked)
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))

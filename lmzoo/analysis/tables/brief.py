@@ -1,18 +1,20 @@
-"""A ranking for a terminal of 80 x 24: the answer, what is doubtful, the points, the next command.
+"""A ranking for a terminal of 80 x 24: what is doubtful, the answer, the points, the next command.
 
 `ranking_table.py` has all columns, notes and settings. A diagnosis says what makes numbers worth
 little, before them:
 
     no model below the unigram    the loss of the best trained point is not below that of the
                                   worst model of counts
-    curves still fall             if each doubling of the epochs gains as much less as the last one
-                                  did, the median over points at a constant rate, the next one
-                                  gains more than the margin; so do all up to the epochs named
+    models lose to the 5-gram     as `baseline_comparison.py` says
+    curves still fall             the last epoch gained more than half of the margin, the median
+                                  over points; or, at a constant rate, if each doubling of the
+                                  epochs gains as much less as the last one did, the next one gains
+                                  more than the margin; so do all up to the epochs named
     marks                         those of a ranking, such as a chosen setting at an edge
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ import polars as pl
 
 from lmzoo.analysis.records.curve_data import learning_curves
 from lmzoo.analysis.records.load import StudyFolder
-from lmzoo.analysis.records.units import UNITS
+from lmzoo.analysis.records.units import UNITS, effect_words
+from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM_NAME, LOSES
 from lmzoo.analysis.tables.columns import text_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_statistics import baselines
@@ -36,7 +39,7 @@ RUNS = Path("runs")
 MOST_TIMES = 32
 """Epochs are not predicted further than this many times those of the study."""
 MOST_NAMED = 3
-"""Points that a line about a mark names."""
+"""Points that a line names."""
 COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
 """Models of counts, baselines or points; the parameters of the user's programs are not known."""
 
@@ -67,7 +70,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
     unit = UNITS.get(row["metric"], row["metric"])
     what = "" if usual else f"{unit}, {row['split']} at epoch {row['epoch']}"
     losses = as_metric(folder.study, frame)
-    heading = (folder.study["question"], answer(losses), what)
+    heading = (folder.study["question"], *caveats(folder, losses), answer(losses), what)
     return replace(
         report,
         heading=(*filter(None, heading), *diagnoses(folder, losses)),
@@ -80,25 +83,62 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
 
 
 def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield what makes the numbers doubtful, the gravest first."""
+    """Yield what makes some of the numbers doubtful, the gravest first."""
     yield from data_warnings(folder.study)
-    epochs = _epochs_needed(folder, frame)
-    raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
-    losses = frame.sort("loss").drop_nulls("loss")
-    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
-    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
-        name, loss = worst.select("label", "loss").row(0)
-        yield f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."
-    elif epochs:
-        yield f"The curves still fall at the last epoch: {raised}."
     for mark, text in MARKS.items():
         marked = pl.col("marks").list.contains(mark)
         if mark == "noisy":  # the verdict of a point says it all, if it has one
             marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
         own = frame.filter(marked)["label"].to_list()
         if own and mark != "fixed":
-            rest = f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
-            yield f"{mark}: {', '.join(own[:MOST_NAMED])}{rest}: {text.partition('.')[0]}"
+            yield f"{mark}: {_named(own)}: {text.partition('.')[0]}"
+
+
+def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
+    """Return what makes all numbers doubtful; a page, a report and a ranking start with it."""
+    found = list[str]()
+    epochs, fall = _epochs_needed(folder, frame), _last_fall(folder)
+    raised = f"raise --epochs to about {epochs}" if epochs else "raise --epochs"
+    losses = frame.sort("loss").drop_nulls("loss")
+    worst, best = losses.filter(COUNTS).tail(1), losses.filter(~COUNTS).head(1)
+    if worst.height and best.height and best["loss"].item() >= worst["loss"].item():
+        name, loss = worst.select("label", "loss").row(0)
+        return [f"No point is better than {name} ({loss:.3f}): they are hardly trained; {raised}."]
+    compared = frame.drop_nulls("kn5")
+    losing = compared.filter(kn5=LOSES)
+    if losing.height:
+        labels, row = losing["label"].to_list(), losing.row(0, named=True)
+        if len(labels) == 1:
+            who = f"{labels[0]} loses"
+        elif len(labels) == compared.height:
+            who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
+        elif len(labels) <= MOST_NAMED:
+            who = f"{', '.join(labels)} lose"
+        else:
+            who = f"{len(labels)} of {compared.height} models lose"
+        loss = row["loss"] - row["kn5_difference"]
+        found.append(f"{who} to the {FIVE_GRAM_NAME} ({loss:.3f}), a model of counts.")
+    if epochs:
+        found.append(f"The curves still fall at the last epoch: {raised}.")
+    elif 2 * fall > frame["margin"].item(0) > 0:
+        unit = effect_words(frame["metric"].item(0))
+        found.append(f"The curves still fall, by {fall:.3f} {unit} in the last epoch.")
+    return found
+
+
+def _last_fall(folder: StudyFolder) -> float:
+    """Return by how much the loss fell in the last epoch, the median over points; 0: unknown."""
+    curves = learning_curves(folder)
+    last = curves.filter(pl.col("epoch") == pl.col("epoch").max())
+    before = curves.filter(pl.col("epoch") == pl.col("epoch").max() - 1)
+    falls = before.join(last, on="label").select(pl.col("loss") - pl.col("loss_right"))
+    return falls["loss"].median() or 0.0  # pyright: ignore[reportReturnType]
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Return the first labels, and the number of the others."""
+    rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return f"{', '.join(labels[:MOST_NAMED])}{rest}"
 
 
 def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:

@@ -371,7 +371,7 @@ RANKING = (
     *_plain("kn5"),
     Column("kn5_difference", FROM_FIVE_GRAM, ends=("kn5_difference_low", "kn5_difference_high")),
     *_plain("bits_per_character", "bits_per_byte", *SIZES),
-    *_plain("state_size", "flops", "seconds", "equations"),
+    *_plain("architecture", "state_size", "flops", "seconds", "equations"),
     ACCURACY, *_plain("sequence_accuracy", "ceiling"),
 )  # fmt: skip
 """Results of the points of a study, and how the setting of each was found."""

@@ -11,6 +11,7 @@
                  leaks        the model's input includes the tokens it predicts
                  missing      some confirm runs have no loss for another reason
                  unconfirmed  no setting is chosen yet, or every setting diverged or failed
+                 untuned      another architecture than the reference's, at one setting: no verdict
                  noisy        the losses vary much more between seeds than those of other points
                  shared       the verdict rests on the noise of the other points
                  fixed        every seed gives the same loss, as for a count model
@@ -42,6 +43,7 @@ from lmzoo.analysis.records.load import status_at
 from lmzoo.analysis.records.units import METRIC, TextSizes, add_sizes, metric_unit, text_sizes
 from lmzoo.analysis.tables.columns import add_values
 from lmzoo.analysis.tables.ranking_statistics import add_statistics
+from lmzoo.describe.labels import architecture
 from lmzoo.errors import UserError
 from lmzoo.statistics.entropy_floor import is_impossible
 
@@ -120,6 +122,11 @@ def _point_facts(
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
     known = known.group_by("point").agg(pl.all().drop_nulls().first())
+    known = known.with_columns(
+        architecture=pl.col("model").map_elements(
+            lambda text: architecture(json.loads(text)), pl.String
+        )
+    )
     status = pl.col("status")
     counts = own.group_by("point").agg(
         tune=(pl.col("stage") == "tune").sum(),
@@ -179,6 +186,7 @@ def _add_derived_columns(
         "leaks": pl.col("leaks") != "",
         "missing": pl.col("missing") > 0,
         "unconfirmed": pl.col("confirm") == 0,
+        "untuned": pl.col("untuned"),
         "noisy": pl.col("noisy"),
         "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
 from lmzoo.statistics.compared import MARGIN, compared, read_looks
+from lmzoo.statistics.families import unfair
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.noise import point_intervals
 from lmzoo.statistics.ranks import rank_intervals
@@ -34,7 +35,8 @@ def add_statistics(
     tuning = np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in points])
     reference = part["point"] == study.get("reference", "")
     family = asked_contrasts(part, study)
-    sharing = family | reference.to_numpy()
+    silent = untuned(part, study)
+    sharing = family | silent | reference.to_numpy()
     interval = point_intervals(losses, sharing)
     rank_low, rank_high = rank_intervals(losses, tuning, family=sharing)
     columns: dict[str, Any] = {
@@ -45,8 +47,9 @@ def add_statistics(
         "rank_high": rank_high,
         "rank": order(losses, interval.mean),
         "reference": reference,
+        "untuned": silent,
         "margin": np.full(len(part), float(study.get("margin", MARGIN))),
-        **_against_reference(losses, tuning, family, reference, study),
+        **_against_reference(losses, tuning, family, silent, reference, study),
     }
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
@@ -58,6 +61,7 @@ def _against_reference(
     losses: Array,
     tuning: Array,
     family: NDArray[np.bool_],
+    silent: NDArray[np.bool_],
     reference: pl.Series,
     study: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -67,6 +71,7 @@ def _against_reference(
         losses if there else np.full_like(losses, np.nan),
         int(reference.arg_max() or 0),
         family=family,
+        silent=silent,
         tuning_sd=tuning,
         looks=read_looks(study.get("looks"), losses.shape[1]),
         margin=float(study.get("margin", MARGIN)),
@@ -92,10 +97,30 @@ def _against_reference(
 
 
 def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which points are compared: all but the reference, baselines and leaking rows."""
+    """Return the points compared: all but the reference, baselines, leaking and untuned rows."""
+    return _honest(part, study) & ~untuned(part, study)
+
+
+def _honest(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
     leaks = (part["leaks"].fill_null("") != "").to_numpy()
     outside = [*baselines(study), study.get("reference", "")]
     return ~leaks & ~part["point"].is_in(outside).to_numpy()
+
+
+def untuned(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return which points have another architecture than the reference, at one untuned setting."""
+    there = part["point"] == study.get("reference", "")
+    if not there.any():
+        return np.zeros(len(part), bool)
+    several = study["budget"]["samples"] > 1
+    searches = {p["id"]: p.get("search", study["search"]) for p in study["points"]}
+    counts = (part["parameters"] == 0).fill_null(value=False)
+    tuned = [
+        is_count or (several and bool(searches[point]))
+        for point, is_count in zip(part["point"], counts, strict=True)
+    ]
+    names = part["architecture"].fill_null("").to_list()
+    return _honest(part, study) & unfair(names, tuned, int(there.arg_max() or 0))
 
 
 def baselines(study: Mapping[str, Any]) -> list[str]:

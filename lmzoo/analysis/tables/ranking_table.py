@@ -43,6 +43,8 @@ MARKS = {
     "edge": "the chosen value is at the edge of its search range; search a wider range",
     "missing": "number of confirm runs without a loss yet; run the sweep again",
     "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
+    "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
+    "because a setting can suit one of them; search the learning rate",
     "noisy": "the losses vary much more between seeds than those of other points; this variance "
     "is not shared. A noisy reference makes all differences uncertain: it needs seeds first",
     "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "

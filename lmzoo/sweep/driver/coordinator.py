@@ -30,6 +30,12 @@ from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 LOG = logging.getLogger("lmzoo.sweep")
 MAX_FAILED_STARTS = 4
 """Consecutive workers that end before their first message; then the sweep ends."""
+MEMORY_SECONDS = 5.0
+"""Pause of new workers after Ray killed one to free memory; it doubles with each failed start."""
+OUT_OF_MEMORY = (
+    "Ray killed the worker because the memory of its node ran out; close other programs there, or "
+    "use fewer workers (--max-concurrent)"
+)
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
 MAX_MISSED = 6
@@ -74,6 +80,8 @@ class Coordinator:
         self._reasons: dict[str, str] = {}
         self._gone: set[str] = set()
         self._failed_starts = 0
+        self._pause_until = 0.0
+        """No worker starts before this time; of the monotonic clock."""
         self._beats: dict[str, tuple[int, int]] = {}
         """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
@@ -103,14 +111,18 @@ class Coordinator:
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
         with self._mutex:
+            if time.monotonic() < self._pause_until:
+                return 0
             useful = self.fleet.wanted() + len(self.fleet.parked)
             return 0 if self.finished else min(self.capacity.limit(), useful)
 
-    def worker_ended(self, worker: str, *, died: bool) -> None:
+    def worker_ended(self, worker: str, *, died: bool, memory: bool = False) -> None:
         """Return the runs of a worker that has ended to the pending runs.
 
         They are pending again as soon as the worker's lock is free: at once if its process has
-        ended, and after the expiry of its lock if its machine does not respond.
+        ended, and after the expiry of its lock if its machine does not respond. Ray kills workers
+        (`memory`) also where another program needs the memory of their node: new ones start after
+        a pause, which doubles if they are killed, too.
         """
         with self._mutex:
             self._gone.add(worker)
@@ -118,7 +130,14 @@ class Coordinator:
             self._broken.pop(worker, None)
             self._beats.pop(worker, None)
             interrupted = bool(node) and not self.capacity.node_alive(node)
-            if died and not interrupted and worker not in self.fleet.workers:
+            if memory:
+                self._reasons[worker] = OUT_OF_MEMORY
+            paused = memory and time.monotonic() < self._pause_until  # one shortage kills several
+            if memory and not paused:
+                pause = MEMORY_SECONDS * 2**self._failed_starts
+                self._pause_until = time.monotonic() + pause
+                LOG.warning("%s; new workers start in %.0f s", OUT_OF_MEMORY, pause)
+            if died and not interrupted and not paused and worker not in self.fleet.workers:
                 self._count_failed_start(worker)
             runs = self.fleet.gone(worker)
         if runs or died:

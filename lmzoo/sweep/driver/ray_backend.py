@@ -8,6 +8,7 @@ result files are written to a temporary folder, `scratch`, that is deleted at th
 import contextlib
 import logging
 import os
+from pathlib import Path
 from typing import Any, ClassVar
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
@@ -18,6 +19,8 @@ os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/stops.py` ha
 os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "10000")  # all that the searcher suggests
 
 from ray import tune
+from ray.air.execution._internal import actor_manager
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 from ray.tune.search import Searcher
 
@@ -33,8 +36,14 @@ from lmzoo.sweep.worker.worker import Worker
 # Ray Tune gives each actor an environment of its own, for a library that is not used here. Without
 # it, actors use the idle processes that Ray has started already, which saves 0.7 s per actor.
 DEFAULT_ENV_VARS.clear()
+# Ray kills workers when the memory of their node runs out. Ray Tune takes this for an unknown error
+# and ends; here it is a death like others.
+setattr(actor_manager, "RayActorError", (RayActorError, OutOfMemoryError))  # noqa: B010
 # Ray Tune logs a traceback for each worker that died; the sweep reports the reason in one line.
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+
+OUT_OF_MEMORY = "running low on memory"
+"""Words of Ray's error about a worker that it has killed."""
 
 
 class _WorkerSearch(Searcher):
@@ -60,7 +69,8 @@ class _WorkerSearch(Searcher):
         error: bool = False,  # noqa: FBT001, FBT002  Ray's own signature
     ) -> None:
         self._workers.discard(trial_id)
-        self.coordinator.worker_ended(trial_id, died=error)
+        if not error:
+            self.coordinator.worker_ended(trial_id, died=False)
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the study store holds all state."""
@@ -84,11 +94,19 @@ class _StopWhenFinished(tune.Stopper):
         return self.coordinator is not None and self.coordinator.finished
 
 
-class _Stop(tune.Callback):
-    """Stops the sweep after a signal or an error; Ray Tune propagates errors of callbacks only."""
+class _Watch(tune.Callback):
+    """Reports deaths of workers, with their cause, and stops the sweep after a signal or an error.
+
+    Ray Tune propagates errors of callbacks only.
+    """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        file = trial.error_file
+        memory = file is not None and OUT_OF_MEMORY in Path(file).read_text(errors="replace")
+        self.coordinator.worker_ended(trial.trial_id, died=True, memory=memory)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self.coordinator.error:
@@ -132,7 +150,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
                 resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus or 0},
                 storage_path=scratch,
                 stop=_StopWhenFinished(),
-                callbacks=[_Stop(coordinator)],
+                callbacks=[_Watch(coordinator)],
                 raise_on_failed_trial=False,
                 verbose=0,
                 trial_dirname_creator=lambda trial: str(trial.trial_id),

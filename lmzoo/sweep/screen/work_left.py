@@ -21,7 +21,7 @@ def work_left(planner: Planner, packer: Packer, memory: int = 0) -> Iterator[Wor
     `memory` is that of a worker's GPU in bytes; 0 is a CPU.
     """
     seen: set[str] = set()
-    for point in planner.points:
+    for point in planner.planners:
         runs = [
             run
             for run in (*point.tune_runs, *point.confirm_runs)
@@ -70,7 +70,7 @@ def _point_work(
 def epochs_done(planner: Planner) -> int:
     """Return the epochs that the runs have trained; a run of two points counts once."""
     epochs: dict[str, int] = {}
-    for point in planner.points:
+    for point in planner.planners:
         for run in (*point.tune_runs, *point.confirm_runs):
             epochs[run.id] = min(run.last_epoch, 1) if point.point.closed_form else run.last_epoch
     return sum(epochs.values())

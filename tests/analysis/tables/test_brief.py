@@ -1,12 +1,15 @@
 """The short form of a ranking: its size, its diagnoses, its last line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from lmzoo.analysis.records.load import load_study
-from lmzoo.analysis.tables.brief import brief_report, diagnoses
+from lmzoo.analysis.report.page import render_report
+from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
+from lmzoo.analysis.tables.brief import brief_report, caveats, diagnoses
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.render import render
 from tests.analysis.toy_study import rank
@@ -21,7 +24,8 @@ def brief(path, shown=None):
 
 
 def doubts(toy):
-    return [*diagnoses(load_study(toy.write()), rank(toy))]
+    folder, frame = load_study(toy.write()), rank(toy)
+    return [*caveats(folder, frame), *diagnoses(folder, frame)]
 
 
 @pytest.fixture
@@ -54,29 +58,36 @@ def test_the_last_line_decides_what_is_open(toy):
 
 
 def test_a_healthy_study_has_no_diagnosis(toy):
+    falling(toy, {3: 0.0}, 3)
     assert doubts(toy) == []
 
 
 def test_models_above_the_unigram_are_named_first(toy):
     toy.add_point("count", [1.5, 1.5, 1.5], model=COUNTS, parameters=0)
+    falling(toy, {3: 0.0}, 3)
     assert doubts(toy)[0].startswith("No point is better than cut count (1.500)")
     toy.add_point("good", [1.4, 1.41, 1.39])
+    falling(toy, {3: 0.0}, 3)
     assert doubts(toy) == []
+
+
+def falling(toy, above, epochs):
+    """Give each run the curve of validation losses `above` its test loss: epoch -> nats."""
+    for path in toy.path.glob("*/records.ndjson"):
+        *_, test, end = map(json.loads, path.read_text().splitlines())
+        events = [
+            {"event": "epoch", "epoch": epoch, "valid_token": test["token"] + x, "seconds": 1.0}
+            for epoch, x in above.items()
+        ]
+        lines = [*events, {**test, "epoch": epochs}, {**end, "epoch": epochs}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    toy.study_json["budget"]["epochs"] = epochs
 
 
 @pytest.mark.parametrize(("drops", "epochs"), [((0.4, 0.2), 16 * 8), ((0.4, 0.019), None)])
 def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
     """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 to 0.025."""
-    for path in toy.path.glob("*/records.ndjson"):
-        *_, test, end = map(json.loads, path.read_text().splitlines())
-        curve = {4: sum(drops), 8: drops[1], 16: 0.0}
-        events = [
-            {"event": "epoch", "epoch": epoch, "valid_token": test["token"] + above, "seconds": 1.0}
-            for epoch, above in curve.items()
-        ]
-        lines = [*events, {**test, "epoch": 16}, {**end, "epoch": 16}]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    toy.study_json["budget"]["epochs"] = 16
+    falling(toy, {4: sum(drops), 8: drops[1], 16: 0.0}, 16)
     found = [line for line in doubts(toy) if "still fall" in line]
     assert found == [
         f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
@@ -85,8 +96,36 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
     assert doubts(toy) == []
 
 
+@pytest.mark.parametrize(("fall", "said"), [(0.009, False), (0.011, True)])
+def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, fall, said):
+    """More than half of the margin, in the ranking and in the report."""
+    falling(toy, {3: fall, 4: 0.0}, 4)
+    sentence = "The curves still fall, by 0.011 nats in the last epoch."
+    assert doubts(toy) == [sentence] * said
+    lead = render_report(toy.path, use_models=False).partition('class="lead">')[2]
+    assert lead.startswith(sentence) is said
+    assert (sentence in " ".join(brief(toy.path)[:3])) is said
+
+
+def test_models_that_lose_to_the_five_gram_are_named_in_the_first_sentence(toy):
+    toy.add_point("counts", [2.2, 2.2, 2.2], model=FIVE_GRAM, parameters=0)
+    falling(toy, {3: 0.0}, 3)
+    assert doubts(toy) == ["cut part loses to the Kneser-Ney 5-gram (2.200), a model of counts."]
+    toy.add_point("bad", [2.6, 2.61, 2.59])
+    assert doubts(toy)[0].startswith("cut part, cut bad lose to the Kneser-Ney 5-gram (2.200)")
+
+
 def test_a_setting_at_the_edge_is_named_once(toy):
     for name in "abcde":
         toy.add_point(name, [2.5, 2.51, 2.49], edge=("lr",))
     (line,) = (line for line in doubts(toy) if "edge" in line)
     assert line.startswith("edge: cut a, cut b, cut c and 2 more: the chosen value is at the edge")
+
+
+@pytest.mark.parametrize("page", sorted(RECORDS.parent.glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful(page):
+    """`tools/results.py --check` compares the block with the records."""
+    text = page.read_text()
+    records = set(re.findall(r"records/[\w-]+\.parquet", text))
+    first = re.match(r"# .*\n\n<!-- table: caveats (.*) -->\n", text)
+    assert set(first[1].split() if first else ()) == records
