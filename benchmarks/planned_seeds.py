@@ -49,7 +49,9 @@ def main(count: int) -> None:
             continue
         reference = int(np.flatnonzero(kept == pilot.reference)[0])
         x = np.where(np.isfinite(pilot.losses), pilot.losses, np.nan)[kept]
-        sd = np.nanstd(x - np.nanmean(x, 1, keepdims=True) - _common(x), axis=1, ddof=1)
+        own = x - np.nanmean(x, 1, keepdims=True)
+        common = np.nanmedian(own, 0) if len(x) > 3 else 0.0  # what all points share
+        sd = np.nanstd(own - common, axis=1, ddof=1)
         for effect_in_sd in (1.0, 2.0):
             _, one = planned_seeds(x, reference, 1.0)
             for point in [i for i in range(len(kept)) if i != reference and one[i] > 0][:CONTRASTS]:
@@ -66,11 +68,6 @@ def main(count: int) -> None:
                       f"{low}: {least:.2f}  {high}: {most:.2f}  {verdict}")  # fmt: skip
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     echo(f"{verdicts.total()} plans: {counts}")
-
-
-def _common(x: np.ndarray) -> np.ndarray:
-    """Return the part of the losses that all points share, (S,)."""
-    return np.nanmedian(x - np.nanmean(x, 1, keepdims=True), 0) if len(x) > 3 else np.zeros(1)
 
 
 if __name__ == "__main__":
