@@ -105,9 +105,14 @@ def with_naive_scan(work: Work) -> Work:
     return run
 
 
-def pack_members(shape: Shape, corpus: Corpus, device: torch.device = CPU) -> list[Training]:
-    """Return P runs of DLM46 that differ in their random seed."""
-    config = zoo.config("DLM46", width=shape.E, emission={"components": shape.K})
+def pack_members(
+    shape: Shape, corpus: Corpus, device: torch.device = CPU, row: str = "DLM46"
+) -> list[Training]:
+    """Return P runs of a row that differ in their random seed; of other rows, K is the default."""
+    fields = {"emission": {"components": shape.K}} if row == "DLM46" else {}
+    if hasattr(zoo.config(row), "width"):
+        fields["width"] = shape.E
+    config = zoo.config(row, **fields)
     recipe = Recipe(batch=shape.B, lr=1e-3)
     models = [zoo.build(config, corpus.task, seed).to(device) for seed in range(shape.P)]
     return [Training(model, recipe, seed) for seed, model in enumerate(models)]

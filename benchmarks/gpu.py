@@ -11,13 +11,16 @@
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
     table    the published word table (word_table.py), against ten minutes
 
-Needs this package, torch and a GPU. Each part writes its own JSON when it is done.
+Needs this package, torch and a GPU. Each part writes its own JSON when it is done. A part that
+fails or takes longer than `--limit` is named at the end, and the others run.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import multiprocessing
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -35,7 +38,7 @@ from word_table import Table, random_captions, table_runs, train_all
 from lmzoo.cells.base import CELLS
 from lmzoo.command_line import run_command
 from lmzoo.data.corpus import open_corpus
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper
@@ -101,6 +104,7 @@ def main(
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
     out: Annotated[Path, typer.Option(help="Folder of the JSON files.")] = Path("runs/bench"),
+    limit: Annotated[int, typer.Option(min=1, help="Seconds of a part, at most.")] = 600,
 ) -> None:
     """Measure on one device."""
     target, sizes = _find_device(device), TINY if tiny else Sizes()
@@ -116,8 +120,31 @@ def main(
         raise UserError(f"no part {unknown[0]!r}; known: {', '.join(known)}")
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else "CPU"
     typer.echo(f"{name}, torch {torch.__version__}")
+    failed = []
     for part in chosen:
-        save(known[part](), out / f"gpu-{part}.json")
+        try:
+            with at_most(limit):
+                save(known[part](), out / f"gpu-{part}.json")
+        except Exception as error:
+            failed.append(f"{part} ({describe_error(error)})")
+    if failed:
+        raise UserError(f"these parts failed: {', '.join(failed)}")
+
+
+@contextlib.contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """Raise `TimeoutError` in the block after so many seconds."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _find_device(name: str) -> torch.device:

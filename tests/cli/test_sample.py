@@ -122,6 +122,7 @@ def test_samples_depend_on_the_seed_only(sample) -> None:
         (["gru", "--greedy", "--top", "3"], "exclude one another"),
         (["gru", "--trees"], "gru has no derivation trees; use pcfg"),
         (["gru", "--beam", "2", "--count", "3"], "fewer than --count 3"),
+        (["gru", "--count", "99999999999"], "--count 99999999999 does not fit into memory"),
         (["gru", "--alpha", "1"], "--alpha 1 needs --beam"),
         (["gru", "--prefix", "a zebra"], "'zebra' is not in the vocabulary"),
         (["gru", "--prefix", "a man runs a man"], "--prefix has 5 tokens"),
