@@ -47,6 +47,7 @@ STUDY = Study(
         block("Gated DeltaNet, β < 2", "gated_deltanet", beta_max=2.0),
         block("Gated DeltaNet, β < 2, 4 layers", "gated_deltanet", 4, beta_max=2.0),
         *(block(f"DeltaProduct, n = {n}", "deltaproduct", products=n) for n in (1, 2, 3, 4)),
+        block("M²RNN", "m2rnn"),
         block("RWKV-7", "rwkv7"),
     ),
     corpus="parity",
