@@ -17,7 +17,7 @@ from lmzoo.kernels.gpu.resources import (
 from lmzoo.kernels.gpu.scan import shared_memory
 from lmzoo.kernels.precision import WIDEST
 
-NAMES = {80: "A100", 90: "H100", 100: "B200"}
+NAMES = {80: "A100", 90: "H100", 100: "B200", 120: "RTX 5090"}
 """Compute capability -> a GPU that has it."""
 
 

@@ -6,6 +6,10 @@ The step runs on the CPU without the CPU's kernels, so it takes the path of a GP
 operation that computes something counts as one launch, and so does each Triton kernel, which is
 not executed; views and allocations do not count. The numbers are those of DLM46 at V=200,
 K=32, B=100, and E=32, where the recurrent weights fit on the chip, or E=128, where they do not.
+
+    python benchmarks/launches.py --rows all              every row that can be packed
+
+counts the launches of rows at two vocabularies, two lengths and two numbers of members.
 """
 
 import os
@@ -24,8 +28,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import GridExecutor
 
+from lmzoo import zoo
 from lmzoo.command_line import run_command
 from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.packed.replay import leaves, returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 
@@ -34,12 +40,28 @@ WIDE = tuple(Shape(8, 200, 128, 32, 100, T) for T in (20, 100))
 """Shapes whose recurrent weights do not fit on the chip."""
 GOAL = 60
 """Launches of a step, at every length and number of members."""
+MOST = 100
+"""Launches of a step of any row, with 32 tokens."""
+WORDS, LENGTHS, MEMBERS = (200, 8000), (16, 32), (2, 4)
 
 
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/launches.json"),
+    rows: Annotated[
+        str, typer.Option(help="all, or rows with commas: a table of these instead.")
+    ] = "",
 ) -> None:
     """Count the launches of every shape."""
+    if rows:
+        names = packed_rows() if rows == "all" else rows.split(",")
+        cases = [(V, T, P) for V in WORDS for T in LENGTHS for P in MEMBERS]
+        head = " | ".join(f"V={V:,}, T={T}, P={P}" for V, T, P in cases)
+        typer.echo(f"| row | {head} |\n|---|{'---:|' * len(cases)}")
+        for name in names:
+            counts = [count_launches(Shape(P, V, 16, 8, 8, T), name) for V, T, P in cases]
+            totals = " | ".join(str(counter.counts.total()) for counter in counts)
+            typer.echo(f"| {name} | {totals} |")
+        return
     save([*(row(shape, GOAL) for shape in SHAPES), *(row(shape, None) for shape in WIDE)], out)
 
 
@@ -57,10 +79,19 @@ def row(shape: Shape, goal: int | None) -> Ratio:
     )  # fmt: skip
 
 
-def count_launches(shape: Shape) -> "LaunchCounter":
+def packed_rows() -> list[str]:
+    """Return the rows that can be packed, without those of two languages."""
+    task = random_corpus(Shape(1, 20, 8, 8, 2, 6), steps=1).task
+    models = {name: zoo.build(zoo.config(name), task) for name in zoo.names()}
+    packed = {n: m for n, m in models.items() if not m.conditional and not reason_not_packable(m)}
+    return [*packed]
+
+
+def count_launches(shape: Shape, row: str = "DLM46") -> "LaunchCounter":
     """Return the launches of a step as it is recorded on a GPU, and the bytes that they move."""
-    trainer = PackedTrainer(pack_members(shape, random_corpus(shape, steps=1)), shape.P)
-    data = random_corpus(shape, steps=1).train
+    corpus = random_corpus(shape, steps=1)
+    trainer = PackedTrainer(pack_members(shape, corpus, row=row), shape.P)
+    data = corpus.train
     columns = [torch.stack([column] * shape.P) for column in (data.tokens, data.lengths)]
     counter, rates = LaunchCounter(), torch.full((shape.P,), 0.01)
     execute, GridExecutor.__call__ = GridExecutor.__call__, counter.count_kernel

@@ -3,14 +3,17 @@
 Theory: a linear recurrence whose coefficients are diagonal and positive cannot compute the parity
 of a string at all lengths; a tanh RNN or an LSTM can (Merrill et al. 2024, arXiv:2404.08819; Sarrof
 et al. 2024, arXiv:2405.17394), and so can a linear one with negative eigenvalues (Grazzi et al.
-2025, arXiv:2411.12537): `beta_max=2` in the delta rule, `signed` in Mamba. Linear cells are in
-blocks with norms, residuals and a feed-forward part, of one layer or of four. Strings of 1 to 40
-bits train, strings of 100 bits test. The loss of a constant answer is ln 2, its accuracy one half.
-Training stays at this loss for epochs before it falls, so no run is pruned. Other tasks:
+2025, arXiv:2411.12537): `beta_max=2` in the delta rule, `signed` in Mamba. A permutation of n + 1
+things needs n reflections per token: DeltaProduct (Siems et al. 2025, arXiv:2502.10297). Linear
+cells are in blocks with norms, residuals and a feed-forward part, of one layer or of four. Strings
+of 1 to 40 bits train, strings of 100 bits test. The loss of a constant answer is ln 2, its accuracy
+one half. Training stays at this loss for epochs before it falls, so no run is pruned. Other
+tasks:
 
     --corpus modular_arithmetic
     --corpus s5
     --corpus a5
+    --corpus s3
 """
 
 from typing import Any
@@ -37,10 +40,14 @@ STUDY = Study(
         block("LRU", "lru"),
         block("Mamba", "mamba"),
         block("Mamba, signed", "mamba", signed=True),
+        block("Mamba-3", "mamba3"),
+        block("Mamba-3 without rotation", "mamba3", cuts=["rotation"]),
         block("DeltaNet, β < 2", "deltanet", beta_max=2.0),
         block("Gated DeltaNet", "gated_deltanet"),
         block("Gated DeltaNet, β < 2", "gated_deltanet", beta_max=2.0),
         block("Gated DeltaNet, β < 2, 4 layers", "gated_deltanet", 4, beta_max=2.0),
+        *(block(f"DeltaProduct, n = {n}", "deltaproduct", products=n) for n in (1, 2, 3, 4)),
+        block("M²RNN", "m2rnn"),
         block("RWKV-7", "rwkv7"),
     ),
     corpus="parity",

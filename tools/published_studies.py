@@ -5,7 +5,6 @@
 
 from typing import NamedTuple
 
-
 EVERY = ".*"
 """All points of a study."""
 

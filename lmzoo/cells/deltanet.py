@@ -84,16 +84,17 @@ class DeltaRule(MatrixCell):
         size, reference = head_size(width, config.heads), config.reference
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         keys, values = config.heads * size, config.heads * self.values
-        columns = {"q": keys, "k": keys, "v": values}
-        columns |= {"beta": config.heads, **self.further_columns(values)}
+        n = self.substeps
+        columns = {"q": keys, "k": n * keys, "v": n * values}
+        columns |= {"beta": n * config.heads, **self.further_columns(values)}
         shapes: dict[str, tuple[int, ...]]
         shapes = {name: (rows, width) for name, rows in columns.items()}
-        shapes |= {"conv": (2 * keys + values, WINDOW), "out": (width, values)}
+        shapes |= {"conv": (keys + n * (keys + values), WINDOW), "out": (width, values)}
         shapes["norm"] = (self.values if reference else values,)
         further = self.further_weights()
-        shapes |= {name: (config.heads,) for name in further}
+        shapes |= {name: shape for name, (shape, _) in further.items()}
         cut = self.cut_weights()
-        own = {"norm": ones, "conv": taps, **further}
+        own = {"norm": ones, "conv": taps, **{name: draw for name, (_, draw) in further.items()}}
         own |= {"out": linear(values)} if reference else {}
         self.w = Weights(shapes, cut, fan_in=width, own=own)
         self.set_projections(columns, set(columns) - cut)
@@ -102,8 +103,8 @@ class DeltaRule(MatrixCell):
         """Return the projections of a subclass, by number of columns; those of the values."""
         return {}
 
-    def further_weights(self) -> dict[str, OwnDraw]:
-        """Return the weights of a subclass, one number per head each, and their draws."""
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
+        """Return the shapes and draws of a subclass's weights."""
         return {}
 
     def cut_weights(self) -> set[str]:

@@ -56,6 +56,14 @@ class Cut(StrEnum):
     GATE = "gate"
 
 
+@config
+class GatedConfig(DeltaConfig):
+    """Fields of the cells with the gated delta rule."""
+
+    expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
+    """V / K."""
+
+
 @CELLS("gated_deltanet")
 class GatedDeltaNet(DeltaRule):
     """DeltaNet with a decay and an output gate."""
@@ -63,19 +71,18 @@ class GatedDeltaNet(DeltaRule):
     fields_of_new = as_published(expand_v=2)
 
     @config
-    class Config(DeltaConfig):
+    class Config(GatedConfig):
         """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
-        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1, exclude_if=lambda n: n == 1)
-        """V / K."""
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
 
     def further_columns(self, values: int) -> dict[str, int]:
         return {"alpha": self.config.heads, "gate": values}
 
-    def further_weights(self) -> dict[str, OwnDraw]:
+    def further_weights(self) -> dict[str, tuple[tuple[int, ...], OwnDraw]]:
         rates = partial(log_rates, low=0.0) if self.config.reference else log_rates
-        return {"log_rate": rates, "bias_alpha": delta_bias}
+        heads = (self.config.heads,)
+        return {"log_rate": (heads, rates), "bias_alpha": (heads, delta_bias)}
 
     def cut_weights(self) -> set[str]:
         cut = super().cut_weights() | ({"gate"} if Cut.GATE in self.config.cuts else set())
@@ -83,7 +90,7 @@ class GatedDeltaNet(DeltaRule):
         return cut | alpha if Cut.ALPHA in self.config.cuts else cut
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
-        if Cut.ALPHA in self.config.cuts:
+        if "alpha" not in z:
             return super().log_alpha(z, like)
         delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
         return -(self.w.log_rate.exp() * delta)[..., None]

@@ -37,6 +37,9 @@ class MatrixCell(Cell):
     410,000 (GLA, Mamba, RWKV-7)."""
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
+    substeps: int = 1
+    """Steps of S per token. If there are several, `update` has them on an axis before the heads
+    (`matrix_state.stacked`), and the last one is read."""
     w: Weights
 
     def shape_state(self, heads: int, keys: int, values: int) -> None:
@@ -62,8 +65,12 @@ class MatrixCell(Cell):
             o = o * scale * self.w.norm.view(-1, self.values)
         o = o.flatten(-2)
         if "gate" in z:
-            o = o * nn.functional.silu(z["gate"])
+            o = o * self.output_gate(z["gate"])
         return nn.functional.linear(o, self.w.out)
+
+    def output_gate(self, gate: Float[Tensor, "*N V"]) -> Float[Tensor, "*N V"]:
+        """Return the output gate from its projection."""
+        return nn.functional.silu(gate)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, torch.cat([getattr(self.w, name) for name in self._columns]))
@@ -93,8 +100,24 @@ class MatrixCell(Cell):
         z, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in z.items()}
         update = self.update(z)
-        o, matrix = matrix_step(update, matrix)
+        o, matrix = self.step_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)
+
+    def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the steps of one token: (o_t, S_t)."""
+        if self.substeps == 1:
+            return matrix_step(update, matrix)
+        o = matrix
+        for i in range(self.substeps):
+            o, matrix = matrix_step(update.each(lambda part, i=i: part[:, i]), matrix)
+        return o, matrix
+
+    def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the steps of all tokens: (o_1..o_T, S_T)."""
+        if self.substeps == 1:
+            return matrix_scan(update, matrix)
+        o, matrix = matrix_scan(update.each(lambda part: part.flatten(1, 2)), matrix)
+        return o[:, self.substeps - 1 :: self.substeps], matrix
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         return self.fast_scan_from(x, self.initial_state(start))[0]
@@ -103,14 +126,15 @@ class MatrixCell(Cell):
         matrix, *memory = state
         z, memory = self.prepare(self.project_inputs(x), tuple(memory))
         update = self.update(z)
-        o, matrix = matrix_scan(update, matrix)
+        o, matrix = self.scan_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the decay w of every head, or of every key channel."""
         z, _ = self.prepare(projected[:, None], tuple(state[1:]))
         update = self.update({name: part[:, 0] for name, part in z.items()})
-        return {"decay": update.log_decay.exp().flatten(1)}
+        log_decay = update.log_decay if self.substeps == 1 else update.log_decay.sum(1)
+        return {"decay": log_decay.exp().flatten(1)}
 
     def initial_state(self, start: Float[Tensor, "B S"]) -> State:
         matrix = self.shift_start(start)[:, : self._matrix]

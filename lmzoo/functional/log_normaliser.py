@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.types import Embeddings
 
 NAIVE_LIMIT = 1 << 20
@@ -26,7 +27,7 @@ NAIVE_LIMIT = 1 << 20
 TILE = {"cpu": (512, 1024)}
 """Vectors and words in a tile; 2 MB of logits are the fastest on a CPU."""
 LARGE_TILE = (8192, 16384)
-"""The tile on an accelerator, which is faster with few large products."""
+"""The tile on an accelerator without kernels, which is faster with few large products."""
 
 
 def log_normalisers(
@@ -72,6 +73,10 @@ class _LogNormalisersBackward(Backward):
 
 
 def _forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
+    if has_gpu_kernels(y):
+        from lmzoo.kernels.gpu import log_normaliser as kernels
+
+        return (kernels.forward(y, table),)
     log_z = y.new_empty(y.shape[:-1])
     for member in zip(y, table, log_z, strict=True):  # members are large enough one by one
         _write_log_z(*member)
@@ -79,6 +84,10 @@ def _forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
 
 
 def _backward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+    if has_gpu_kernels(tensors[0]):
+        from lmzoo.kernels.gpu import log_normaliser as kernels
+
+        return kernels.backward(*tensors)
     y_grad, table_grad = (torch.zeros_like(tensor) for tensor in tensors[:2])
     for member in zip(*tensors, y_grad, table_grad, strict=True):
         _add_gradients(*member)

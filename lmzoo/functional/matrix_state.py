@@ -23,6 +23,7 @@ a CPU a kernel is a loop over steps, with the state in the cache. It computes, f
 Yang et al. 2024 (arXiv:2312.06635, arXiv:2406.06484); Dao & Gu 2024 (arXiv:2405.21060).
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,16 @@ class Update(NamedTuple):
     """p; None without a delta rule."""
     probe: Float[Tensor, "*N n K"] | None = None
     """r."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
+        """Apply a function to every coefficient that is present."""
+        return Update(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
+
+
+def stacked(steps: Sequence[Update]) -> Update:
+    """Return the coefficients of consecutive steps on one axis, before the heads."""
+    parts = iter(zip(*steps, strict=True))
+    return steps[0].each(lambda _: torch.stack(next(parts), dim=-3))
 
 
 def matrix_step(

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, describe_error
+from lmzoo.kernels.dispatch import has_gpu_kernels
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -37,11 +38,14 @@ def device_name(device: torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
-def granted_gpu(node: str) -> torch.device:
+def granted_gpu(node: str, share: float = 1.0) -> torch.device:
     """Return the GPU that Ray has granted to this worker; Ray shows it as number 0.
 
+    A worker with a share of a GPU gets at most this share of its memory.
+
     Raises:
-        UserError: torch cannot compute on it. Training on the CPU would be a silent mistake.
+        UserError: torch or a kernel cannot compute on it. Training on the CPU would be a silent
+            mistake.
     """
     try:
         torch.ones(1, device=GPU).add_(1)
@@ -53,7 +57,29 @@ def granted_gpu(node: str) -> torch.device:
             f"CUDA_VISIBLE_DEVICES={visible}: {reason}); install a CUDA build of torch for its "
             "driver, or use --device cpu"
         ) from None
+    _check_kernels(node)
+    if share < 1:
+        torch.cuda.set_per_process_memory_fraction(share, GPU)
     return GPU
+
+
+def _check_kernels(node: str) -> None:
+    """Launch a kernel: Triton compiles its launcher with the C compiler of the node."""
+    values, lengths = torch.zeros(1, 1, 1, device=GPU), torch.full((1, 1), 2, device=GPU)
+    if not has_gpu_kernels(values):
+        return
+    try:
+        from lmzoo.kernels.gpu import token_scores
+
+        token_scores.forward(values, lengths, 0)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"node {node} has a GPU on which no Triton kernel runs ({describe_error(error)}); "
+            "Triton needs a C compiler and Python's headers (Debian: gcc, python3-dev), and a GPU "
+            "of NVIDIA's sm_80 or later; install them, or use --device cpu"
+        ) from None
 
 
 def device_scope(module: nn.Module) -> contextlib.AbstractContextManager[object]:

@@ -52,7 +52,8 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
 
 @functools.cache
 def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    # ROCm also has Triton and calls itself "cuda", but products in `tf32x3` do not compile there.
+    return importlib.util.find_spec("triton") is not None and torch.version.hip is None
 
 
 def as_arrays(*tensors: Tensor) -> list[Any]:

@@ -101,8 +101,11 @@ class SavedRun(ABC):
         """Return a training that begins."""
 
     @abstractmethod
-    def _dump(self, records: list[Record]) -> bytes | None:
-        """Return a checkpoint that contains the records; None if there is none."""
+    def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
+        """Return a function that makes a checkpoint with the records; None if there is none.
+
+        A thread may call it while the next epoch is trained.
+        """
 
     @abstractmethod
     def _load(self, data: bytes) -> list[Record]:
@@ -117,11 +120,11 @@ class SavedRun(ABC):
         """Write the checkpoint and record of the last epoch; wait for those of the epoch before."""
         self._wait()
         self._collect(self.training.record)
-        data = self._dump(self._collected)
-        if data is None:
+        dump, store = self._dump([*self._collected]), self.folder.store
+        if dump is None:
             self.flush()
             return
-        self._submit(partial(self.folder.store.write, CHECKPOINT, data, backup=PREVIOUS))
+        self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
         self._append_collected()
 
     def end(self, status: str, reason: str = "") -> None:

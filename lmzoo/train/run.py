@@ -1,6 +1,6 @@
 """A run of a row of the zoo on disk: `lmzoo/store/saved_run.py` says what survives what."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -95,8 +95,11 @@ class Run(SavedRun):
         # Weights are drawn on the CPU, so that a seed gives the same weights on every device.
         return Training(model.to(self._device), recipe, config["seed"])
 
-    def _dump(self, records: list[Record]) -> bytes:
-        return checkpoint_bytes({**self.training.dump(), "records": records, RUN: self._identity})
+    def _dump(self, records: list[Record]) -> Callable[[], bytes]:
+        state = {**self.training.dump(), "records": records, RUN: self._identity}
+        write = partial(checkpoint_bytes, state)
+        # The state of a pack member is a copy, so it is written while the next epoch is trained.
+        return write if self.training.row else partial(bytes, write())
 
     def _load(self, data: bytes) -> list[Record]:
         state = read_checkpoint(data, self._identity)

@@ -29,6 +29,7 @@ from lmzoo.store.records import Record
 from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
+from lmzoo.train.packed.layout import VALUES, Row
 from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.step import Step
 
@@ -52,20 +53,25 @@ class Training:
         self.best_weights: dict[str, Tensor] = {}
         self.record: Record = {}
         """The record of the last epoch."""
+        self.row: Row | None = None
+        """What weights and optimiser state are views of after an epoch in a pack."""
 
     def dump(self) -> dict[str, Any]:
         """Return the state as tensors and plain values, for `torch.load(weights_only=True)`.
 
         If the last epoch is the best one, "weights" and the best weights are the same object, so
-        that `torch.save` writes them once.
+        that `torch.save` writes them once. After an epoch in a pack, all tensors are copies.
         """
-        weights = self.model.state_dict()
         last_is_best = 0 < self.epoch == self.best_epoch
+        if self.row is None:
+            weights = self.model.state_dict()
+        else:
+            weights = self.best_weights if last_is_best else self._copy_weights()
         return {
             "epoch": self.epoch,
             "steps": self.steps,
             "weights": weights,
-            "optimiser": self.optimiser.state_dict() if self.optimiser else None,
+            "optimiser": self._optimiser_state(),
             "best": {
                 "loss": self.best_loss,
                 "epoch": self.best_epoch,
@@ -76,6 +82,7 @@ class Training:
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the state that `dump` returned."""
+        self.leave_pack()
         self.epoch, self.steps, self.record = state["epoch"], state["steps"], state["record"]
         self.model.load_state_dict(state["weights"])
         if self.optimiser:
@@ -90,8 +97,38 @@ class Training:
         loss = record["valid_token"]
         if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
-            weights = self.model.state_dict()
-            self.best_weights = {name: value.clone() for name, value in weights.items()}
+            self.best_weights = self._copy_weights()
+
+    def leave_pack(self) -> None:
+        """Give weights and optimiser state memory of their own again."""
+        if self.row is None:
+            return
+        self.row = None
+        assert self.optimiser is not None
+        for weight in self.model.parameters():
+            weight.data = weight.data.clone()
+            state = self.optimiser.state[weight]
+            state.update({key: value.clone() for key, value in state.items()})
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        """Return copies of the model's weights; those of a row are in the memory of the host."""
+        rows = self.row.copy(VALUES) if self.row else {}
+        weights = self.model.state_dict()
+        return {n: rows[n] if n in rows else value.clone() for n, value in weights.items()}
+
+    def _optimiser_state(self) -> dict[str, Any] | None:
+        """Return the state of the optimiser, copied if it is that of a row."""
+        if self.optimiser is None:
+            return None
+        state = self.optimiser.state_dict()
+        if self.row is not None:
+            kinds = {key: self.row.copy(key) for key in self.row.host if key != VALUES}
+            names = [name for name, _ in self.model.named_parameters()]
+            state["state"] = {
+                i: {key: tensors[name] for key, tensors in kinds.items()}
+                for i, name in enumerate(names)
+            }
+        return state
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
@@ -138,6 +175,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     """Train for one epoch: (mean negative objective per token over its steps, number of tokens)."""
     model, recipe, step = training.model, training.recipe, training.step
     assert step is not None
+    training.leave_pack()
     model.train()
     step.begin_epoch()
     place, device = {"seed": training.seed, "epoch": training.epoch}, device_of(model)

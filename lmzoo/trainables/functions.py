@@ -14,6 +14,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,14 +106,13 @@ class FunctionRun(ProgramRun):
                 generator.close()
         self._stream = self._reports = None
 
-    def _dump(self, records: list[Record]) -> bytes | None:
+    def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
         own = self.training
         if own.state is None:
             return None
         state = {"epoch": own.epoch, "record": own.record, "state": _plain(own.state)}
-        return checkpoint_bytes(
-            {**state, "optimiser": None, "records": records, RUN: self._identity}
-        )
+        state |= {"optimiser": None, "records": records, RUN: self._identity}
+        return partial(bytes, checkpoint_bytes(state))  # the function may change its state
 
     def _load(self, data: bytes) -> list[Record]:
         saved = read_checkpoint(data, self._identity)

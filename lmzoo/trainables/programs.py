@@ -15,7 +15,7 @@ import math
 import socket
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,7 +171,7 @@ class ProgramRun(SavedRun):
         known = epoch_records(self.records)
         return Progress(known[-1]["epoch"], known[-1]) if known else Progress()
 
-    def _dump(self, records: list[Record]) -> bytes | None:
+    def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
         return None
 
     def _load(self, data: bytes) -> list[Record]:

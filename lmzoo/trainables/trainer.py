@@ -9,9 +9,11 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.store.records import PROGRAM, RunFolder
 from lmzoo.store.saved_run import SavedRun
 from lmzoo.store.writer import Writer
+from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import add_model_facts
+from lmzoo.train.trainer import Training
 from lmzoo.trainables.commands import CommandRun
 from lmzoo.trainables.functions import FunctionRun
 
@@ -22,6 +24,8 @@ class Trainer:
     def __init__(self, corpus: Corpus | None, device: torch.device) -> None:
         self._corpus, self._device = corpus, device
         self._kept = KeptTrainers()
+        self._fits: dict[str, int] = {}
+        """Key of packs that exceeded the GPU's memory -> members that fit, as far as is known."""
 
     def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the config of a run with the facts about its model."""
@@ -44,11 +48,33 @@ class Trainer:
     def train_packed(self, runs: Sequence[SavedRun]) -> None:
         """Train one epoch of runs of rows of the zoo as one program.
 
+        A pack that exceeds the GPU's memory is divided, at once in later epochs.
+
         Raises:
-            torch.OutOfMemoryError: The pack exceeds the GPU's memory.
+            torch.OutOfMemoryError: One run exceeds the GPU's memory.
         """
         assert self._corpus is not None
-        self._kept.train_epoch([run.training for run in runs], self._corpus)
+        trainings = [run.training for run in runs]
+        key = pack_key(trainings[0].model.config, trainings[0].recipe)
+        size = self._fits.get(key, len(runs))
+        if len(runs) <= size:
+            if self._train_epoch(trainings):
+                return
+            size = self._fits[key] = len(runs) // 2
+        for begin in range(0, len(runs), size):
+            self.train_packed(runs[begin : begin + size])
+
+    def _train_epoch(self, trainings: list[Training]) -> bool:
+        """Train one epoch of a pack; return False if it exceeds the GPU's memory."""
+        assert self._corpus is not None
+        try:
+            self._kept.train_epoch(trainings, self._corpus)
+        except torch.OutOfMemoryError:
+            if len(trainings) == 1:
+                raise
+            self._kept.free(trainings)
+            return False  # the error, whose traceback keeps tensors of the pack, is gone then
+        return True
 
     def test_packed(self, runs: Sequence[SavedRun]) -> None:
         """Compute the test losses of a pack, if its program is kept, for `Run.test`."""
@@ -58,7 +84,3 @@ class Trainer:
         losses = self._kept.test_losses([run.training for run in runs], self._corpus)
         for run, found in zip(runs, losses, strict=False):
             cast(Run, run).known_losses = found
-
-    def free(self) -> None:
-        """Free the memory of the trainers that are kept."""
-        self._kept.free()

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from lmzoo.cells.base import Cell
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
 from lmzoo.kernels.cpu import blas
+from tests.user_errors import raises_user_error
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +53,7 @@ def test_the_rows_are_those_of_the_published_table(bench):
 
 def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
     gpu = bench("gpu")
-    gpu.main("scan,growth", "cpu", rounds=2, data_dir=None, tiny=True, out=tmp_path)
+    gpu.main("scan,growth", "cpu", rounds=2, data_dir=None, tiny=True, out=tmp_path, limit=600)
     scan, growth = (
         json.loads((tmp_path / f"gpu-{n}.json").read_text()) for n in ("scan", "growth")
     )
@@ -64,8 +66,22 @@ def test_scans_and_growth_write_rows(bench, tmp_path, capsys):
     assert "MGU forward + backward, replayed" in capsys.readouterr().out
 
 
+def test_a_part_that_fails_or_takes_too_long_does_not_end_the_others(bench, tmp_path, monkeypatch):
+    gpu = bench("gpu")
+
+    def fail(*_):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(gpu, "equality", fail)
+    monkeypatch.setattr(gpu, "scans", lambda *_: time.sleep(60))
+    monkeypatch.setattr(gpu, "growth", lambda *_: [])
+    with raises_user_error("equal (RuntimeError: no kernel image", "scan (", "longer than 1 s"):
+        gpu.main("equal,scan,growth", "cpu", 1, None, tiny=True, out=tmp_path, limit=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu-growth.json"]
+
+
 def test_the_error_is_that_of_float32(bench):
-    rows = bench("gpu_equality").equality(torch.device("cpu"))
+    rows = bench("gpu").equality(torch.device("cpu"))
     assert len(rows) == 5 * 2 * 3
     float32 = [row for row in rows if "tf32x3" in row.at]
     assert all(row.holds and row.median > 0 for row in float32)
@@ -73,7 +89,7 @@ def test_the_error_is_that_of_float32(bench):
 
 def test_unknown_parts_and_devices_are_refused(bench, tmp_path):
     gpu = bench("gpu")
-    rest = {"rounds": 1, "data_dir": None, "tiny": True, "out": tmp_path}
+    rest = {"rounds": 1, "data_dir": None, "tiny": True, "out": tmp_path, "limit": 600}
     with pytest.raises(UserError, match="no part 'fuesd'; known: equal, scan, fused"):
         gpu.main("scan,fuesd", "cpu", **rest)
     with pytest.raises(UserError, match="--device 'tpu' is neither cuda nor cpu"):

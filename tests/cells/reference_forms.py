@@ -38,20 +38,22 @@ def heads(x: Tensor, n: int) -> Tensor:
     return x.view(len(x), n, -1)
 
 
-def delta_rule(cell: Any, w: W, x: Tensor, alpha: Tensor) -> Tensor:
+def delta_rule(cell: Any, w: W, x: Tensor, alpha: Tensor, steps: int = 1) -> Tensor:
+    """α (T, n) or (T, n, K) decays before the first of the steps of a token."""
     n, keys = cell.heads, cell.heads * cell.keys
     q, k, v = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"]).split(
-        [keys, keys, len(w["v"])], dim=1
+        [keys, steps * keys, len(w["v"])], dim=1
     )
-    q, k, v = (heads(part, n) for part in (q, k, v))
+    q, k, v = heads(q, n), k.view(len(x), steps, n, -1), v.view(len(x), steps, n, -1)
     q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    beta = torch.sigmoid(x @ w["beta"].T) * cell.config.beta_max
+    beta = (torch.sigmoid(x @ w["beta"].T) * cell.config.beta_max).view(len(x), steps, n)
     state, outputs = x.new_zeros(n, cell.keys, cell.values), []
     for t in range(len(x)):
-        state = alpha[t][:, None, None] * state
-        known = torch.einsum("nkv,nk->nv", state, k[t])
-        new = beta[t][:, None] * (v[t] - known)
-        state = state + torch.einsum("nk,nv->nkv", k[t], new)
+        state = alpha[t].view(n, -1, 1) * state
+        for i in range(steps):
+            known = torch.einsum("nkv,nk->nv", state, k[t, i])
+            new = beta[t, i][:, None] * (v[t, i] - known)
+            state = state + torch.einsum("nk,nv->nkv", k[t, i], new)
         outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
     return rms(torch.stack(outputs), w["norm"])
 
@@ -62,10 +64,24 @@ def deltanet(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 @form
-def gated_deltanet(cell: Any, w: W, x: Tensor) -> Tensor:
+def gated_deltanet(cell: Any, w: W, x: Tensor, steps: int = 1) -> Tensor:
     rate = w["log_rate"].exp() * F.softplus(x @ w["alpha"].T + w["bias_alpha"])
-    o = delta_rule(cell, w, x, (-rate).exp()).flatten(1)
+    o = delta_rule(cell, w, x, (-rate).exp(), steps).flatten(1)
     return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
+
+
+@form
+def deltaproduct(cell: Any, w: W, x: Tensor) -> Tensor:
+    return gated_deltanet(cell, w, x, cell.config.products)
+
+
+@form
+def kda(cell: Any, w: W, x: Tensor) -> Tensor:
+    low = x @ w["alpha"].T @ w["up_alpha"].T + w["bias_alpha"]
+    rate = w["log_rate"].exp()[:, None] * F.softplus(heads(low, cell.heads))
+    o = delta_rule(cell, w, x, (-rate).exp()).flatten(1)
+    gate = torch.sigmoid(x @ w["gate"].T @ w["up_gate"].T + w["bias_gate"])
+    return (o * gate) @ w["out"].T
 
 
 @form
@@ -125,6 +141,46 @@ def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
         outputs.append(state @ c[t] + w["skip"][:, None] * x[t])
     gated = torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)
     return rms(gated, w["norm"]) @ w["out"].T
+
+
+@form
+def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
+    """In the frame that turns with the state: S itself is turned back by each angle."""
+    n, states = cell.heads, cell.keys
+    x, delta = heads(u @ w["x"].T, n), F.softplus(u @ w["delta"].T + w["bias_delta"])
+    rate = F.softplus(u @ w["rate"].T).clamp_min(1e-4)
+    new = torch.sigmoid(u @ w["trap"].T)
+    b = rms(u @ w["b"].T, w["norm_b"])[:, None] + w["bias_b"]
+    c = rms(u @ w["c"].T, w["norm_c"])[:, None] + w["bias_c"]
+    angle = math.pi * delta[..., None] * torch.tanh(u @ w["angle"].T)[:, None]
+    state, outputs = u.new_zeros(n, states, cell.values), []
+    for t in range(len(u)):
+        if t:
+            left = (1 - new[t]) * delta[t]
+            state = state + torch.einsum("n,nk,nv->nkv", left, b[t - 1], x[t - 1])
+        pairs = state[:, : states // 2].mT.unflatten(-1, (-1, 2)).contiguous()
+        pairs = torch.view_as_complex(pairs)
+        pairs = torch.view_as_real(pairs * torch.exp(-1j * angle[t][:, None]))
+        state = torch.cat([pairs.flatten(-2).mT, state[:, states // 2 :]], dim=1)
+        state = torch.exp(-rate[t] * delta[t])[:, None, None] * state
+        state = state + torch.einsum("n,nk,nv->nkv", new[t] * delta[t], b[t], x[t])
+        outputs.append(torch.einsum("nkv,nk->nv", state, c[t]) + w["skip"][:, None] * x[t])
+    return (torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)) @ w["out"].T
+
+
+@form
+def m2rnn(cell: Any, w: W, x: Tensor) -> Tensor:
+    n, size = cell.heads, cell.config.keys
+    mixed = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"])
+    q, k, v = mixed.split([size, size, len(w["v"])], dim=1)
+    f = torch.exp(-w["log_rate"].exp() * F.softplus(x @ w["f"].T + w["bias_f"]))
+    state, outputs = x.new_zeros(n, size, cell.values), []
+    for t in range(len(x)):
+        new = torch.einsum("nkv,nvu->nku", state, w["mix"])
+        new = torch.tanh(new + torch.einsum("k,nv->nkv", k[t], v[t].view(n, -1)))
+        state = torch.lerp(new, state, f[t][:, None, None])
+        outputs.append((q[t] @ state).flatten() + w["skip"] * v[t])
+    return rms(torch.stack(outputs) * F.silu(x @ w["gate"].T), w["norm"]) @ w["out"].T
 
 
 @form

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from lmzoo.cells.base import Cell
+from lmzoo.functional.matrix_state import matrix_scan
 from tests.cells.support import make
 from tests.laws.support import assert_close
 from tests.tiny import FINE
@@ -97,6 +99,69 @@ def test_gla_with_equal_channels_is_gla_with_one_decay_per_head() -> None:
 def test_gated_deltanet_without_alpha_and_gate_is_deltanet() -> None:
     gated = built("gated_deltanet", cuts=["alpha", "gate"])
     assert_close(scan(gated), scan(share(built("deltanet"), gated)), FINE, "outputs")
+
+
+@pytest.mark.parametrize("cuts", [[], ["alpha", "gate"]], ids=str)
+def test_deltaproduct_with_one_step_is_gated_deltanet(cuts: list[str]) -> None:
+    one = built("deltaproduct", products=1, cuts=cuts, beta_max=2.0)
+    other = "gated_deltanet" if not cuts else "deltanet"
+    assert_close(scan(one), scan(share(built(other, beta_max=2.0), one)), FINE, "outputs")
+
+
+def test_deltaproduct_turns_the_memory_by_any_rotation() -> None:
+    """Two reflections, β = 2, turn a plane; n_h = 1 can only reflect (Siems et al. 2025)."""
+    plain = ["convolution", "norm", "alpha", "gate"]
+    cell = built("deltaproduct", products=2, cuts=plain, heads=1, beta_max=2.0)
+    with torch.no_grad():
+        cell.w.beta.fill_(1e3)
+        z, _ = cell.prepare(cell.project(torch.ones(1, 1, H).double()), ())
+        k = nn.functional.normalize(z["k"].view(2, H), dim=-1)
+        identity = torch.eye(H).double()
+        update = cell.update({name: part[:, 0] for name, part in z.items()})
+        blank = update._replace(key=torch.zeros_like(update.key))
+        _, turned = cell.step_memory(blank, identity[None, None])
+    first, second = (identity - 2 * v[:, None] * v for v in k)
+    assert_close(turned[0, 0], second @ first, 1e-5, "product of reflections")
+    angle = 2 * torch.arccos((k[0] @ k[1]).clamp(-1, 1))
+    assert_close(turned[0, 0].trace(), H - 2 + 2 * angle.cos(), 1e-5, "trace of a rotation")
+
+
+def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
+    """Without trapezoid, rotation, biases and norms of B and C (Lahoti et al. 2026, table 1)."""
+    cell = built("mamba3", cuts=["trapezoid", "rotation", "bias", "norm", "decay"])
+    other = built("mamba2", cuts=["convolution", "norm", "decay"])
+    share(other, cell)
+    x, start = pair(cell)
+    z, _ = other.prepare(other.project(x), ())
+    other_z = {**z, **{name: linear(x, cell.w.get_parameter(name)) for name in ("x", "b", "c")}}
+    update = other.update(other_z)
+    o, _ = matrix_scan(update, torch.zeros(3, 2, 16, H).double())
+    assert_close(cell.scan(x, start), other.output(o, other_z, update), FINE, "outputs")
+
+
+def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> None:
+    """S_t = f_t S_{t-1} + (1 − f_t) (S_{t-1} + k_t v_tᵀ): no decay, writes of 1 − f_t."""
+    cell = built("m2rnn", cuts=["tanh", "transition"])
+    x, start = pair(cell)
+    with torch.no_grad():
+        z, _ = cell.prepare(cell.project(x), cell.initial_memory(start))
+        u = cell.update(z)
+        linear_form = u._replace(
+            key=(1 - u.log_decay.exp()) * u.key, log_decay=torch.zeros_like(u.log_decay)
+        )
+        o, _ = matrix_scan(linear_form, cell.initial_state(start)[0])
+        assert_close(cell.scan(x, start), cell.output(o, z, u), FINE, "outputs")
+
+
+def test_kda_without_vector_decays_by_head() -> None:
+    """It differs from gated DeltaNet in the low-rank maps of α and of the gate alone."""
+    gated = built("gated_deltanet", cuts=["gate"], reference=True)
+    cell = built("kda", cuts=["vector", "gate"], reference=True)
+    with torch.no_grad():
+        for name, weight in gated.w.named_parameters():
+            full = cell.w.up_alpha @ cell.w.alpha if name == "alpha" else getattr(cell.w, name)
+            weight.copy_(full)
+    assert_close(scan(cell), scan(gated), FINE, "outputs")
 
 
 def test_deltanet_without_delta_is_linear_attention() -> None:

@@ -123,6 +123,21 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
         "skip": ((2,), constant(1)), "norm": ((128,), constant(1)),
         "out": ((64, 128), within(128**-0.5)),
     },
+    "mamba3": {
+        "x": ((128, 64), TORCH), "b": ((16, 64), TORCH), "c": ((16, 64), TORCH),
+        "delta": ((2, 64), TORCH), "rate": ((2, 64), TORCH), "trap": ((2, 64), TORCH),
+        "angle": ((4, 64), TORCH), "gate": ((128, 64), TORCH), "bias_delta": ((2,), STEP),
+        **{f"norm_{name}": ((16,), constant(1)) for name in "bc"},
+        **{f"bias_{name}": ((2, 16), constant(1)) for name in "bc"},
+        "skip": ((2,), constant(1)), "out": ((64, 128), within(128**-0.5)),
+    },
+    "m2rnn": {
+        "q": ((16, 64), TORCH), "k": ((16, 64), TORCH), "v": ((64, 64), TORCH),
+        "f": ((4, 64), TORCH), "gate": ((64, 64), TORCH), "conv": ((96, 4), within(0.5)),
+        "log_rate": ((4,), between(0, 16, torch.exp)), "bias_f": ((4,), STEP),
+        "mix": ((4, 16, 16), lambda w: bool((w == torch.eye(16, dtype=w.dtype)).all())),
+        "skip": ((64,), constant(1)), "norm": ((64,), constant(1)), "out": ((64, 64), TORCH),
+    },
     "gla": {
         "q": ((32, 64), TORCH), "k": ((32, 64), TORCH), "v": ((64, 64), TORCH),
         "gate": ((64, 64), TORCH), "low": ((16, 64), TORCH),
@@ -145,6 +160,21 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
         "conv": ((256, 4), within(0.5)), "norm": ((64,), constant(1)),
         "log_rate": ((2,), between(0, 16, torch.exp)), "bias_alpha": ((2,), STEP),
         "out": ((64, 128), within(128**-0.5)),
+    },
+    "deltaproduct": {
+        "q": ((64, 64), TORCH), "k": ((128, 64), TORCH), "v": ((256, 64), TORCH),
+        "beta": ((4, 64), TORCH), "alpha": ((2, 64), TORCH), "gate": ((128, 64), TORCH),
+        "conv": ((448, 4), within(0.5)), "norm": ((64,), constant(1)),
+        "log_rate": ((2,), between(0, 16, torch.exp)), "bias_alpha": ((2,), STEP),
+        "out": ((64, 128), within(128**-0.5)),
+    },
+    "kda": {
+        "q": ((64, 64), TORCH), "k": ((64, 64), TORCH), "v": ((64, 64), TORCH),
+        "beta": ((2, 64), TORCH), "alpha": ((32, 64), TORCH), "gate": ((32, 64), TORCH),
+        "up_alpha": ((64, 32), within(32**-0.5)), "bias_alpha": ((64,), constant(0)),
+        "up_gate": ((64, 32), within(32**-0.5)), "bias_gate": ((64,), within(32**-0.5)),
+        "conv": ((192, 4), within(0.5)), "norm": ((32,), constant(1)),
+        "log_rate": ((2,), between(1, 16, torch.exp)), "out": ((64, 64), TORCH),
     },
     "mlstm": {
         "u": ((128, 64), SMALL), "o": ((128, 64), SMALL),
@@ -283,7 +313,7 @@ BEFORE = {
 """Sums of the magnitudes of the initial weights before version 0.3, at width 8 with seed 0."""
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", BEFORE)
 def test_the_weights_of_stored_configs_are_as_before(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

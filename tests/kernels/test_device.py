@@ -10,6 +10,7 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
 from lmzoo.kernels import device
 from lmzoo.kernels.device import CPU, device_name, device_of, granted_gpu
+from tests.user_errors import raises_user_error
 
 META = torch.device("meta")
 
@@ -54,6 +55,29 @@ def test_a_granted_gpu_that_torch_cannot_use_is_an_error_that_names_the_node(mon
     assert "CUDA_VISIBLE_DEVICES=3" in message
     assert "use --device cpu" in message
     assert "\n" not in message
+
+
+def test_a_granted_gpu_without_a_compiler_is_an_error_that_says_what_is_missing(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("Failed to find C compiler. Please specify via CC")
+
+    pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
+    monkeypatch.setattr(device, "GPU", META)
+    monkeypatch.setattr(device, "has_gpu_kernels", lambda _: True)
+    monkeypatch.setattr("lmzoo.kernels.gpu.token_scores.forward", fail)
+    with raises_user_error("node gpu-3", "Failed to find C compiler", "gcc, python3-dev"):
+        granted_gpu("gpu-3")
+
+
+def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch):
+    limits = []
+    monkeypatch.setattr(device, "GPU", META)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *args: limits.append(args)
+    )
+    granted_gpu("gpu-3")
+    granted_gpu("gpu-3", 0.25)
+    assert limits == [(0.25, META)]
 
 
 def test_a_granted_gpu_that_torch_can_use_is_returned(monkeypatch):

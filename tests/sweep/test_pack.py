@@ -1,6 +1,7 @@
 """A pack of a worker: out of memory, runs that ended or were not reported, writes that fail."""
 
 import dataclasses
+import threading
 import time
 import weakref
 
@@ -9,11 +10,12 @@ import torch
 
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder
-from lmzoo.sweep.messages import Assignment, Job
+from lmzoo.sweep.messages import Assignment, Job, Released
 from lmzoo.sweep.worker import pack as module
 from lmzoo.sweep.worker.pack import Pack
 from lmzoo.train import run as run_module
 from lmzoo.train.packed import trainer
+from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 
 from .local_fleet import fleet_sweep
@@ -64,9 +66,12 @@ class Tensors:
 def test_a_pack_that_exceeds_the_memory_is_divided(
     study, corpus, corpus_fields, tmp_path, monkeypatch, part
 ):
-    """It may exceed the memory at any moment, and its memory must be free before the next try."""
+    """It may exceed the memory at any moment, and its memory must be free before the next try.
+
+    No pack of its size is tried again.
+    """
     assert sweep(study, corpus, corpus_fields, tmp_path / "single")
-    sizes, freed = [], []
+    sizes, freed, exceeded = [], [], []
     name = "evaluate" if part == "evaluate" else "train_epoch"
     inner = getattr(trainer.PackedTrainer, name)
 
@@ -77,6 +82,8 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
         if members > 2:
             tensors = Tensors()
             freed.append(weakref.ref(tensors))
+            first = pack.stacked.trainings[0]
+            exceeded.append((members, pack_key(first.model.config, first.recipe)))
             raise torch.OutOfMemoryError
         sizes.append(members)
         return result
@@ -86,6 +93,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
     assert max(packs) > 4
     assert freed
     assert max(sizes) == 2
+    assert len(set(exceeded)) == len(exceeded)
     assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
 
 
@@ -181,3 +189,24 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     assert "planted\nfault" in text
     assert worker.pack.opened == [other.id]
     worker.pack.suspend()
+
+
+def test_a_run_that_is_revoked_in_an_epoch_is_closed_without_it(make_worker, job, monkeypatch):
+    worker, run = make_worker(), job.config["run"]
+    worker.apply(job)
+    train = worker.pack._train
+
+    def train_and_revoke(runs, *, packed):
+        trained = train(runs, packed=packed)
+        heartbeat = threading.Thread(target=worker.pack.revoke, args=([run],))
+        heartbeat.start()
+        heartbeat.join(60)
+        return trained
+
+    monkeypatch.setattr(worker.pack, "_train", train_and_revoke)
+    assert worker.train(job) == []
+    worker.pack.writer.wait()
+    assert worker.confirmed == [Released(run)]
+    other = make_worker()
+    other.apply(again(job))
+    assert epochs(other.train(job)) == [1]

@@ -63,7 +63,7 @@ class LocalMailbox:
             self.confirm(message.runs)
 
     def beat(self, worker):
-        return 1
+        return 1, []
 
     def confirm(self, confirmed):
         for run in confirmed:
@@ -135,7 +135,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
             threading.Event().wait()
 
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(mailbox.beat, "remote", lambda worker: next(counts))
+    monkeypatch.setattr(mailbox.beat, "remote", lambda worker: (next(counts), []))
     monkeypatch.setattr(TrialWorker, "_send_heartbeats", Worker._send_heartbeats)
     set_up()
     assert done.wait(60)
@@ -150,7 +150,7 @@ def test_a_worker_without_replies_releases_its_runs_and_continues_them(
     worker, seen = set_up(), []
 
     def get(reply, timeout=None):
-        number = len(mailbox.opened) if reply != 1 else 0  # 1: the reply to a heartbeat
+        number = len(mailbox.opened) if reply != (1, []) else 0  # the reply to a heartbeat
         if timeout:
             assert timeout == RELEASE_SECONDS
             if number in (3, 9):
@@ -179,14 +179,14 @@ def has_epochs(folder: RunFolder) -> bool:
 
 def test_a_worker_without_a_gpu_share_uses_the_cpu(set_up, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    worker = set_up(gpu=False)
+    worker = set_up(gpu=0.0)
     assert worker._pack.device == torch.device("cpu")
     worker.cleanup()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_worker_that_cannot_start_says_so_and_trains_nothing(set_up, mailbox, monkeypatch):
-    worker = set_up(gpu=True)
+    worker = set_up(gpu=1.0)
     failed = mailbox.posts[-1]
     assert isinstance(failed, Failed)
     assert failed.starting

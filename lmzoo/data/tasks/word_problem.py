@@ -1,12 +1,14 @@
-"""Word problems of the groups S5 and A5: the product of permutations.
+"""Word problems of groups: the product of permutations of S5, A5, S4 and S3, and sums of Z60.
 
     g_1 g_2 .. g_n =  p          p = g_n ∘ .. ∘ g_2 ∘ g_1; the last symbol is scored
 
 S5 has the 120 permutations of five things, A5 the 60 even ones. Neither is solvable, so the word
 problem is complete for NC¹, and no transformer or diagonal linear recurrence of fixed depth solves
-all lengths unless TC⁰ = NC¹. With `generators`, the g_t are the two generators of the group only: a
-3-cycle for A5 or a swap for S5, and a 5-cycle. Long words are as hard as before, and a step is
-learned from few examples. The input determines the answer: accuracy 1, entropy 0.
+all lengths unless TC⁰ = NC¹. The permutations of four and of three things, S4 and S3, are solvable
+groups, and Z60, the numbers modulo 60, is commutative. With `generators`, the g_t are two
+generators of the group only: a 3-cycle for A5 or a swap, and a cycle of all things; 1 and 59 for
+Z60. Long words are as hard as before, and a step is learned from few examples. The input determines
+the answer: accuracy 1, entropy 0.
 
 Differences from jopetty/word-problem: it labels every prefix with its product, here the product of
 the whole word is asked for; words of several lengths, and a longer test.
@@ -30,37 +32,46 @@ Permutation = tuple[int, ...]
 
 
 @cache
-def elements(*, even: bool) -> tuple[Permutation, ...]:
-    """Return the permutations of five things, or the even ones, in lexicographic order."""
-    return tuple(p for p in permutations(range(5)) if not even or _is_even(p))
+def elements(things: int, *, even: bool) -> tuple[Permutation, ...]:
+    """Return the permutations of so many things, or the even ones, in lexicographic order."""
+    return tuple(p for p in permutations(range(things)) if not even or _is_even(p))
 
 
 @cache
-def products(*, even: bool) -> Symbols:
+def products(things: int, *, even: bool) -> Symbols:
     """Return the table [g, p] -> g ∘ p of the group: first p, then g."""
-    group = elements(even=even)
+    group = elements(things, even=even)
     number = {p: i for i, p in enumerate(group)}
     return np.array([[number[tuple(g[i] for i in p)] for p in group] for g in group])
 
 
 class _WordProblem(AnswerTask):
     citation = "Merrill et al. 2024"
-    even = False
+    things, even = 5, False
     generators: tuple[Permutation, ...]
 
     @property
     def letters(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple("".join(str(1 + i) for i in p) for p in elements(even=self.even))
+        group = elements(self.things, even=self.even)
+        return tuple("".join(str(1 + i) for i in p) for p in group)
+
+    def table(self) -> Symbols:
+        """Return the products [g, p] -> g ∘ p, by number."""
+        return products(self.things, even=self.even)
+
+    def generator_numbers(self) -> list[int]:
+        """Return the numbers of two elements that generate the group."""
+        group = elements(self.things, even=self.even)
+        return [group.index(g) for g in self.generators]
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
-        group = elements(even=self.even)
         if not self.config.generators:
-            return random.integers(0, len(group), (count, length))
-        used = np.array([group.index(g) for g in self.generators])
+            return random.integers(0, len(self.letters), (count, length))
+        used = np.array(self.generator_numbers())
         return used[random.integers(0, len(used), (count, length))]
 
     def answers(self, question: Symbols) -> Symbols:
-        table, values = products(even=self.even), [question[:, 0]]
+        table, values = self.table(), [question[:, 0]]
         for g in question[:, 1:].T:
             values.append(table[g, values[-1]])
         return np.stack(values, axis=1)
@@ -101,5 +112,48 @@ class A5(_WordProblem):
         """Letters, lengths, sequences per split, and the random seed."""
 
 
+@CORPORA("s4")
+class S4(_WordProblem):
+    """The product of permutations of four things."""
+
+    things = 4
+    generators = ((1, 0, 2, 3), (1, 2, 3, 0))
+
+    @config
+    class Config(WordConfig):
+        """Letters, lengths, sequences per split, and the random seed."""
+
+
+@CORPORA("s3")
+class S3(_WordProblem):
+    """The product of permutations of three things."""
+
+    things = 3
+    generators = ((1, 0, 2), (1, 2, 0))
+
+    @config
+    class Config(WordConfig):
+        """Letters, lengths, sequences per split, and the random seed."""
+
+
+@CORPORA("z60")
+class Z60(_WordProblem):
+    """The sum of numbers modulo 60: a commutative group as large as A5."""
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        return tuple(map(str, range(60)))
+
+    def table(self) -> Symbols:
+        return np.add.outer(np.arange(60), np.arange(60)) % 60
+
+    def generator_numbers(self) -> list[int]:
+        return [1, 59]
+
+    @config
+    class Config(WordConfig):
+        """Letters, lengths, sequences per split, and the random seed."""
+
+
 def _is_even(p: Permutation) -> bool:
-    return sum(p[i] > p[j] for j in range(5) for i in range(j)) % 2 == 0
+    return sum(p[i] > p[j] for j in range(len(p)) for i in range(j)) % 2 == 0

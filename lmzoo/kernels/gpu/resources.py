@@ -21,6 +21,7 @@ from lmzoo.kernels.gpu import (
     adam,
     gru,
     linear_recurrence,
+    log_normaliser,
     lstm,
     mgru,
     mgu,
@@ -46,8 +47,9 @@ WIDTHS = (32, 64, 128)
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
-SIZES = (*"BTHNERSVKG", "SP", "SB", "ST")
-TYPES = {**dict.fromkeys(SIZES, "i32"), "tokens": "*i64", "lengths": "*i64"}
+SIZES = (*"BTHNERSVKGW", "SP", "SB", "ST")
+TOKENS = ("tokens", "lengths", "words", "order", "starts")
+TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
 """Types of the arguments of kernels by name; others are pointers to float32."""
 
 
@@ -108,7 +110,12 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
         yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
     blocks = {"TOKENS": rows.TOKENS, "POSITIONS": rows.POSITIONS, "COLUMNS": rows.COLUMNS}
-    yield "sums of rows", rows._add, {**blocks, "PRECISION": rows.SUMS}
+    for is_sorted in (False, True):
+        name = f"sums of {'sorted ' if is_sorted else ''}rows"
+        yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
+    tile = {"ROWS": log_normaliser.ROWS, "WORDS": log_normaliser.WORDS}
+    yield "normalisers of a tile", log_normaliser._add, tile
+    yield "probabilities of a tile", log_normaliser._weigh, {"BLOCK": log_normaliser.BLOCK}
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], capability: int) -> Resources:

@@ -4,10 +4,13 @@ r"""Rows of a table by token, and the gradient of the table; tensors have a memb
 
 A program of the gradient owns some rows of the table and adds the positions in a fixed order, by a
 product with a matrix of zeros and ones. Results are reproducible, which atomic additions are not.
+Positions are sorted by their tokens if the table is large, so that a program reads those of its own
+rows only; with a small table it reads all, which is less work than to sort.
 """
 
 from typing import no_type_check
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,6 +21,8 @@ NUMBERS = 2048
 """Numbers of a program that copies."""
 SUMS = "tf32x3"
 """Precision of the sums, whatever that of a run's products is: they must not lose digits."""
+SORTED = 512
+"""Rows of a table from which positions are sorted. An estimate from counts of operations."""
 TOKENS, POSITIONS, COLUMNS = 16, 64, 32
 """Rows of the table, positions added at a time, and columns of a program that adds."""
 
@@ -37,11 +42,17 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
 def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     """Return the sums (P, V, G) of the rows of g (P, .., G), contiguous, of tokens (P, B, T)."""
     members, width = len(g), g.shape[-1]
-    count = tokens[0].numel()
+    count, is_sorted = tokens[0].numel(), vocab >= SORTED
+    words = order = starts = tokens
+    if is_sorted:
+        words, order = tokens.reshape(members, count).sort(dim=1, stable=True)
+        bounds = torch.arange(0, vocab + TOKENS, TOKENS, device=tokens.device)
+        starts = torch.searchsorted(words, bounds.expand(members, -1).contiguous())
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // COLUMNS), members)
     sizes = count, vocab, width, TOKENS, POSITIONS, COLUMNS
-    launch(_add, grid, g, tokens, sums, *strides(tokens), *sizes, SUMS)
+    args = g, words, order, starts, sums, *strides(tokens)
+    launch(_add, grid, *args, *sizes, SUMS, is_sorted)
     return sums
 
 
@@ -73,17 +84,26 @@ def _take(x, tokens, out, T, SP, SB, ST, N, V, G, COLUMNS: tl.constexpr, ROWS: t
 @triton.jit
 @no_type_check
 def _add(
-    g, tokens, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr, POSITIONS: tl.constexpr,
-    COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+    g, words, order, starts, sums, T, SP, SB, ST, N, V, G, TOKENS: tl.constexpr,
+    POSITIONS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr, SORTED: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(2).to(tl.int64)
     word = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)[:, None]
     i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)
-    for begin in range(0, N, POSITIONS):
-        n = begin + tl.arange(0, POSITIONS)
-        chosen = (token_at(tokens, p, n, N, T, SP, SB, ST)[None, :] == word).to(tl.float32)
-        ok = (n[:, None] < N) & (i < G)
+    first, last = 0, N
+    if SORTED:
+        block = starts + p * (tl.cdiv(V, TOKENS) + 1) + tl.program_id(0)
+        first, last = tl.load(block).to(tl.int32), tl.load(block + 1).to(tl.int32)
+    for begin in range(first, last, POSITIONS):
+        k = begin + tl.arange(0, POSITIONS)
+        if SORTED:
+            found = tl.load(words + p * N + k, mask=k < last, other=-1)
+            n = tl.load(order + p * N + k, mask=k < last, other=0)
+        else:
+            found, n = token_at(words, p, k, N, T, SP, SB, ST), k
+        chosen = (found[None, :] == word).to(tl.float32)
+        ok = (k[:, None] < last) & (i < G)
         rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)
         total += tl.dot(chosen, rows, input_precision=PRECISION)
     tl.store(sums + (p * V + word) * G + i, total, mask=(word < V) & (i < G))

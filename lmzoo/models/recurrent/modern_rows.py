@@ -30,12 +30,28 @@ for _name, _cell, _source, _summary in (
         "Selective state space with a decay per head.",
     ),
     (
+        "mamba3", "mamba3", "Lahoti et al. 2026 (arXiv:2603.15569)",
+        "Selective state space with a trapezoidal step and a state that turns.",
+    ),
+    (
         "deltanet", "deltanet", "Yang et al. 2024 (arXiv:2406.06484)",
         "Linear attention that replaces the value stored under a key.",
     ),
     (
         "gated_deltanet", "gated_deltanet", "Yang et al. 2025 (arXiv:2412.06464)",
         "DeltaNet with a decay that reads the token, and an output gate.",
+    ),
+    (
+        "deltaproduct", "deltaproduct", "Siems et al. 2025 (arXiv:2502.10297)",
+        "Gated DeltaNet with several steps of the memory per token.",
+    ),
+    (
+        "kda", "kda", "Kimi Team 2025 (arXiv:2510.26692)",
+        "Kimi Delta Attention: gated DeltaNet with a decay per key channel.",
+    ),
+    (
+        "m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
+        "Tanh recurrence with a matrix as state and a forget gate.",
     ),
     (
         "mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",

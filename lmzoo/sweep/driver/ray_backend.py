@@ -137,7 +137,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
             corpus=fleet.packer.corpus,
             code=planner.code,
             threads=max(1, int(resources.cpus)),
-            gpu=bool(resources.gpus),
+            gpu=resources.gpus or 0.0,
             nonce=write_nonce(store),
             server=server,
         )

@@ -59,11 +59,13 @@ class Worker(tune.Trainable):
         corpus: Any = None,
         code: UserCode | None = None,
         threads: int = 1,
-        gpu: bool = False,  # noqa: FBT001, FBT002  Ray Tune passes it by keyword
+        gpu: float = 0.0,
         nonce: str = "",
         server: Any = None,
     ) -> None:
         """Open the store and set up the device; torch is imported after the heartbeat starts.
+
+        `gpu` is the worker's share of a GPU; 0: the CPU.
 
         A worker that cannot start says so and stays without work, so that Ray starts no other one
         in its place.
@@ -88,7 +90,7 @@ class Worker(tune.Trainable):
             from lmzoo.cluster.head_store import find_store
 
             self._store = find_store(store, nonce, server, str(self.trial_id))
-            self._set_up_training(corpus, threads, gpu=gpu)
+            self._set_up_training(corpus, threads, gpu)
         except Exception as error:
             self._fail(error, starting=True)
 
@@ -121,7 +123,7 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Do nothing: the run folders hold all state."""
 
-    def _set_up_training(self, corpus: Any, threads: int, *, gpu: bool) -> None:
+    def _set_up_training(self, corpus: Any, threads: int, gpu: float) -> None:
         import torch
 
         from lmzoo.kernels.device import CPU
@@ -132,8 +134,9 @@ class Worker(tune.Trainable):
         if gpu:
             from lmzoo.kernels.device import granted_gpu
 
-            device = granted_gpu(os.uname().nodename)
-            self._memory = torch.cuda.get_device_properties(device).total_memory
+            share = min(gpu, 1.0)
+            device = granted_gpu(os.uname().nodename, share)
+            self._memory = int(share * torch.cuda.get_device_properties(device).total_memory)
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
         self._pack = Pack(
             self._store, None if corpus is None else corpus.to(device), device, self._confirm
@@ -184,7 +187,10 @@ class Worker(tune.Trainable):
 
     def _send_heartbeats(self, hello: Callable[[], object]) -> None:
         for _ in itertools.count():
-            beat = self._mailbox.beat.remote(self.trial_id)
-            if ray.get(beat) == 1:  # the first one of all, or since the mailbox was killed
+            count, revoked = ray.get(self._mailbox.beat.remote(self.trial_id))
+            if count == 1:  # the first one of all, or since the mailbox was killed
                 hello()
+            if revoked and self._pack:
+                with contextlib.suppress(Exception):  # the main thread meets it, too
+                    self._pack.revoke(revoked)
             time.sleep(HEARTBEAT_SECONDS)

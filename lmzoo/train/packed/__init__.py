@@ -5,6 +5,7 @@ to compute. P runs whose models have the same structure (the pack members) diffe
 weights, order of the data, learning rate, paths that are cut. One program trains them together:
 
     compatibility.py   which runs may share a pack, and which models can be packed
+    layout.py          the state of a member as rows
     stacked.py         one row per member of a matrix: weights, gradients, optimiser state
     adam.py            Adam for all members in one kernel
     trainer.py         the step that trains P members, and their evaluation

@@ -31,8 +31,10 @@ class StackedAdam:
         self._decays = values.new_tensor([group["weight_decay"] for group in groups])
         self._steps = torch.zeros(len(values), dtype=torch.float32, device=values.device)
         self._m, self._v = torch.zeros_like(values), torch.zeros_like(values)
+        self.state = {"step": self._steps, "exp_avg": self._m, "exp_avg_sq": self._v}
+        """The state of all rows, by torch's keys."""
         for p, group in enumerate(groups):
-            state = {"step": self._steps[p], "exp_avg": self._m[p], "exp_avg_sq": self._v[p]}
+            state = {key: numbers[p] for key, numbers in self.state.items()}
             optimiser.state[group["params"][0]].update(state)
 
     def set_decays(self, decays: Sequence[float]) -> None:

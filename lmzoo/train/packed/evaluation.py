@@ -50,7 +50,7 @@ class PackedEvaluation:
         for rows, batch in zip(order, batches, strict=True):
             columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
             self._stepper.run_step(self._step, (rows.to(self._device), *columns))
-        nll = self._nll[:count, : len(part)].cpu()
+        nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
         pairs = zip(nll, self._count_right(part, count), strict=True)
         return [compute_losses(member, part.counts, right) for member, right in pairs]
 

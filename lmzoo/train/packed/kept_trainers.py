@@ -94,16 +94,25 @@ class KeptTrainers:
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 
-    def free(self) -> None:
-        """Free the memory of all trainers."""
-        self._shared.clear()
-        self._own.clear()
+    def free(self, trainings: Sequence[Training] | None = None) -> None:
+        """Free the memory of all trainers, or only of those of packs like this one."""
+        if trainings is None:
+            self._shared.clear()
+            self._own.clear()
+            return
+        own = _key(trainings)
+        self._shared = {key: kept for key, kept in self._shared.items() if [*key[:-1]] != own}
+        for training in trainings:
+            self._own.pop(training, None)
 
     def _get(self, trainings: Sequence[Training]) -> PackedTrainer:
         """Return a kept trainer for these members, or a new one."""
         if _may_share(trainings):
             if (trainer := self._find(trainings)) is not None:
-                trainer.replace(trainings)
+                if trainer.stacked.belongs_to(trainings):
+                    trainer.stacked.read()
+                else:
+                    trainer.replace(trainings)
                 return trainer
             trainer = PackedTrainer(trainings, rows_for(len(trainings)))
             while len(self._shared) >= MAX_TRAINERS:

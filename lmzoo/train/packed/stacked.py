@@ -6,49 +6,23 @@ One parameter of all members is a slice of columns. The gradient norm, clipping 
 work on whole rows: torch's optimiser with one parameter group per member, or `adam.py`, which uses
 its state. A parameter that a member lacks (a cut path) is zero, and its gradient is kept at zero.
 The rows are read from the trainings and written back to them, so checkpoints do not show that a
-training was packed.
+training was packed. Both are a few operations, whatever the number of members (`layout.py`).
 """
 
-import math
 import operator
 import weakref
 from collections.abc import Sequence
-from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.packed.adam import StackedAdam
+from lmzoo.train.packed.layout import ALIGN, STEP, VALUES, Layout, Row
 from lmzoo.train.recipe import make_optimiser
 from lmzoo.train.trainer import Training
-
-ALIGN = 16
-"""Every parameter starts at a multiple of this number of elements: a cache line."""
-
-T = TypeVar("T")
-
-
-class Layout:
-    """The columns of each parameter of the template model."""
-
-    def __init__(self, template: nn.Module) -> None:
-        self.shapes = {name: p.shape for name, p in template.named_parameters()}
-        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
-
-    @property
-    def length(self) -> int:
-        """N, the number of columns."""
-        return sum(self.widths)
-
-    def views(self, matrix: Float[Tensor, "P N"]) -> dict[str, Tensor]:
-        """Return a view (P, *shape) of the matrix for each parameter, by its name."""
-        columns = matrix.split(self.widths, dim=1)
-        return {
-            name: column[:, : math.prod(shape)].view(-1, *shape)
-            for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
-        }
 
 
 class StackedParameters:
@@ -71,10 +45,11 @@ class StackedParameters:
         for weight in self.weights.values():
             weight.requires_grad_()
         self._zeros = self.values.new_zeros(len(self.values), ALIGN)
+        self._blank = self.values.new_zeros(self.layout.length)
         self._ones = self.values.new_ones(len(self.values))
         self._gradient_views = list(self.layout.views(self.gradients).values())
         self._set_members(trainings)
-        has_all = len(self._entries) == len(self.values) * len(self.layout.shapes)
+        has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
         self.mask = None if has_all and rows is None else self._make_mask()
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
         self._rows = [nn.Parameter(row) for row in self.values.unbind()]
@@ -108,7 +83,6 @@ class StackedParameters:
         assert self.adam is not None, "the other optimisers keep the settings of members in groups"
         self._set_members(trainings)
         self.mask.copy_(self._make_mask())
-        self.values.detach().zero_()  # a parameter that a member lacks is zero
         self.adam.set_decays([t.recipe.weight_decay for t in self.row_trainings])
         self.read()
 
@@ -138,89 +112,124 @@ class StackedParameters:
     @torch.no_grad()
     def read(self) -> None:
         """Copy weights and optimiser state from the trainings, into the addresses of recordings."""
-        _copy(self._parts(self.values), [parameter for *_, parameter in self._entries])
+        self.values.copy_(self._gather(VALUES))
         # All parameters of a training have made the same number of steps, or none has state yet.
-        states = self._states()
-        started = {p: s for (_, p, _), s in zip(self._entries, states, strict=True) if s}
-        for key in next(iter(started.values()), {}):
-            matrix = torch.zeros_like(self.values)
-            if key != "step":
-                pairs = list(zip(self._parts(matrix), states, strict=True))
-                _copy([part for part, s in pairs if s], [s[key] for _, s in pairs if s])
-            for p, state in started.items():
-                row_state = self.optimiser.state[self._rows[p]]
-                value = state[key] if key == "step" else matrix[p]
-                if key in row_state:
-                    row_state[key].copy_(value)
-                else:
-                    row_state[key] = value.clone()
-        for p in set(range(len(self._rows))) - started.keys():
-            for value in self.optimiser.state.get(self._rows[p], {}).values():
-                value.zero_()  # the training was reset to its start
+        states = [
+            t.optimiser.state.get(next(iter(own.values())), {}) if t.optimiser else {}
+            for t, own in zip(self.row_trainings, self._parameters, strict=True)
+        ]
+        known = next((state for state in states if state), {})
+        if not known:
+            for numbers in self._states().values():
+                numbers.zero_()  # the trainings were reset to their start
+        for key in known:
+            if key == STEP:
+                zero = torch.zeros_like(known[STEP])
+                self._set_state(key, torch.stack([state.get(STEP, zero) for state in states]))
+            else:
+                self._set_state(key, self._gather(key))
 
     @torch.no_grad()
     def read_best(self) -> None:
         """Copy the weights of the best epoch from the trainings; the next `read` undoes it."""
-        best = [training.best_weights for training in self.row_trainings]
-        _copy(self._parts(self.values), [best[p][name] for name, p, _ in self._entries])
+        rows = []
+        for training in self.row_trainings:
+            best = training.best_weights
+            zeros = self._blank.to(next(iter(best.values())).device)
+            rows.append(torch.cat(self.layout.pieces(best, zeros)).to(self.values.device))
+        self.values.copy_(torch.stack(rows))
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """Copy weights and optimiser state to the trainings."""
+        """Copy weights and optimiser state to the trainings, and to the memory of the host."""
         trainings = self.trainings
         for group, training in zip(self.optimiser.param_groups, trainings, strict=False):
             assert training.optimiser is not None
             training.optimiser.param_groups[0]["lr"] = group["lr"]
-        sources = self._without_idle(self._parts(self.values))
-        targets: list[Tensor] = self._without_idle([parameter for *_, parameter in self._entries])
-        row_states = [self.optimiser.state[row] for row in self._rows]
-        states = self._without_idle(self._states())
-        for key in row_states[0]:
-            values = [state[key] for state in row_states]
-            if key == "step":
-                parts = [values[p] for _, p, _ in self._entries]
+        numbers = {VALUES: self.values.detach(), **self._states()}
+        numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
+        given = [training.row for training in trainings]
+        if not self._given or any(map(operator.is_not, given, self._given)):
+            # Members that left keep the rows that they have.
+            self._own = {key: m[: len(trainings)].clone() for key, m in numbers.items()}
+            self._give_rows(trainings)
+        else:
+            for key, matrix in numbers.items():
+                self._own[key].copy_(matrix[: len(trainings)])
+        host = {key: to_host(matrix).numpy() for key, matrix in self._own.items()}
+        for p, row in enumerate(self._given):
+            row.host = {key: matrix[p] for key, matrix in host.items()}
+
+    def _give_rows(self, trainings: Sequence[Training]) -> None:
+        """Make weights and optimiser state of the trainings views of the rows of `_own`."""
+        parts = {key: self.layout.split(key, matrix) for key, matrix in self._own.items()}
+        keys = [key for key in self._own if key != VALUES]
+        rows = {key: matrix.unbind() for key, matrix in self._own.items()}
+        self._given = []
+        for p, training in enumerate(trainings):
+            assert training.optimiser is not None
+            for name, weight in self._parameters[p].items():
+                weight.data = parts[VALUES][name][p]
+                training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
+            training.row = Row(self.layout, {key: rows[key][p] for key in rows}, {})
+            self._given.append(training.row)
+
+    def _gather(self, key: str) -> Float[Tensor, "P N"]:
+        """Return the rows of the trainings, 0 where a training has no such number."""
+        pieces = []
+        for training, own in zip(self.row_trainings, self._parameters, strict=True):
+            row = training.row
+            if row is not None and row.layout.shapes == self.layout.shapes:
+                pieces.append(row.numbers[key])
+                continue
+            found = own
+            if key != VALUES:
+                assert training.optimiser is not None
+                states = training.optimiser.state
+                found = {n: states[w][key] for n, w in own.items() if key in states.get(w, {})}
+            pieces += self.layout.pieces(found, self._blank)
+        return torch.cat(pieces).view(len(self.values), -1)
+
+    def _states(self) -> dict[str, Tensor]:
+        """Return the optimiser's state of all rows: (P, N) by its keys, (P,) steps."""
+        if self.adam is not None:
+            return self.adam.state
+        states = [self.optimiser.state.get(row, {}) for row in self._rows]
+        return {key: torch.stack([state[key] for state in states]) for key in states[0]}
+
+    def _set_state(self, key: str, numbers: Tensor) -> None:
+        if self.adam is not None:
+            self.adam.state[key].copy_(numbers)
+            return
+        for row, value in zip(self._rows, numbers, strict=True):
+            state = self.optimiser.state[row]
+            if key in state:
+                state[key].copy_(value)
             else:
-                parts = self._parts(torch.stack(values))
-            parts = self._without_idle(parts)
-            for state, part in zip(states, parts, strict=True):
-                if key not in state:
-                    state[key] = torch.empty_like(part)
-                targets.append(state[key])
-            sources += parts
-        _copy(targets, sources)
+                state[key] = value.clone()
 
     def _set_members(self, trainings: Sequence[Training]) -> None:
         # Weak references, because a training may own the `PackedTrainer` that owns this object.
         self._trainings = [weakref.ref(training) for training in trainings]
-        parameters = [dict(training.model.named_parameters()) for training in self.row_trainings]
-        self._entries = [
-            (name, p, own[name])
-            for name in self.layout.shapes
-            for p, own in enumerate(parameters)
-            if name in own
-        ]
-        """(name, row, parameter) of every parameter that the training of a row has."""
+        self._parameters = [dict(t.model.named_parameters()) for t in self.row_trainings]
+        self._own: dict[str, Tensor] = {}
+        """The rows that the trainings' tensors are views of, by the kind of number."""
+        self._given: list[Row] = []
 
     def _make_mask(self) -> Float[Tensor, "P N"]:
-        mask = torch.zeros_like(self.values)
-        for part in self._parts(mask):
-            part.fill_(1)
-        return mask
+        names = self.layout.shapes
+        has = torch.tensor(
+            [[name in own for name in names] for own in self._parameters], device=CPU
+        )
+        widths = torch.tensor(self.layout.widths, device=CPU)
+        return has.repeat_interleave(widths, dim=1).to(self.values)
 
-    def _parts(self, matrix: Float[Tensor, "P N"]) -> list[Tensor]:
-        """Return the view of the matrix for each parameter in `_entries`."""
-        columns = {name: view.unbind() for name, view in self.layout.views(matrix).items()}
-        return [columns[name][p] for name, p, _ in self._entries]
 
-    def _without_idle(self, items: Sequence[T]) -> list[T]:
-        """Return the items, one for each of `_entries`, that do not belong to an idle row."""
-        pairs = zip(items, self._entries, strict=True)
-        return [item for item, (_, p, _) in pairs if p < len(self._trainings)]
-
-    def _states(self) -> list[dict[str, Tensor]]:
-        """Return the optimiser state of each parameter in `_entries`; empty before a first step."""
-        states = [t.optimiser.state for t in self.row_trainings if t.optimiser]
-        return [states[p][parameter] for _, p, parameter in self._entries]
+def to_host(tensor: Tensor) -> Tensor:
+    """Return a copy in pinned memory, to which a GPU copies fastest; a tensor of the CPU itself."""
+    if tensor.device == CPU:
+        return tensor
+    return torch.empty_like(tensor, device=CPU, pin_memory=True).copy_(tensor)
 
 
 def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:

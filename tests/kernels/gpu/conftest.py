@@ -1,5 +1,6 @@
 """Fixtures of the tests of GPU kernels."""
 
+import contextlib
 import os
 
 import pytest
@@ -14,6 +15,19 @@ FACTORIES = [
 """Every function that returns memory as it is."""
 
 
+def pytest_addoption(parser):
+    """`pytest tests/kernels/gpu/interpreted.py --device cuda` runs the kernels on a GPU."""
+    parser.addoption("--device", default="cpu", help="cpu (Triton's interpreter) or cuda")
+
+
+@pytest.fixture(autouse=True)
+def on_device(request):
+    """All tensors of a test are on the device."""
+    name = request.config.getoption("--device", default="cpu")
+    with contextlib.nullcontext() if name == "cpu" else torch.device(name):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):
     """Outputs are NaN until a kernel writes them."""
@@ -22,17 +36,19 @@ def poisoned(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def tensor_cores(monkeypatch):
-    """The interpreter rounds as a GPU does."""
+def like_a_gpu(monkeypatch):
+    """The interpreter rounds as a GPU does, and checks every address."""
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from tests.kernels.gpu import tensor_cores
+        from tests.kernels.gpu import memory_check, tensor_cores
 
         tensor_cores.install(monkeypatch)
+        memory_check.install(monkeypatch)
 
 
 def _filled(function):
     def call(*args, **kwargs):
         tensor = function(*args, **kwargs)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+        has_nan = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.fill_(float("nan")) if has_nan else tensor
 
     return call

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch.func import vmap
+from triton.runtime.errors import InterpreterError
 
 from lmzoo import zoo
 from lmzoo.data.corpus import open_corpus
+from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.sphere import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.kernels.gpu import adam
+from lmzoo.kernels.gpu import adam, log_normaliser, rows
 from lmzoo.kernels.tokens import take_rows
 from lmzoo.train.packed.adam import StackedAdam
 from lmzoo.train.packed.stacked import StackedParameters
@@ -27,7 +31,7 @@ from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.trainer import Training
 
 TOLERANCE = 2e-6
-STEP = {"adam", "rows", "sphere", "token_mixture", "token_scores"}
+STEP = {"adam", "log_normaliser", "rows", "sphere", "token_mixture", "token_scores"}
 RECURRENCES = {"gru", "lstm", "mgru", "mgu", "rnn", "linear_recurrence"}
 """Modules of kernels with a test here, and those with a test in `interpreted.py`."""
 
@@ -41,7 +45,7 @@ def assert_close(results, references, tolerance=TOLERANCE):
 def values_and_gradients(function, inputs):
     """Return the result of a function of tensors, and a weighted sum's gradients."""
     out = function(*inputs)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(1)
     upstream = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
     return out, *torch.autograd.grad(out, inputs, upstream)
 
@@ -120,6 +124,18 @@ def test_the_sphere_of_extreme_vectors(scale):
     assert (y - expected).abs().max() < TOLERANCE
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-13, 1.0, 1e30])
+def test_the_gradient_of_the_sphere_at_extreme_vectors(scale):
+    """Vectors shorter than ε have no second term; its factor must not vanish or overflow."""
+    torch.manual_seed(0)
+    x = (torch.randn(5, 8) * scale).requires_grad_()
+    with without_kernels("cpu"):
+        _, gradient = values_and_gradients(lambda v: project_to_sphere(v, 3.0), [x])
+    wide = x.detach().double().requires_grad_()
+    _, expected = values_and_gradients(lambda v: naive_project_to_sphere(v, 3.0), [wide])
+    assert (gradient - expected).abs().max() <= TOLERANCE * expected.abs().max()
+
+
 def mixture_arguments(positions, width, components, vocab, lead=()):
     """Return y, W, b, s and tokens; probabilities of some tokens underflow."""
     torch.manual_seed(0)
@@ -172,7 +188,9 @@ def test_the_mixture_of_members_equals_its_formula():
 
 
 @pytest.mark.parametrize("members", [None, 3])
-def test_rows_of_a_table_equal_those_of_torch(members):
+@pytest.mark.parametrize("smallest_sorted", [0, 1000], ids=["sorted", "dense"])
+def test_rows_of_a_table_equal_those_of_torch(members, smallest_sorted, monkeypatch):
+    monkeypatch.setattr(rows, "SORTED", smallest_sorted)
     torch.manual_seed(0)
     lead = () if members is None else (members,)
     table, tokens = torch.randn(*lead, 37, 40), torch.randint(37, (*lead, 10, 8))
@@ -185,6 +203,53 @@ def test_rows_of_a_table_equal_those_of_torch(members):
     with without_kernels("cpu"):
         results = values_and_gradients(lambda t: look_up(t, tokens), [table.requires_grad_()])
     assert_close(results, values_and_gradients(reference, in_float64([table])))
+
+
+def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monkeypatch):
+    """Most positions have one token, as padding has; some tokens have none."""
+    torch.manual_seed(0)
+    tokens = torch.randint(50, (2, 30, 9)).where(torch.rand(2, 30, 9) < 0.4, 7)[:, :, 1:]
+    g = torch.randn(2, 240, 5)
+    dense = rows.add_rows(g, tokens, 67)
+    monkeypatch.setattr(rows, "SORTED", 0)
+    first, second = (rows.add_rows(g, tokens, 67) for _ in range(2))
+    assert first.equal(second)
+    assert_close([first], [dense.double()], 1e-7)
+    one_hot = torch.nn.functional.one_hot(tokens.reshape(2, 240), 67).double()
+    assert_close([first], [one_hot.mT @ g.double()])
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_log_normalisers_equal_their_formula(members, monkeypatch):
+    """Several tiles, the last one smaller."""
+    monkeypatch.setattr(log_normaliser, "TILE", 9 * 20)
+    monkeypatch.setattr(log_normaliser, "MIN_WORDS", 1)
+    torch.manual_seed(0)
+    lead = () if members is None else (members,)
+    inputs = [torch.randn(*lead, n, 6).mul(2).requires_grad_() for n in (9, 67)]
+
+    def tiled(y, table):
+        return log_normalisers(y, table, 0)
+
+    def naive(y, table):
+        return torch.logsumexp(y @ table.mT, dim=-1)
+
+    with without_kernels("cpu"):
+        results = values_and_gradients(vmap(tiled) if members else tiled, inputs)
+    assert_close(results, values_and_gradients(naive, in_float64(inputs)))
+
+
+def test_a_launch_outside_its_tensors_is_seen():
+    """The check of `memory_check.py`, which runs in all tests of kernels."""
+    values = torch.zeros(8)[2:6]
+    with pytest.raises(InterpreterError, match="outside its tensors"):
+        _read_before[1,](values, 1)
+    _read_before[1,](values, 0)
+
+
+@triton.jit
+def _read_before(x, n):
+    tl.store(x, tl.load(x - n))
 
 
 @pytest.mark.parametrize("members", [None, 3])
@@ -243,12 +308,17 @@ def test_a_step_has_as_many_launches_at_every_length_and_number_of_members(monke
     monkeypatch.undo()  # to fill outputs with NaN is a launch
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     from fuse import Shape
-    from launches import GOAL, count_launches
+    from launches import GOAL, MOST, count_launches
 
     shapes = [Shape(P, 40, 8, 8, 8, T) for P, T in ((2, 12), (2, 24), (5, 12))]
     counts = [count_launches(shape).counts.total() for shape in shapes]
     assert len(set(counts)) == 1
     assert counts[0] <= GOAL
+    # The softmax over many words, in tiles; the table's gradient, from sorted positions.
+    shapes = [Shape(P, 9000, 8, 8, 16, 9) for P in (2, 5)]
+    counts = [count_launches(shape, "lstm_lm").counts.total() for shape in shapes]
+    assert len(set(counts)) == 1
+    assert counts[0] <= MOST
 
 
 def test_every_kernel_module_is_tested():

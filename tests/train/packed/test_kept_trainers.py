@@ -159,6 +159,23 @@ def test_validation_and_test_are_recorded(trainers, corpus, fake_recorder, monke
     trainers.train_epoch(pack, corpus)  # the weights of the best epoch are gone from the rows
 
 
+def test_a_larger_part_is_evaluated_into_new_memory(trainers, corpus, fake_recorder):
+    """What was recorded before would write to the memory that is freed."""
+    pack = members(corpus, *range(3))
+    for _ in range(4):
+        trainers.train_epoch(pack, corpus)
+    [trainer] = trainers._shared.values()
+    assert trainer._evaluation._stepper._recordings
+    larger = dataclasses.replace(corpus, test=corpus.train)
+    for _ in range(4):
+        losses = trainer.evaluate(larger.test, larger)
+        trainer.evaluate(larger.valid, larger)
+    for training, found in zip(pack, losses, strict=True):
+        torch.testing.assert_close(
+            found.nll, evaluate(training.model, larger.test).nll, rtol=1e-5, atol=1e-5
+        )
+
+
 def test_the_test_of_a_pack_leaves_no_trace(trainers, corpus, fake_recorder):
     tested, other = members(corpus, *range(3)), members(corpus, *range(3))
     for _ in range(3):

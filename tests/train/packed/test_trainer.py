@@ -83,7 +83,7 @@ def test_a_checkpoint_contains_its_own_member_only(corpus, tmp_path):
     torch.save(packed[0].dump(), tmp_path / "packed.pt")
     torch.save(_train_alone(_member(corpus), corpus, 1).dump(), tmp_path / "alone.pt")
     sizes = [(tmp_path / name).stat().st_size for name in ("packed.pt", "alone.pt")]
-    assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
+    assert sizes[0] <= sizes[1]
 
 
 def test_a_diverging_member_does_not_affect_the_others(corpus):

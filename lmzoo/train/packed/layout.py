@@ -1,0 +1,77 @@
+"""The state of a pack member as rows: one for its weights, and one for each optimiser state.
+
+    row = [ θ_1 | θ_2 | ... ]        its columns are those of the template model's parameters
+
+After an epoch of a pack, the weights of a training and its optimiser state are views of such rows.
+To copy the state of all members, on the device or to the host, is then one operation for each kind
+of number, not one for each tensor.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+ALIGN = 16
+"""Every parameter starts at a multiple of this number of elements: a cache line."""
+VALUES, STEP = "values", "step"
+"""The weights; the steps of the optimiser, of which each parameter has its own number."""
+
+
+class Layout:
+    """The columns of each parameter of the template model."""
+
+    def __init__(self, template: nn.Module) -> None:
+        self.shapes = {name: p.shape for name, p in template.named_parameters()}
+        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
+
+    @property
+    def length(self) -> int:
+        """N, the number of columns."""
+        return sum(self.widths)
+
+    def views(self, matrix: Float[Tensor, "P N"]) -> dict[str, Tensor]:
+        """Return a view (P, *shape) of the matrix for each parameter, by its name."""
+        columns = matrix.split(self.widths, dim=1)
+        return {
+            name: column[:, : math.prod(shape)].view(-1, *shape)
+            for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
+        }
+
+    def split(self, key: str, matrix: Tensor) -> dict[str, tuple[Tensor, ...]]:
+        """Return the tensors of each parameter, one for each member; steps have one column each."""
+        if key == STEP:
+            parts = zip(self.shapes, matrix.unbind(1), strict=True)
+            return {name: column.unbind() for name, column in parts}
+        return {name: view.unbind() for name, view in self.views(matrix).items()}
+
+    def pieces(self, tensors: Mapping[str, Tensor], zeros: Float[Tensor, "N"]) -> list[Tensor]:
+        """Return what joins to a row: the tensors by name, 0 where one is missing."""
+        pieces = []
+        for name, width in zip(self.shapes, self.widths, strict=True):
+            if name in tensors:
+                pieces.append(tensors[name].detach().reshape(-1))
+                width -= tensors[name].numel()
+            if width:
+                pieces.append(zeros[:width])
+        return pieces
+
+
+@dataclass
+class Row:
+    """The rows that the weights and the optimiser state of a training are views of."""
+
+    layout: Layout
+    numbers: dict[str, Tensor]
+    """`VALUES`, `STEP` and the other keys of the optimiser's state -> row."""
+    host: dict[str, Any]
+    """The same numbers after the last epoch of the pack, as arrays in the memory of the host."""
+
+    def copy(self, key: str) -> dict[str, Tensor]:
+        """Return copies of one kind of number by the parameters' names, in the host's memory."""
+        row = torch.from_numpy(self.host[key].copy())
+        return {name: parts[0] for name, parts in self.layout.split(key, row[None]).items()}
