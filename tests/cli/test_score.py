@@ -19,14 +19,8 @@ def runs(tmp_path_factory):
     text.write_text("a man runs\na dog sits\ntwo men run\n" * 20 + "a cow moos\nan owl flies\n")
     small = ["--corpus", f"text:{text}", "--set", "model.width=4", "--epochs", "1"]
     words = ["--set", "corpus.length=6", "--set", "corpus.min_count=5", "--out", folder / "words"]
-    letters = [
-        "--set",
-        "corpus.length=20",
-        "--set",
-        "corpus.unit=char",
-        "--out",
-        folder / "letters",
-    ]
+    letters = ["--set", "corpus.length=20", "--set", "corpus.unit=char"]
+    letters += ["--out", folder / "letters"]
     for options in (words, letters):
         assert run_lmzoo("train", "gru", *small, *options) == 0
     return folder
