@@ -19,7 +19,7 @@ Differences from the code of open-lm-engine/lm-engine (`m2rnn.py`, 165efbe):
 
     there                              here                        why
     K = 64, V = 16                     K = 16, V = E / 4           widths of 32 to 256
-    gradients of S clipped             not clipped                 `recipe.grad_clip` is of a step
+    gradients of S clipped             not clipped                 `recipe.clip` does, per step
     models draw at N(0, 0.02²)         U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
 
 Mishra et al. 2026 (arXiv:2603.14360); N is RMSNorm over all heads.
