@@ -20,7 +20,7 @@ from lmzoo.errors import UserError
 
 GPU = ("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
 SECTIONS = (
-    *("scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows"),
+    *("scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows", "plain"),
     *GPU,
 )
 
