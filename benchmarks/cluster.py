@@ -2,17 +2,20 @@
 
     python benchmarks/cluster.py --out runs/bench/cluster.json
 
-`simulated_cluster.py` describes the devices `gpu` and `full`. Each makespan is divided by a lower
-bound:
+`simulated_cluster.py` describes the devices `gpu`, `affine` and `full`. Each makespan is divided by
+a lower bound:
 
     max(longest chain, work / workers)
 
 The longest chain is the makespan on as many workers as there are runs; the work is the number of
 epochs of all runs, times the least c(n) / n. `busy` is the share of the workers' time in which they
-train. `CPU` is the time of planner and fleet for one epoch of one run; the clock is not included.
+train, `paid` all of it in epochs. `CPU` is the time of planner and fleet for one epoch of one
+run; the clock is not included. Where workers are slow, live shortly or are offered only, `against`
+is the makespan divided by that without the slow ones, with workers that live, or with all workers.
+Scenarios whose names contain `--only` are simulated, all by default.
 """
 
-import dataclasses
+import functools
 import importlib
 import json
 import math
@@ -43,19 +46,27 @@ def scenarios() -> Iterator[Scenario]:
     yield Scenario("80, one in ten lost every 20 epochs", (0.0,) * 80, lost=10)
     yield Scenario("80 workers, 60 settings", (0.0,) * 80, samples=60)
     yield Scenario("320 workers, 60 settings", (0.0,) * 320, samples=60)
+    for workers in (4, 8, 40):
+        yield Scenario(
+            f"{workers} workers, one of a quarter of the speed", (0.0,) * workers, slow=1
+        )
+    yield Scenario("40 workers, half of a quarter of the speed", (0.0,) * 40, slow=20)
+    yield Scenario("8 workers that live 5 epochs", (0.0,) * 8, life=5.0)
+    yield Scenario("8 offered", (), offered=8)
+    yield Scenario("80 offered", (), offered=80)
 
 
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/cluster.json"),
+    only: Annotated[str, typer.Option(help="A part of the names of scenarios.")] = "",
 ) -> None:
     """Simulate all scenarios and print the table."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # for `sweeps`
-    study: Study = importlib.import_module(STUDY).STUDY
     rows = []
-    for scenario in scenarios():
+    for scenario in (s for s in scenarios() if only in s.name):
         for device in DEVICES:
             row = {"scenario": scenario.name, "device": device.name}
-            rows.append({**row, **measure(study, scenario, device)})
+            rows.append({**row, **measure(scenario, device)})
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(rows, indent=1) + "\n")
     table = Table(*rows[0], box=None)
@@ -64,24 +75,40 @@ def main(
     Console(width=140).print(table)
 
 
-def measure(study: Study, scenario: Scenario, device: Device) -> dict[str, Any]:
+def measure(scenario: Scenario, device: Device) -> dict[str, Any]:
     """Simulate a scenario; return its row."""
-    done = simulate(study, scenario, device)
+    done = simulate(study(), scenario, device)
     runs = len(done.epochs)
-    alone = dataclasses.replace(scenario, arrivals=(0.0,) * runs, lost=0)
-    chain = simulate(study, alone, device).now
+    chain = makespan(device, (0.0,) * runs, scenario.samples)
     work = done.run_epochs * min(device.cost(n) / n for n in range(1, done.largest + 1))
-    bound = max(chain, when_done(work, scenario.arrivals))
+    arrivals = scenario.arrivals or (0.0,) * scenario.offered
+    bound = max(chain, when_done(work, arrivals))
+    against = math.nan
+    if scenario.slow or scenario.life or scenario.offered:
+        against = done.now / makespan(device, arrivals[scenario.slow :], scenario.samples)
     return {
         "runs": runs,
         "run-epochs": done.run_epochs,
         "makespan": done.now,
         "chain": chain,
-        "work / workers": work / len(scenario.arrivals),
+        "work / workers": work / len(arrivals),
         "ratio": done.now / bound,
+        "against": against,
+        "paid": done.present,
         "busy": done.busy / done.present,
         "CPU ms": 1e3 * done.cpu / done.run_epochs,
     }
+
+
+def study() -> Study:
+    """Return the study that is simulated."""
+    return importlib.import_module(STUDY).STUDY
+
+
+@functools.cache
+def makespan(device: Device, arrivals: tuple[float, ...], samples: int) -> float:
+    """Return the makespan with workers that arrive at these times and live."""
+    return simulate(study(), Scenario("usual", arrivals, samples=samples), device).now
 
 
 def when_done(work: float, arrivals: tuple[float, ...]) -> float:

@@ -1,13 +1,14 @@
 """A simulated cluster: the planner and the fleet of the engine, with a clock instead of training.
 
 An epoch of a pack of n runs takes c(n). With `gpu`, c(n) = 1: a GPU with 24 GB has room for the
-whole pack. With `full`, c(n) = n: one run fills the device, so that a pack gains nothing. Losses
-are a hash of the run.
+whole pack. With `affine`, c(n) = 0.97 + 0.03 n: 32 runs take twice as long as one. With `full`,
+c(n) = n: one run fills the device, so that a pack gains nothing. Losses are a hash of the run.
 """
 
 import dataclasses
 import hashlib
 import heapq
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ CLOSED_FORM = {point.label for point in BASELINES}
 GPU_MEMORY = 24 * 2**30
 REPLACEMENT = 3.0
 """Time in epochs until a lost worker is replaced."""
+SECONDS = 60.0
+"""Of an epoch of one run on a worker of usual speed."""
+LOOK = 0.1
+"""Time in epochs between two looks at workers that are overdue, or not there yet."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,11 @@ class Device:
     """Time of an epoch of a pack of n runs."""
 
 
-DEVICES = (Device("gpu", GPU_MEMORY, lambda n: 1.0), Device("full", 0, float))
+DEVICES = (
+    Device("gpu", GPU_MEMORY, lambda n: 1.0),
+    Device("affine", GPU_MEMORY, lambda n: 0.97 + 0.03 * n),
+    Device("full", 0, float),
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,12 @@ class Scenario:
     lost: int = 0
     """One in this many workers is lost every 20 epochs; 0: none is lost."""
     samples: int = 4
+    slow: int = 0
+    """The first so many workers have a quarter of the speed."""
+    life: float = 0.0
+    """Mean life of a worker in epochs; 0: it is never lost. A new one comes after `REPLACEMENT`."""
+    offered: int = 0
+    """Workers that start when the fleet wants them, and leave after an epoch without work."""
 
 
 class MemoryStore:
@@ -74,11 +89,10 @@ class MemoryStore:
         """Return that there is no `study.json` yet."""
         return {}
 
-    def write_study(self, study: Any) -> None:
+    def write_study(self, *ignored: Any) -> None:
         """Do nothing."""
 
-    def prune(self, run_id: str, epoch: int) -> None:
-        """Do nothing."""
+    prune = write_study
 
 
 @dataclass
@@ -96,6 +110,10 @@ class Simulation:
     live: set[str] = field(default_factory=set)
     members: dict[str, list[str]] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
+    idle_since: dict[str, float] = field(default_factory=dict)
+    scenario: Scenario = Scenario("", ())
+    draws: random.Random = field(default_factory=lambda: random.Random(0))
+    started: int = 0
     largest: int = 1
     tick: int = 0
 
@@ -106,6 +124,7 @@ class Simulation:
 
     def run(self, scenario: Scenario) -> None:
         """Run the sweep to its end."""
+        self.scenario = scenario
         for i, at in enumerate(scenario.arrivals):
             self.schedule(at, "arrive", f"w{i}")
             self.schedule(at, "ask", f"w{i}")
@@ -113,6 +132,7 @@ class Simulation:
         self.events = [(at, i, kind, w) for i, (at, _, kind, w) in enumerate(self.events)]
         if scenario.lost:
             self.schedule(20.0, "lose", str(scenario.lost))
+        self.schedule(0.0, "look", "")
         self.run_events()
 
     def run_events(self) -> None:
@@ -129,6 +149,43 @@ class Simulation:
     def on_arrive(self, worker: str) -> None:
         """Add the room for a worker."""
         self.live.add(worker)
+        if self.scenario.life:
+            life = self.draws.expovariate(1 / self.scenario.life)
+            self.schedule(self.now + life, "interrupt", worker)
+
+    def on_look(self, _worker: str) -> None:
+        """Start workers that are wanted, end idle ones, and take runs of those that are overdue."""
+        start, offered = time.process_time(), self.scenario.offered
+        for worker, runs in self.fleet.overdue(self.room(), self.now * SECONDS).items():
+            for run in runs:
+                self.fleet.released(worker, run)
+                self.members[worker].remove(run)
+        wanted = self.fleet.wanted(offered) if offered else 0
+        self.cpu += time.process_time() - start
+        idle = self.fleet.idle
+        self.idle_since = {w: self.idle_since.get(w, self.now) for w in idle}
+        for idler in [w for w, since in self.idle_since.items() if self.now >= since + 1]:
+            if offered:
+                self.live.discard(idler)
+                self.fleet.gone(idler)
+        for _ in range(len(self.live), wanted):
+            name, self.started = f"w{self.started}", self.started + 1
+            self.on_arrive(name)
+            self.on_ask(name)
+        self.schedule(self.now + LOOK, "look", "")
+
+    def room(self) -> int:
+        """Return the number of workers that there is room for."""
+        return self.scenario.offered or len(self.live)
+
+    def on_interrupt(self, worker: str) -> None:
+        """Interrupt a worker, and schedule its replacement."""
+        if worker in self.live:
+            self.live.discard(worker)
+            self.members.pop(worker, None)
+            self.fleet.give_back(self.fleet.gone(worker, interrupted=True), interrupted=True)
+            self.schedule(self.now + REPLACEMENT, "arrive", f"{worker}'")
+            self.schedule(self.now + REPLACEMENT, "ask", f"{worker}'")
 
     def on_ask(self, worker: str) -> None:
         """Let a worker ask for its first assignment."""
@@ -137,16 +194,12 @@ class Simulation:
     def on_lose(self, share: str) -> None:
         """Interrupt one worker in `share`, and schedule its replacement."""
         for worker in sorted(self.live)[:: int(share)]:
-            self.live.discard(worker)
-            self.members.pop(worker, None)
-            self.fleet.give_back(self.fleet.gone(worker), interrupted=True)
-            self.schedule(self.now + REPLACEMENT, "arrive", f"{worker}'")
-            self.schedule(self.now + REPLACEMENT, "ask", f"{worker}'")
+            self.on_interrupt(worker)
         self.schedule(self.now + 20.0, "lose", share)
 
     def on_epoch(self, worker: str) -> None:
         """End an epoch of a worker's pack."""
-        if worker not in self.live:
+        if worker not in self.live or worker not in self.members:
             return
         reports = []
         for run_id in self.members.pop(worker):
@@ -163,7 +216,8 @@ class Simulation:
         start = time.process_time()
         state = self.fleet.workers.get(worker)
         opened = [*state.training, *state.leaving] if state else []
-        memory, facts = self.device.memory, {"live": len(self.live), "now": self.now}
+        memory = self.device.memory
+        facts = {"live": self.room(), "now": self.now * SECONDS, "node": worker.strip("'")}
         message = Exchange(worker, 0, opened, reports, memory=memory)
         reply = self.fleet.exchange(message, **facts)
         budget = self.fleet.planner.study.epochs
@@ -182,7 +236,9 @@ class Simulation:
         if reply is not None:
             self.members[worker] = reply.members
             self.largest = max(self.largest, len(reply.members))
-            self.schedule(self.now + self.device.cost(len(reply.members)), "epoch", worker)
+            slowness = 4.0 if int(worker.strip("w'")) < self.scenario.slow else 1.0
+            seconds = slowness * self.device.cost(len(reply.members))
+            self.schedule(self.now + seconds, "epoch", worker)
 
 
 def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:
@@ -191,6 +247,7 @@ def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:
     fields = corpus_config(study, study.fields)
     corpus = open_corpus(fields, None)
     planner = Planner(study, resolve(study, corpus, fields), MemoryStore())  # type: ignore[arg-type]
-    simulation = Simulation(Fleet(planner, Packer(corpus, None)), device)
+    fleet = Fleet(planner, Packer(corpus, None), memory=device.memory)
+    simulation = Simulation(fleet, device)
     simulation.run(scenario)
     return simulation

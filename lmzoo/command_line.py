@@ -165,9 +165,10 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
     for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
         if head not in SECTIONS or not rest:
+            name = rest if head.lower() in SECTIONS and rest else path
             raise UserError(
                 f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}; a "
-                f"field of the model is model.{path}, one of the training recipe.{path}"
+                f"field of the model is model.{name}, one of the training recipe.{name}"
             )
         if head == section:
             *parents, leaf = rest.split(".")

@@ -43,8 +43,27 @@ def writing(path: Path) -> Iterator[None]:
         raise UserError(f"cannot write {path}: {reason}; choose another place") from error
 
 
+def user_path(text: str | Path) -> Path:
+    """Return a path that the user wrote, with `~` expanded.
+
+    Raises:
+        UserError: There is no such account, or it has a NUL byte.
+    """
+    if "\0" in str(text):
+        raise UserError(f"{str(text)!r} has a NUL byte, which no path has")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{text}: no such home folder; give another path") from None
+
+
 KNOWN = 12
 """Names that a message lists when none is similar."""
+OTHER_NAMES = {
+    "learning rate": "lr", "batch size": "batch", "hidden size": "width", "dim": "width",
+    "seq len": "length", "max length": "length", "block size": "block", "n layer": "num_layers",
+}  # fmt: skip
+"""Names of other libraries -> ours."""
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -54,6 +73,7 @@ def near(name: str, known: Iterable[str]) -> str:
     `lstm_lm`, and `width` near `model.width`.
     """
     names = list(dict.fromkeys(known))
+    name = OTHER_NAMES.get(_plain(name), name)
     plain = {other: _plain(other) for other in names}
     wanted = _plain(name)
     parts = [other for other in names if wanted and wanted in plain[other].split()]

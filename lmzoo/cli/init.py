@@ -1,6 +1,8 @@
 """`lmzoo init NAME`: a study and a cell of the user's own, which run as they are."""
 
+import keyword
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,8 @@ def init(
     for path in targets.values():
         if path.exists():
             raise UserError(f"{path} exists; choose another name, or delete the file")
+    if keyword.iskeyword(name) or find_spec(name):
+        raise UserError(f"{name!r} is a word or a module of Python; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     for source, path in targets.items():
         text = files("lmzoo.cli.starter").joinpath(source).read_text("utf-8")

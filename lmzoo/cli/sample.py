@@ -15,6 +15,7 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
+from lmzoo.memory import allocating
 from lmzoo.models.grammar.pcfg import PCFG
 from lmzoo.models.grammar.trees import draw_tree
 from lmzoo.streams import echo
@@ -66,17 +67,19 @@ def sample(
         inputs = iter([("", encode_source(trained, source))])
     for label, sources in inputs:
         if beam is not None:
-            hypotheses = beam_search(
-                trained.model, length, beam, alpha=alpha or 0.0, prefix=start, sources=sources
-            )
+            with allocating(f"--beam {beam}"):
+                hypotheses = beam_search(
+                    trained.model, length, beam, alpha=alpha or 0.0, prefix=start, sources=sources
+                )
             for hypothesis in hypotheses[: 1 if one_per_source else count]:
                 _show(trained, hypothesis.tokens, f"{label}{hypothesis.log_prob:9.3f}  ")
             continue
-        tokens = sampling.sample(
-            trained.model, 1 if greedy or one_per_source else count or COUNT, length,
-            temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
-            sources=sources, generator=generator,
-        )  # fmt: skip
+        with allocating(f"--count {count}"):
+            tokens = sampling.sample(
+                trained.model, 1 if greedy or one_per_source else count or COUNT, length,
+                temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
+                sources=sources, generator=generator,
+            )  # fmt: skip
         for row in tokens.tolist():
             _show(trained, row, label)
 

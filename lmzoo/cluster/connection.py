@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -78,6 +79,13 @@ def _disconnect() -> None:
         node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
     ray.shutdown()
     STOPS.install()
+    _delete_session(node)
+
+
+def _delete_session(node: Any) -> None:
+    """Delete the logs and sockets of the Ray that this process started; Ray itself keeps them."""
+    if node is not None and not ADDRESS:
+        shutil.rmtree(node.get_session_dir_path(), ignore_errors=True)
 
 
 def is_ray_unusable() -> bool:
@@ -94,6 +102,7 @@ def kill_local_ray() -> None:
     with contextlib.suppress(Exception):
         if node is not None:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
+            _delete_session(node)
 
 
 def _start(quiet: Mapping[str, Any]) -> None:

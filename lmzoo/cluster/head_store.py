@@ -17,7 +17,7 @@ from lmzoo.store.local import Store
 from lmzoo.store.local_lock import Lock
 from lmzoo.store.open import open_store
 from lmzoo.store.records import NONCE
-from lmzoo.store.s3 import temporary_folder
+from lmzoo.store.temporary import temporary_folder
 
 CALLS = 16
 """Operations at the same time."""
@@ -68,7 +68,7 @@ class HeadStore(Store):
     ) -> None:
         self._server, self._address, self._owner = server, address, owner
         self._names: tuple[str, ...] = ()
-        super().__init__(parent.path if parent else temporary_folder("lmzoo-scratch-"), parent)
+        super().__init__(parent.path if parent else temporary_folder("scratch"), parent)
 
     def __truediv__(self, name: str) -> "HeadStore":
         child = HeadStore(self._server, self._address, self._owner, self)

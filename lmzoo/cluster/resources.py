@@ -20,18 +20,21 @@ class Resources:
         gpus: GPUs of a worker, or a share of one GPU; None: not decided.
         concurrent: The maximum number of workers; 0: as many as fit.
         device: `cpu` uses no GPU, `gpu` requires GPUs, `auto` uses the GPUs that there are.
+        hours: The most hours of all workers together; 0: no limit.
     """
 
     cpus: float = 1.0
     gpus: float | None = None
     concurrent: int = 0
     device: str = "auto"
+    hours: float = 0.0
 
     def __post_init__(self) -> None:
         gpus = self.gpus
-        for option, value in {"cpus": self.cpus, "gpus": gpus or 0.0}.items():
+        numbers = {"cpus-per-trial": self.cpus, "gpus-per-trial": gpus or 0, "max-cost": self.hours}
+        for option, value in numbers.items():
             if not math.isfinite(value):
-                raise UserError(f"--{option}-per-trial {value} is not a finite number")
+                raise UserError(f"--{option} {value} is not a finite number")
         if self.device not in ("auto", "cpu", "gpu"):
             raise UserError(f"--device {self.device!r} is unknown; choose auto, cpu or gpu")
         if gpus is not None and gpus > 1 and gpus != int(gpus):

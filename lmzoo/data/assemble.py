@@ -169,9 +169,10 @@ def assemble(
     for part, sentences in vars(split).items():
         if not sentences:
             sizes = " + ".join(str(len(other)) for other in vars(split).values())
+            stream = "; for a running text use stream:PATH" if name == "text" else ""
             raise UserError(
                 f"{name}: the {part} split is empty (train + valid + test = {sizes} sequences); "
-                "give a longer file"
+                f"give a longer file{stream}"
             )
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")

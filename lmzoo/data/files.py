@@ -14,7 +14,9 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import re
+import stat
 import unicodedata
 import zipfile
 import zlib
@@ -30,7 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
+from lmzoo.memory import require_memory
 
 GZIP, BZIP2, XZ, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04"
 COMPRESSED = (GZIP, BZIP2, XZ, ZIP)
@@ -46,14 +49,21 @@ REFUSED = {
     b"SQLite format 3\0": "an SQLite database; write its text to a file first",
     b"\x89PNG": "a PNG image",
     b"\x93NUMPY": "a NumPy array",
+    b"\x04\x22\x4d\x18": "an LZ4 file; decompress it first",
+    b"]\0\0": "an LZMA file; decompress it first",
+    b"ARROW1": "an Arrow file; write its text to a file first",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\x7fELF": "a program",
     b"\x89HDF": "an HDF5 file; write its text to a file first",
     b"\xd0\xcf\x11\xe0": "an Office document; save it as text first",
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS; run git lfs pull",
 }
 """The first bytes of files that are no text -> what they are, and what to do."""
 MARKUP = {
-    re.compile(rb"<!doctype html|<html|<head|<body", re.IGNORECASE): "a web page (HTML)",
-    re.compile(rb"<\?xml"): "XML",
+    re.compile(
+        rb"(<!--.*-->\s*)?<(!doctype html|html|head|body)", re.IGNORECASE
+    ): "a web page (HTML)",
+    re.compile(rb"<\?xml|<!--|<[a-z][\w:-]*\s+[\w:-]+=[\"']", re.IGNORECASE): "XML",
     re.compile(rb"[{\[]\s*[\"{\[]"): "JSON",
     re.compile(rb"\{\\rtf"): "RTF",
     re.compile(rb"%!PS"): "PostScript",
@@ -66,6 +76,9 @@ UTF_MARKS = {
     BOM_UTF16_LE: "UTF-16",
     BOM_UTF16_BE: "UTF-16",
 }
+UTF_WITHOUT_MARK = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+NO_TEXT = ("Cc", "Cn", "Co", "Cs")
+"""Categories of characters that a text does not have."""
 NESTED = 3
 """Files inside compressed files that are decompressed, as in `text.gz.gz`."""
 LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -155,7 +168,7 @@ def sha256_of(path: Path | str) -> str:
     Raises:
         UserError: The file cannot be read.
     """
-    return hashlib.sha256(_read_bytes(Path(path).expanduser())).hexdigest()
+    return hashlib.sha256(_read_bytes(user_path(path))).hexdigest()
 
 
 def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
@@ -205,7 +218,9 @@ def _residues(path: Path, number: int, line: str) -> str:
             if bad == ">"
             else "residues are letters, '*', '-' or '.'; remove it, or begin a comment with ';'"
         )
-        raise UserError(f"{path} line {number}: {bad!r} in {line[:40]!r} is no residue: {advice}")
+        begin = max(0, line.index(bad) - 30)
+        shown = line[begin : begin + 40]
+        raise UserError(f"{path} line {number}: {bad!r} in {shown!r} is no residue: {advice}")
     return residues
 
 
@@ -222,7 +237,12 @@ def _odd_residues(sequences: list[str]) -> Iterator[str]:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not file.isatty()):
+                raise UserError(f"{path} is a device, which may have no end; give a file")
+            require_memory(status.st_size, str(path))
+            return file.read()
     except FileNotFoundError:
         raise UserError(
             f"file {path} does not exist; give the path of a text file, plain or .gz"
@@ -246,6 +266,9 @@ def _unpack(path: Path, raw: bytes) -> bytes:
             raw = _only_member(path, raw)
         else:
             break
+    else:
+        if raw.startswith((GZIP, XZ, ZIP)):
+            raise UserError(f"{path} is compressed more than {NESTED} times; decompress it first")
     return raw
 
 
@@ -275,6 +298,8 @@ def _every_stream(new: Callable[[], Any]) -> Callable[[bytes], bytes]:
 def _only_member(path: Path, raw: bytes) -> bytes:
     members = _members(path, io.BytesIO(raw), lambda _: True)
     if len(members) != 1:
+        if "[Content_Types].xml" in members or "mimetype" in members:
+            raise UserError(f"{path} is an Office document or an e-book; save it as text first")
         names = ", ".join([*members][:3]) + (", ..." if len(members) > 3 else "")
         raise UserError(
             f"{path} is a zip archive of {len(members)} files ({names}); unpack it and give one "
@@ -357,22 +382,25 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
 
 def _about_nul(path: Path, raw: bytes) -> str:
     """Return what a file with NUL bytes is."""
-    total, even = raw.count(b"\0"), raw[0::2].count(b"\0")
-    try:
-        valid = bool(raw.decode())
-    except UnicodeDecodeError:
-        valid = False
-    if total > 0.6 * len(raw):
-        name = "UTF-32"
-    elif (not valid or total > 0.2 * len(raw)) and even in (0, total):
-        name = "UTF-16BE" if even else "UTF-16LE"
-    else:
+    blanks = {name: _blanks(raw, name) for name in UTF_WITHOUT_MARK}
+    name = max(blanks, key=lambda name: blanks[name])
+    if not blanks[name]:
         line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
         return f"{path} line {line}: a NUL byte; the file is damaged or no text"
     return (
         f"{path} has NUL bytes and looks like {name} without a byte order mark; convert it: "
         f"iconv -f {name} -t UTF-8"
     )
+
+
+def _blanks(raw: bytes, encoding: str) -> int:
+    """Return the blanks at the beginning of a text in an encoding; 0 if it is not in it."""
+    try:
+        begin = raw.decode(encoding)[:STRETCH]
+    except UnicodeDecodeError:
+        return 0
+    blank = begin.count(" ") + begin.count("\n")
+    return blank if all(unicodedata.category(c) not in NO_TEXT or c.isspace() for c in begin) else 0
 
 
 def _about_forms(raw: bytes) -> Iterator[str]:

@@ -26,7 +26,7 @@ from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_splits import Shares, split_characters
 from lmzoo.data.tokenisers import TOKENISERS
 from lmzoo.data.tokenisers.base import TokeniserConfig
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
 
 STANDARD: Shares = ((0.0, 0.9), (0.9, 0.95), (0.95, 1.0))
 """The parts that train, validate and test."""
@@ -143,7 +143,7 @@ class StreamFile(TextStream):
     @property
     def path(self) -> Path:
         """Path of the file, with `~` expanded."""
-        return Path(self.config.path).expanduser()
+        return user_path(self.config.path)
 
     @property
     def origin(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

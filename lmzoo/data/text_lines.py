@@ -12,7 +12,6 @@ A long text is encoded once: its ids, padded to length T, are mapped into memory
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -31,6 +30,7 @@ from lmzoo.data.text_size import TextSize
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.user_files import FastaConfig, Limit, UserFile
 from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
+from lmzoo.errors import user_path
 
 CACHED_FROM = 2**23
 """Bytes of a text from which its ids are cached."""
@@ -55,7 +55,7 @@ class TextConfig(FastaConfig):
 
     @model_validator(mode="after")
     def _deal_lines_only(self) -> "TextConfig":
-        if self.documents or Path(self.path).expanduser().is_dir():
+        if self.documents or user_path(self.path).is_dir():
             object.__setattr__(self, "split", "interleave")  # documents are not dealt
         return self
 

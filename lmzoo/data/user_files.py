@@ -21,7 +21,7 @@ from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_splits import deal, interleave
 from lmzoo.data.unknown import TrainUnk
 from lmzoo.data.vocabulary import build_vocabulary
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
 
 T = TypeVar("T")
 Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]
@@ -75,7 +75,7 @@ class UserFile(CorpusSource):
     @property
     def path(self) -> Path:
         """Path of the file, with `~` expanded."""
-        return Path(self.config.path).expanduser()
+        return user_path(self.config.path)
 
     @property
     def origin(self) -> str:

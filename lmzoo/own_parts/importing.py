@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
 
 GROUP = "lmzoo.plugins"
 VARIABLE = "LMZOO_PLUGINS"
@@ -60,8 +60,10 @@ def import_source(spec: str | Path) -> ModuleType:
         UserError: There is no such file or module, it raises an error, or another module has its
             name.
     """
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if path.suffix != ".py" and not path.is_dir():
+        if path.is_file():
+            raise UserError(f"{path} is not a Python file; its name ends in .py")
         return import_module(str(spec), str(spec))
     if not path.exists():
         raise UserError(f"there is no file {path}")

@@ -34,7 +34,7 @@ from lmzoo.errors import UserError
 from lmzoo.own_parts import importing as plugins
 from lmzoo.store.local import Store
 from lmzoo.store.records import USER_CODE
-from lmzoo.store.s3 import temporary_folder
+from lmzoo.store.temporary import temporary_folder
 
 LOG = logging.getLogger("lmzoo")
 PACKAGE = __name__.partition(".")[0]
@@ -173,7 +173,7 @@ def save(code: UserCode, store: Store) -> None:
 
 def import_shipped(code: UserCode) -> None:
     """Import code that another process has sent, from the sender's files if they are here too."""
-    folder = temporary_folder("lmzoo-code-")  # until the process ends: a module may import late
+    folder = temporary_folder("code")  # until the process ends: a module may import late
     save(code, Store(folder))
     load(code.facts, folder / USER_CODE / code.hash, own=True)
 

@@ -116,7 +116,7 @@ def parse_json(data: bytes | None) -> Any:
     """Return the value of JSON text, or None if `data` is None or not valid JSON."""
     try:
         return None if data is None else json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

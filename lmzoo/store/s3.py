@@ -12,10 +12,7 @@ the one that this process has read or written last (its ETag). So an owner that 
 its check of the lock and its request, and whose lock has expired, erases nothing.
 """
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
@@ -28,6 +25,7 @@ from lmzoo.store.local_lock import Lock
 from lmzoo.store.retry import LOG, retry
 from lmzoo.store.s3_bucket import Bucket, StoredObject
 from lmzoo.store.s3_lock import S3Lock
+from lmzoo.store.temporary import temporary_folder
 
 
 class S3Store(Store):
@@ -88,7 +86,7 @@ class S3Store(Store):
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Download the objects whose last path segment matches a pattern."""
-        folder = temporary_folder("lmzoo-fetched-")
+        folder = temporary_folder("fetched")
         wanted = tuple(patterns)
         names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
         for name, found in self._get_together(names):
@@ -193,16 +191,4 @@ class S3Store(Store):
 @cache
 def _scratch_folder(process_id: int) -> Path:
     """Return the temporary folder of a process; a forked process gets its own."""
-    return temporary_folder("lmzoo-scratch-")
-
-
-def temporary_folder(prefix: str) -> Path:
-    """Create a folder that other accounts cannot read; this process deletes it when it ends."""
-    folder, creator = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == creator:  # a forked process inherits this exit handler
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    return temporary_folder("scratch")

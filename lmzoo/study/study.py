@@ -22,14 +22,26 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, Self
 
+from lmzoo.command_line import MOST, MOST_SEED
 from lmzoo.errors import UserError, near
 from lmzoo.search_space import Range
 
 DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
+Ranges = Mapping[str, Range | None]
+"""Dotted field path -> search range; None: the one declared with the field."""
+KINDS: dict[Any, tuple[Any, str]] = {
+    str: (str, "text"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    Settings: (Any, "{FIELD: VALUE}"),
+    Ranges: (Range | None, "{FIELD: RANGE}, such as {'recipe.lr': FloatRange(1e-3, 1e-1)}"),
+}
+"""Types of fields -> what values are, of mappings their values, and how a message says it."""
 
 NAME_BYTES = 160
 """Longest name of a study; a name of a folder has 255 bytes, with the corpus and a hash."""
@@ -60,7 +72,7 @@ class Point(Declared):
     fields: Settings = field(default_factory=dict)
     """Model fields without the leading `model.`: `{"cell.cuts": [4]}`; of a function or a command
     its settings: `{"lr": 0.01}`."""
-    search: Mapping[str, Range | None] | None = None
+    search: Ranges | None = None
     """Searched fields of this point; None uses `Study.search`."""
 
     @property
@@ -127,7 +139,7 @@ class Study(Declared):
         default={},
     )
     """Fields of all points, with the leading `model.`, `recipe.` or `corpus.`."""
-    search: Mapping[str, Range | None] = option(
+    search: Ranges = option(
         "FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off",
         flag="--search-space",
         default={"recipe.lr": None},
@@ -211,9 +223,10 @@ class Study(Declared):
         """Check what can be checked without a corpus; a sweep does it before anything else.
 
         Raises:
-            UserError: The name is not that of a folder, two points have one label, or a number is
-                not finite.
+            UserError: A field has a value of another type or outside its range, the name is not
+                that of a folder, or two points have one label.
         """
+        self._check_types()
         if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
             raise UserError(f"study name {self.name!r} is not a name of a folder; change it")
         if found := re.search(r"[/\\]", self.name):
@@ -225,14 +238,14 @@ class Study(Declared):
         if not self.points:
             raise UserError(f"study {self.name} has no points to compare")
         counts = Counter(" ".join(point.label.split()) for point in self.points)
+        if "" in counts:
+            raise UserError("a point has a blank label; give it a name")
         label, count = counts.most_common(1)[0]
         if count > 1:
             raise UserError(f"{count} points have the label {label!r}; give each its own label")
         runs = len(self.points) * (self.samples + max(self.seeds, self.max_seeds))
         if runs > MOST_RUNS:
             raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
-        if not math.isfinite(self.margin):
-            raise UserError(f"margin {self.margin} is not a finite number")
         if self.direction not in DIRECTIONS:
             raise UserError(f"direction {self.direction!r} is not {' or '.join(DIRECTIONS)}")
         if self.direction != DIRECTIONS[0] and any(point.is_row for point in self.points):
@@ -240,6 +253,20 @@ class Study(Declared):
                 "direction 'maximize': rows of the zoo have a loss, which is minimized; let the "
                 "functions and commands report a loss in nats per token, too"
             )
+
+    def _check_types(self) -> None:
+        if not isinstance(self.points, tuple | list):
+            raise UserError(f"points is {self.points!r}; give (Point(LABEL, ROW), ...)")
+        for point in self.points:
+            if not isinstance(point, Point):
+                raise UserError(f"{point!r} is not a point; write Point(LABEL, ROW)")
+            _check_types(point, f"point {point.label!r}: ")
+        _check_types(self)
+        for name, own in options(self).items():
+            value, most = getattr(self, name), MOST_SEED if name == "seed" else MOST
+            if own.low is None or own.low <= value <= most or (own.switch and value == 0):
+                continue
+            raise UserError(f"{name} is {value!r}; give {own.low:g} to {most:,}")
 
     @property
     def sign(self) -> int:
@@ -265,3 +292,22 @@ class Study(Declared):
         """Return the first training seeds of confirm runs; tuning does not use them."""
         first = self.seed * 1000 + 1
         return range(first, first + count)
+
+
+def _check_types(declared: Any, where: str = "") -> None:
+    for each in fields(declared):
+        value, kind = getattr(declared, each.name), each.type
+        if kind == Ranges | None:
+            kind = Ranges if value is not None else None
+        wanted, said = KINDS.get(kind, (None, ""))
+        if wanted is None:
+            continue
+        if kind in (Settings, Ranges):
+            fits = isinstance(value, Mapping) and all(
+                isinstance(k, str) and (wanted is Any or isinstance(v, wanted))
+                for k, v in value.items()
+            )
+        else:
+            fits = isinstance(value, wanted) and not isinstance(value, bool)
+        if not fits:
+            raise UserError(f"{where}{each.name} is {value!r}; give {said}")

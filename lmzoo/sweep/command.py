@@ -111,6 +111,7 @@ def _run(
     points: Annotated[str, typer.Option(help="LABEL,LABEL: train only these points and the baselines.")] = "",
     storage: Annotated[Path, typer.Option(envvar="LMZOO_STORAGE", help="Folder of the study stores, or s3://bucket/prefix.")] = Path("runs"),
     max_concurrent: Annotated[int, typer.Option(min=0, max=MOST, help="Maximum number of concurrent workers; 0: as many as fit.")] = 0,
+    max_cost: Annotated[float, typer.Option(min=0.0, help="Hours of all workers together, after which the sweep stops; 0: no limit.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
@@ -131,7 +132,7 @@ def _run(
         raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
     import_plugins(plugins)
     changed = changed_study(study, own)
-    resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device)
+    resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost)
     sweep = Sweep(changed, resources, fuse, track or [], as_json=as_json, quiet=quiet)
     settings = parse_settings(own["fields"] or [])
     raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))

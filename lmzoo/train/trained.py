@@ -8,7 +8,7 @@ from typing import Any
 from lmzoo import zoo
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
 from lmzoo.own_parts.source import load
 from lmzoo.store.records import CONFIG, USER_CODE, RunFolder
 from lmzoo.train.checkpoint import OtherRunError, read_checkpoint
@@ -89,7 +89,7 @@ def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: The file is in none of these folders.
     """
-    path = Path(corpus.get("path") or "/").expanduser()
+    path = user_path(corpus.get("path") or "/")
     if path.is_absolute() or path.exists():
         return dict(corpus)
     for folder in run.resolve().parents:

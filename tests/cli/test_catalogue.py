@@ -195,6 +195,8 @@ def test_the_recipe_shows_fields_and_ranges_as_options_write_them(lmzoo):
         (("train", "gru", "--batch-size", "3"), "--set recipe.batch_size=VALUE"),
         (("train", "gru", "--set", "width=64"), "model.width"),
         (("train", "gru", "--set", "recipe.btach=3"), "near: batch"),
+        (("train", "gru", "--set", "recipe.learning_rate=3"), "near: lr"),
+        (("train", "gru", "--set", "Recipe.lr=3"), "one of the training recipe.lr"),
         (("train", "gru", "--set", "model.widht=3"), "near: width"),
         (("train", "gru", "--corpus", "my.txt"), "text:my.txt"),
         (("describe", "lstmlm"), "near: lstm_lm"),

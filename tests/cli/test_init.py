@@ -34,6 +34,8 @@ def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path):
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "gates.py exists" in again.stderr
     assert "is not a word" in run("init", "a b", folder=tmp_path).stderr
+    for taken in ("class", "random", "torch"):  # as a file, each would hide a module of Python
+        assert "a module of Python" in run("init", taken, folder=tmp_path).stderr
 
 
 def test_the_studies_of_the_package_are_found_by_name(tmp_path, monkeypatch):

@@ -32,16 +32,8 @@ def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "own.txt"
     text.write_text("\n".join(LINES * 3))
-    small = [
-        "--corpus",
-        f"text:{text}",
-        "--set",
-        "corpus.length=6",
-        "--set",
-        "corpus.split=interleave",
-        "--out",
-        folder / "runs",
-    ]
+    sizes = ["--set", "corpus.length=6", "--set", "corpus.split=interleave"]
+    small = ["--corpus", f"text:{text}", *sizes, "--out", folder / "runs"]
     gru = ["gru", "--epochs", 20, "--set", "recipe.lr=0.05", "--set", "model.width=8"]
     vae = ["gru_vae", "--epochs", 1, "--set", "model.width=8"]
     for options in (gru, ["backward_lm", "--epochs", 1], ["pcfg", "--epochs", 1], vae):
@@ -130,6 +122,7 @@ def test_samples_depend_on_the_seed_only(sample) -> None:
         (["gru", "--greedy", "--top", "3"], "exclude one another"),
         (["gru", "--trees"], "gru has no derivation trees; use pcfg"),
         (["gru", "--beam", "2", "--count", "3"], "fewer than --count 3"),
+        (["gru", "--count", "99999999999"], "--count 99999999999 does not fit into memory"),
         (["gru", "--alpha", "1"], "--alpha 1 needs --beam"),
         (["gru", "--prefix", "a zebra"], "'zebra' is not in the vocabulary"),
         (["gru", "--prefix", "a man runs a man"], "--prefix has 5 tokens"),

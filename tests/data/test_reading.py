@@ -1,13 +1,16 @@
 """The user's file: what is read is counted, what is not read is said, or it is refused."""
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
 import pickle
 import random
+import tempfile
 import unicodedata
 import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -127,6 +130,14 @@ def test_a_plain_file_with_the_name_of_a_compressed_one_is_read(path):
         (zipped(TEXT, "a.txt", "b.txt"), ("zip archive of 2 files", "a.txt")),
         (b"%PDF-1.5\n" + TEXT.encode(), ("PDF",)),
         (b"SQLite format 3\0" + bytes(100), ("an SQLite database",)),
+        (b"]\0\0" + bytes(range(256)), ("LZMA",)),
+        (b"\xff\xd8\xff\xe0" + bytes(range(256)), ("JPEG",)),
+        (zipped(TEXT, "[Content_Types].xml", "word/document.xml"), ("an Office document",)),
+        (
+            functools.reduce(lambda data, _: gzip.compress(data), range(5), TEXT.encode()),
+            ("3 times",),
+        ),
+        (bytes(3000), ("line 1", "NUL")),
         (b"PAR1" + bytes(range(256)) + b"PAR1", ("a Parquet file",)),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", ("git lfs pull",)),
         (bz2.compress(TEXT.encode()) + b"junk", ("broken bzip2",)),
@@ -139,12 +150,40 @@ def test_what_is_no_text_is_refused_with_its_name(path, data, parts):
         load(path, data)
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+@given(words=st.lists(st.text("abcäßжшλאب語文한", min_size=1, max_size=6), min_size=9, max_size=30))
+def test_an_encoding_without_a_mark_is_named(words, encoding):
+    with tempfile.NamedTemporaryFile() as file, raises_user_error(f"-f {encoding} -t UTF-8"):
+        load(Path(file.name), "\n".join(words).encode(encoding))
+
+
+@pytest.mark.parametrize("spec", READERS, ids=str)
+def test_what_has_no_end_or_no_room_is_refused_before_it_is_read(path, spec):
+    for device in ("/dev/zero", "/dev/full", "/dev/null"):
+        with raises_user_error(f"{device} is a device"):
+            open_corpus(corpus_config({**spec, "path": device}))
+    with path.open("wb") as file:
+        file.truncate(2**42)
+    with raises_user_error(str(path), "4,096 GiB"):
+        open_corpus(corpus_config({**spec, "path": str(path)}))
+
+
+@pytest.mark.parametrize("spec", READERS, ids=str)
+def test_a_path_that_cannot_be_is_refused(spec):
+    for name, said in (("~no_such_account/a", "no such home folder"), ("a\0b", "NUL byte")):
+        with raises_user_error(said):
+            open_corpus(corpus_config({**spec, "path": name}))
+
+
 @pytest.mark.parametrize(
     ("begin", "what"),
     [
         ("<!DOCTYPE html>\n", "a web page"),
         ("\n <HTML lang='en'>\n", "a web page"),
+        ("<!-- saved -->\n<html>\n", "a web page"),
         ("<?xml version='1.0'?>\n", "XML"),
+        ('<svg width="3">\n', "XML"),
+        ("<s> a </s>\n", ""),
         ('{"text": "a"}\n', "JSON"),
         ("[\n {\n", "JSON"),
         ("{\\rtf1\n", "RTF"),

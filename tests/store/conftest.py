@@ -37,7 +37,7 @@ def bucket(s3_server, monkeypatch, tmp_path):
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(s3.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     s3_bucket._client.cache_clear()
     s3._scratch_folder.cache_clear()
     name = f"runs-{next(BUCKET_NUMBERS)}"

@@ -98,8 +98,8 @@ class Listening(optuna.samplers.RandomSampler):
 def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_sweep):
     Listening.known.clear()
     assert fake_sweep(dataclasses.replace(tuned, sampler=Listening(seed=0)), slots=3)
-    asked = [values for values in Listening.known if len(values) >= CELLS - 2]
-    assert len(asked) == 3, "once for each point; the start design is requested, too, and replaced"
+    assert all(len(values) >= CELLS - 2 for values in Listening.known)
+    assert 0 < len(Listening.known) <= 3, "where no setting beyond the best one comes first"
 
 
 class Low(optuna.samplers.RandomSampler):

@@ -1,10 +1,13 @@
 """A study that cannot be right is refused in one line before anything starts."""
 
 import dataclasses
+import math
 
 import pytest
 
-from lmzoo.study.study import NAME_BYTES, Point, Study
+from lmzoo.command_line import MOST_SEED
+from lmzoo.errors import UserError
+from lmzoo.study.study import NAME_BYTES, Point, Study, options
 from tests.user_errors import raises_user_error
 
 NAMES = (
@@ -41,10 +44,39 @@ def test_two_points_with_one_label_are_refused(study, second):
         dataclasses.replace(study, points=points).check()
 
 
-@pytest.mark.parametrize("margin", [float("inf"), float("nan")])
-def test_a_margin_that_is_not_finite_is_refused(study, margin):
-    with raises_user_error("margin"):
-        dataclasses.replace(study, margin=margin).check()
+@pytest.mark.parametrize(
+    "field", [f for f in dataclasses.fields(Study) if f.name in options(Study)]
+)
+@pytest.mark.parametrize(
+    "value",
+    [None, True, -1, 2.5, 1e30, math.nan, math.inf, "x", b"x", (), {5: 1}, {"recipe.lr": object()}],
+    ids=repr,
+)
+def test_an_option_has_the_type_and_the_range_that_it_declares(study, field, value):
+    """Whatever a script gives, it is refused in one line, or it is a value of the field's type."""
+    said = ""
+    try:
+        dataclasses.replace(study, **{field.name: value}).check()
+    except UserError as error:
+        said = str(error)
+    if said:
+        assert (field.name in said, "\n" in said) == (True, False)
+        return
+    plain = {int: int, float: int | float, str: str}.get(field.type)
+    assert plain is None or (isinstance(value, plain) and not isinstance(value, bool))
+    low = options(Study)[field.name].low
+    assert low is None or low <= value <= MOST_SEED
+
+
+@pytest.mark.parametrize(
+    "points",
+    [None, "gru", ("gru",), {"a": "gru"}, Point("a", "gru"), (Point("", "gru"),),
+     (Point(None, "gru"),), (Point("a", "gru", 5),), (Point("a", "gru", search={"x": (0, 1)}),)],
+    ids=repr,
+)  # fmt: skip
+def test_what_are_no_points_is_refused(study, points):
+    with pytest.raises(UserError, match=r"point|label|fields|search"):
+        dataclasses.replace(study, points=points).check()
 
 
 @pytest.mark.parametrize(

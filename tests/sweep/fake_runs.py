@@ -17,6 +17,8 @@ class FakeRun:
 
     def __init__(self, folder, planned):
         self.folder, self.id, self._rate = folder, planned.id, planned.config["recipe"]["lr"]
+        # Not the identity, which depends on more than what decides the loss here.
+        self._noise = f"{planned.label}/{planned.config['seed']}/{self._rate}"
         folder.create(planned.config)
         known = epoch_records(folder.records())
         self.training = SimpleNamespace(record=known[-1] if known else {}, diverged=False)
@@ -28,7 +30,7 @@ class FakeRun:
 
     def train(self, budget):
         while self.epoch < budget and not self.training.diverged:
-            loss = fake_loss(self.id, self._rate, self.epoch + 1)
+            loss = fake_loss(self._noise, self._rate, self.epoch + 1)
             self.training.record = {"event": "epoch", "epoch": self.epoch + 1, "valid_token": loss}
             self.folder.append(self.training.record)
             self._check_divergence()
@@ -50,8 +52,8 @@ class FakeRun:
         self.training.diverged = self.training.record.get("valid_token", 0) is None
 
 
-def fake_loss(run_id: str, rate: float, epoch: int) -> float | None:
+def fake_loss(name: str, rate: float, epoch: int) -> float | None:
     if rate > 0.08 and epoch > 1:
         return None
-    noise = int(hashlib.md5(f"{run_id}/{epoch}".encode()).hexdigest(), 16) % 1000 / 5000
+    noise = int(hashlib.md5(f"{name}/{epoch}".encode()).hexdigest(), 16) % 1000 / 5000
     return 2 + (math.log10(rate) + 2) ** 2 + 3 * math.exp(-40 * rate * epoch) + noise

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmzoo.cluster.resources import Resources
 from lmzoo.errors import UserError
 from lmzoo.sweep.driver import coordinator as module
 from lmzoo.sweep.driver.coordinator import RECOVERY, Coordinator
@@ -22,6 +23,7 @@ class Sweep:
     def __init__(self, planner, corpus) -> None:
         self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
         self.beats: Counter[str] = Counter()
+        self.revoked: dict[str, list[str]] = {}
         self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
@@ -29,6 +31,7 @@ class Sweep:
             limit=lambda: 8,
             node_alive=lambda node: node in self.alive,
             check=self._check,
+            resources=Resources(),
         )
         mailbox = SimpleNamespace(fetch=SimpleNamespace(remote=self._fetch))
         self.coordinator = Coordinator(self.fleet, planner.store.store, capacity, mailbox)
@@ -45,7 +48,8 @@ class Sweep:
         if self.refusal:
             raise self.refusal
 
-    def _fetch(self, replies, seconds):
+    def _fetch(self, replies, revoked, seconds):
+        self.revoked |= revoked
         self._replies |= {worker: reply for worker, (_, reply) in replies.items()}
         messages = self._messages.pop(0)
         if not self._messages:
@@ -85,7 +89,7 @@ def sweep(planner, corpus, monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: result.now))
     monkeypatch.setattr(module.ray, "get", lambda value: value)
     monkeypatch.setattr(module.ray, "kill", result.killed.append)
-    result.coordinator._next_check = HEARTBEAT_SECONDS
+    result.coordinator._next_check, result.coordinator._counted = HEARTBEAT_SECONDS, 0.0
     yield result
     recovered(result)
 

@@ -8,18 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmzoo.sweep.fleet.fleet import Fleet
+from lmzoo.sweep.fleet.pace import COMPILATION, UNCERTAIN, UNSEEN, Interval, Pace
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.time_left import (
-    COMPILATION,
-    UNCERTAIN,
-    UNSEEN,
-    Interval,
-    Pace,
-    Work,
-    describe,
-    elapsed,
-    time_left,
-)
+from lmzoo.sweep.fleet.time_left import Work, describe, elapsed, time_left
 from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
@@ -122,7 +113,7 @@ def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilat
 def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(planner):
     added = []
     fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None))
-    fleet.pace.add = lambda *facts, first: added.append((*facts, first))
+    fleet.pace.add = lambda *facts, first, worker: added.append((*facts, first))
     fleet.exchange(Exchange("w", 0), live=1, now=0.0)
     worker = fleet.workers["w"]
     runs, worker.epoch_seconds = [*worker.training.values()], 10.0

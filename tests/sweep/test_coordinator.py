@@ -1,6 +1,7 @@
 """The coordinator answers workers and kills those that do not respond."""
 
 # ruff: noqa: F811  fixtures are imported, and then requested by name
+import asyncio
 import pickle
 import threading
 
@@ -10,10 +11,12 @@ from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.driver.coordinator import (
     IDLE_SECONDS,
+    LOOK_SECONDS,
     MAX_MISSED,
     NOTHING,
     REPLY_SECONDS,
 )
+from lmzoo.sweep.driver.mailbox import Mailbox
 from lmzoo.sweep.messages import Hello
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.sweep.manual_coordinator import epoch, exchange, recovered, sweep  # noqa: F401
@@ -129,3 +132,18 @@ def test_an_interruption_counts_no_death(sweep, node):
         sweep.coordinator.worker_ended(worker, died=True)
         recovered(sweep)
     assert bool(sweep.fleet.planner.failed_runs) == (node == "node")
+
+
+def test_runs_of_an_overdue_worker_are_revoked_by_its_next_heartbeat(sweep, monkeypatch):
+    monkeypatch.setattr(sweep.fleet, "overdue", lambda live, now: {"a": ["run"]})
+    sweep.turn(after=LOOK_SECONDS)
+    sweep.turn()
+    assert sweep.revoked == {"a": ["run"]}
+
+    async def talk() -> None:
+        mailbox = Mailbox()
+        await mailbox.fetch({}, sweep.revoked, 0.0)
+        beats = [await mailbox.beat(worker) for worker in ("b", "a", "a")]
+        assert beats == [(1, []), (1, ["run"]), (2, [])]
+
+    asyncio.run(talk())

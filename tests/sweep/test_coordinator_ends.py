@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from lmzoo.cluster.resources import Resources
 from lmzoo.errors import UserError
 from lmzoo.sweep.driver.coordinator import MAX_FAILED_STARTS, NOTHING, START_SECONDS
 from lmzoo.sweep.messages import Failed, Hello
@@ -48,6 +49,18 @@ def test_failed_starts_between_exchanges_are_no_error(sweep):
         sweep.exchange("a")
         sweep.coordinator.worker_ended(str(number), died=True)
     assert sweep.coordinator.error is None
+
+
+@pytest.mark.parametrize(("hours", "ends"), [(0.9, True), (1.1, False), (0.0, False)])
+def test_a_sweep_ends_when_its_workers_have_cost_enough(sweep, hours, ends):
+    sweep.coordinator.capacity.resources = Resources(hours=hours)
+    for worker in "ab":
+        sweep.beats[worker] += 1
+        sweep.start(worker)
+    sweep.turn(after=1800)  # two workers: one hour
+    assert bool(sweep.coordinator.error) is ends
+    if ends:
+        assert str(sweep.coordinator.error).startswith("--max-cost 0.9: the workers have used 1 ")
 
 
 def test_an_error_of_the_planner_ends_the_sweep(sweep, monkeypatch):
@@ -141,7 +154,7 @@ def test_a_node_whose_worker_cannot_start_is_left_out(sweep, caplog):
 def test_the_thread_runs_while_the_context_is_entered(sweep):
     answered = threading.Event()
 
-    def fetch(replies, seconds):
+    def fetch(replies, revoked, seconds):
         if replies:
             answered.set()
         return ([] if answered.is_set() else [exchange("a")]), {}

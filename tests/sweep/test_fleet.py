@@ -18,7 +18,7 @@ from .local_sweep import assert_close, outcome, sweep
 @pytest.fixture(autouse=True)
 def share_at_once(monkeypatch):
     """Runs move to an idle worker however little time they need."""
-    monkeypatch.setattr("lmzoo.sweep.fleet.sharing.MIN_SECONDS_LEFT", -1.0)
+    monkeypatch.setattr("lmzoo.sweep.fleet.fleet.MIN_SECONDS_LEFT", -1.0)
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def fleet(planner, corpus):
     return Fleet(planner, Packer(corpus, None))
 
 
-def ask(fleet, name, reports=(), live=1, opened=None, node=""):
+def ask(fleet, name, reports=(), live=1, opened=None, node="", now=0.0):
     state = fleet.workers.get(name)
     if opened is None:
         opened = [*state.training, *state.leaving] if state else []
-    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=0.0, node=node)
+    return fleet.exchange(Exchange(name, 0, opened, reports), live=live, now=now, node=node)
 
 
 def epoch(number, loss=3.0):
@@ -84,6 +84,7 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     first = ask(fleet, "first").members
     assert ask(fleet, "second") is None
     assert fleet.idle == {"second"}
+    fleet.workers["first"].settled = True  # it has trained an epoch
     reply = ask(fleet, "first")
     moving = len(first) // 2
     assert (len(reply.members), len(reply.release)) == (len(first) - moving, moving)
@@ -191,7 +192,59 @@ def test_a_repeated_report_changes_nothing(fleet):
     assert ask(fleet, "worker", reports).members == ask(fleet, "worker", reports).members
 
 
-def test_no_more_workers_are_wanted_than_runs(fleet):
-    assert fleet.wanted() == len(fleet.ready)
+def test_no_more_workers_are_wanted_than_runs_and_room(fleet):
+    runs = len(fleet.ready)
+    assert fleet.wanted(limit=1000) == runs
+    assert fleet.wanted(limit=2) == 2
     ask(fleet, "worker")
-    assert fleet.wanted() == fleet.sharing.runs.total()
+    assert 0 < fleet.wanted(limit=1000) <= runs
+
+
+@pytest.fixture
+def halves(planner, corpus):
+    """Return a fleet whose two workers have half of the runs each; an epoch takes 10 seconds."""
+    fleet = Fleet(planner, Packer(corpus, None))
+    packs = {name: ask(fleet, name, live=2).members for name in ("fast", "slow")}
+    for name, pack in packs.items():
+        worker = fleet.workers[name]
+        fleet.pace.add(worker.key, len(pack), 10.0, worker=name)
+        worker.trained.add(worker.key)
+        worker.replied_at = 10.0
+    return fleet, packs
+
+
+def test_runs_of_an_overdue_worker_go_to_one_that_ends_sooner(halves):
+    fleet, packs = halves
+    assert ask(fleet, "fast", now=95.0).members
+    revoked = fleet.overdue(live=2, now=100.0)
+    assert revoked.keys() == {"slow"}
+    assert {*revoked["slow"]} <= {*packs["slow"]}
+    assert fleet.pace.slowness("slow") > 3
+    for run in revoked["slow"]:
+        fleet.released("slow", run)
+    assert {*ask(fleet, "fast", now=105.0).members} >= {*revoked["slow"]}
+    late = [(run, epoch(2)) for run in packs["slow"]]  # its epoch ends all the same
+    reply = ask(fleet, "slow", late, now=110.0)
+    assert {*(reply.members if reply else ())}.isdisjoint(revoked["slow"])
+
+
+def test_runs_of_a_worker_in_time_are_not_revoked(halves):
+    fleet, _ = halves
+    assert ask(fleet, "fast", now=20.0).members
+    assert not fleet.overdue(live=2, now=21.0)
+    assert not fleet.workers["slow"].released
+
+
+def test_a_run_that_was_revoked_trains_an_epoch_before_it_is_revoked_again(halves):
+    """Else a shape that takes long would go from worker to worker."""
+    fleet, _ = halves
+    ask(fleet, "fast", now=95.0)
+    revoked = fleet.overdue(live=2, now=100.0)["slow"]
+    for run in revoked:
+        fleet.released("slow", run)
+    members = ask(fleet, "fast", now=105.0).members
+    assert {*members} >= {*revoked}
+    ask(fleet, "slow", now=200.0)  # idle
+    assert not fleet.overdue(live=2, now=1000.0)
+    ask(fleet, "fast", [(run, epoch(2)) for run in members], now=1000.0)
+    assert not fleet._revoked

@@ -29,7 +29,7 @@ def send_and_kill() -> None:
             """Send replies; return messages when these kinds have arrived, and the heartbeats."""
             messages, beats = [], {}
             for seconds in itertools.chain([0.1], itertools.repeat(1.0)):
-                new, beats = ray.get(mailbox.fetch.remote(replies, seconds), timeout=60)
+                new, beats = ray.get(mailbox.fetch.remote(replies, {}, seconds), timeout=60)
                 messages, replies = messages + new, {}
                 if {type(message) for message in messages} >= {*kinds}:
                     return sorted(messages, key=str), beats

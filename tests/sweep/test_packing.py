@@ -102,9 +102,10 @@ def test_ready_runs_keep_the_order_of_priority(planner):
     for run in reversed(runs):
         ready.add(run)
     assert len(ready) == len(runs)
-    assert ready.first_key() == runs[0].label
-    other = ready.first_key(besides={runs[0].label})
+    labels = {run.label for run in runs}
+    assert ready.first_key(labels) == runs[0].label
+    other = ready.first_key(labels - {runs[0].label})
     assert other == next(run.label for run in runs if run.label != runs[0].label)
     assert ready.take(other, 99) == [run for run in runs if run.label == other]
-    assert ready.first(other) is None
     assert ready.count(other) == 0
+    assert ready.sample(other).label == other

@@ -71,6 +71,7 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
         assert "Traceback" not in log.read_text()
         assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"
+        assert not [*Path("/tmp/ray").glob(f"session_*_{driver.pid}")], "Ray's logs are left"
         assert not [*tmp_path.glob("runs/*/.driver"), *tmp_path.glob("runs/*/.worker-*")]
     finally:
         kill(driver)

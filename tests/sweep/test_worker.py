@@ -63,7 +63,7 @@ class LocalMailbox:
             self.confirm(message.runs)
 
     def beat(self, worker):
-        return 1
+        return 1, []
 
     def confirm(self, confirmed):
         for run in confirmed:
@@ -135,7 +135,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
             threading.Event().wait()
 
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(mailbox.beat, "remote", lambda worker: next(counts))
+    monkeypatch.setattr(mailbox.beat, "remote", lambda worker: (next(counts), []))
     monkeypatch.setattr(TrialWorker, "_send_heartbeats", Worker._send_heartbeats)
     set_up()
     assert done.wait(60)
@@ -150,7 +150,7 @@ def test_a_worker_without_replies_releases_its_runs_and_continues_them(
     worker, seen = set_up(), []
 
     def get(reply, timeout=None):
-        number = len(mailbox.opened) if reply != 1 else 0  # 1: the reply to a heartbeat
+        number = len(mailbox.opened) if reply != (1, []) else 0  # the reply to a heartbeat
         if timeout:
             assert timeout == RELEASE_SECONDS
             if number in (3, 9):

@@ -5,14 +5,15 @@
 
 All record files are joined and parsed in one pass, and the number of lines of each file tells which
 lines belong to which run. If a line is damaged (a run was killed while it wrote), the lines are
-parsed one by one, and the damaged ones are left out and counted. Folders without a config are left
-out and counted too.
+parsed one by one, and the damaged ones are left out and named. Folders without a config are left
+out and named too.
 
 `lmzoo/store/records.py` documents the files.
 """
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +69,7 @@ EVENT_SCHEMA = pl.Schema(
 )
 TABLE_FILES = (CONFIG, RECORDS, STUDY, TEST_LOSSES.format("*"))
 """Names of the files that tables are computed from."""
+REMEDY = "delete the folder and run the sweep again"
 CONFIG_FIELDS = (
     *("run", "stage", "seed", "score", "fingerprint"),
     *("vocab", "length", "parameters", "leaks"),
@@ -82,10 +84,8 @@ class StudyFolder(NamedTuple):
     """The content of `study.json`, with the labels of points for people (`named_points`)."""
     runs: pl.LazyFrame
     events: pl.LazyFrame
-    ignored: int
-    """Number of folders without a config."""
-    damaged: int
-    """Number of lines that are not valid records."""
+    damaged: tuple[str, ...]
+    """What is left out: configs that are missing or damaged, lines that are not valid records."""
     path: Path
     """The folder; for a study in a bucket or a Parquet file, a local copy of it."""
 
@@ -102,25 +102,27 @@ def load_study(path: Path) -> StudyFolder:
     study = read_study(path)
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
-    ignored = 0
+    damaged: list[str] = []
     names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
     names = [name for name in names if name not in (USER_CODE, BOARD, TRACKING)]
-    for folder in (f"{path}/{name}" for name in names):  # a Path is as slow as reading its file
+    for name in names:
+        folder = f"{path}/{name}"  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG))
         if not isinstance(config, dict):
-            ignored += 1
+            damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue
         configs.append(_run_row(config, f"{folder}/{CONFIG}"))
         _check_numerics(config, study, folder)
         texts.append((config["run"], _bytes(folder, RECORDS)))
-    events, damaged = read_events(texts)
+    events, torn = read_events(texts)
+    damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")
     ends = ends.agg(pl.col("status").last(), ended=pl.col("epoch").last())
     runs = pl.DataFrame(configs, RUN_SCHEMA).join(ends, on="run", how="left", maintain_order="left")
     models = {row["point"]: row["model"] for row in configs}
     parsed = {point: json.loads(text) for point, text in models.items()}
     study = named_points(study, parsed, [path / USER_CODE])
-    return StudyFolder(study, runs.lazy(), events.lazy(), ignored, damaged, path)
+    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path)
 
 
 def status_at(epoch: int) -> pl.Expr:
@@ -146,19 +148,19 @@ def read_study(path: Path) -> dict[str, Any]:
     return study
 
 
-def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
+def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse the record files of runs.
 
     Args:
         texts: (run, content of its record file).
 
     Returns:
-        The events, the last of those with equal (run, event, epoch), and the number of damaged
-        lines.
+        The events, the last of those with equal (run, event, epoch), and the numbers of damaged
+        lines by run.
     """
     texts = list(texts)
     try:
-        frame, damaged = _parse_together(texts), 0
+        frame, damaged = _parse_together(texts), Counter[str]()
     except pl.exceptions.ComputeError:
         frame, damaged = _parse_lines(texts)
     key = ["run", "event", "epoch"]
@@ -180,26 +182,17 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
     return frame.with_columns(run=runs.gather(np.repeat(np.arange(len(texts)), lines)))
 
 
-def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, int]:
-    """Parse line by line; return the events and the number of damaged lines."""
-    rows, damaged = [], 0
+def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse line by line; return the events and the numbers of damaged lines by run."""
+    rows, damaged = [], Counter[str]()
     for run, text in texts:
         for line in filter(None, text.splitlines()):
-            record = _parse_record(line)
-            if record is None:
-                damaged += 1
-            else:
+            record = parse_json(line)
+            if isinstance(record, dict):
                 rows.append({**record, "run": run})
+            else:
+                damaged[run] += 1
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
-
-
-def _parse_record(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line, or None if the line is damaged."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _run_row(config: Mapping[str, Any], path: str) -> dict[str, Any]:

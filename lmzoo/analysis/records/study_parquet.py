@@ -23,7 +23,7 @@ from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json
-from lmzoo.store.s3 import temporary_folder
+from lmzoo.store.temporary import temporary_folder
 
 SUFFIX = ".parquet"
 SEQUENCES = TEST_LOSSES.format("*")
@@ -113,7 +113,7 @@ def unpacked_study(path: Path) -> Path:
 
 @functools.cache
 def _unpacked(path: Path, changed: int) -> Path:
-    folder = temporary_folder("lmzoo-records-") / path.stem
+    folder = temporary_folder("records") / path.stem
     restore_study(path, folder)
     return folder
 

@@ -102,7 +102,7 @@ def render_report(
     words = paragraphs(summary(folder, ranked, verdicts), "text")
     words += answer_lists(verdicts, set(cut_points(folder)))
     network = network_section(folder, ranked)
-    alarms = (*data_warnings(folder.study), *impossible_warnings(ranked))
+    alarms = (*data_warnings(folder.study, folder.damaged), *impossible_warnings(ranked))
     known = len(verdicts) + len(alarms)
     sections = [
         Section("Ranking", _ranking(folder, ranked, ranking, known)),

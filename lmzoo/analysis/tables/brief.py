@@ -84,7 +84,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
 
 def diagnoses(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[str]:
     """Yield what makes some of the numbers doubtful, the gravest first."""
-    yield from data_warnings(folder.study)
+    yield from data_warnings(folder.study, folder.damaged)
     for mark, text in MARKS.items():
         marked = pl.col("marks").list.contains(mark)
         if mark == "noisy":  # the verdict of a point says it all, if it has one

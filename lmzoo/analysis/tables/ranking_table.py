@@ -14,14 +14,7 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.tuning import distinct_ranges
-from lmzoo.analysis.records.units import (
-    METRIC,
-    SIZE_OF,
-    UNITS,
-    TextSizes,
-    metric_of,
-    size_line,
-)
+from lmzoo.analysis.records.units import METRIC, SIZE_OF, UNITS, TextSizes, metric_of, size_line
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
     Column,
@@ -148,7 +141,7 @@ def _heading(
     return (
         study["question"],
         *verdict_lines(frame),
-        *data_warnings(study),
+        *data_warnings(study, folder.damaged),
         *impossible_warnings(frame),
         f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {row['split']} at epoch "
         f"{row['epoch']}; means over seeds, 95 % intervals; points share what is "
@@ -188,10 +181,6 @@ def _legend(folder: StudyFolder, frame: pl.DataFrame) -> tuple[str, ...]:
     absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
     if absent:
         lines.append(f"no run yet: {', '.join(absent)}")
-    if folder.ignored:
-        lines.append(f"ignored: folders without a config: {folder.ignored}")
-    if folder.damaged:
-        lines.append(f"ignored: damaged lines of records: {folder.damaged}")
     return tuple(lines)
 
 

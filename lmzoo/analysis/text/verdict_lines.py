@@ -21,6 +21,8 @@ FEW = 2
 """Points whose verdicts fit one sentence."""
 MOST = 8
 """Points that a line names; the others are counted."""
+DAMAGED = 5
+"""Damaged files that a ranking names; the others are counted."""
 
 
 MEANINGS = {
@@ -98,9 +100,12 @@ def answer(frame: pl.DataFrame) -> str:
     )
 
 
-def data_warnings(study: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the user's text lost or leaks, from `study.json`; () in earlier records."""
-    return tuple(f"WARNING: {text}" for text in (study.get("data") or {}).get("warnings", ()))
+def data_warnings(study: Mapping[str, Any], damaged: Sequence[str]) -> tuple[str, ...]:
+    """Return what the user's text lost or leaks, from `study.json`, and what damage leaves out."""
+    lines = [*(study.get("data") or {}).get("warnings", ()), *damaged[:DAMAGED]]
+    if len(damaged) > DAMAGED:
+        lines.append(f"{len(damaged) - DAMAGED} more files are damaged")
+    return tuple(f"WARNING: {text}" for text in lines)
 
 
 def impossible_warnings(frame: pl.DataFrame) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from lmzoo.contract import UNKNOWN
 from lmzoo.data.files import sha256_of
 from lmzoo.data.tokenisers.base import Ids, Tokeniser
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, token_of, word_of
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, user_path
 
 DEFAULT = 8192
 """Vocabulary size of a trained encoding."""
@@ -129,7 +128,7 @@ def _read(path: str, expected: str) -> str:
             f"{path} has the SHA-256 {sha256_of(path)[:12]} and not {expected[:12]}: it is another "
             "tokeniser than that of the run; give the file with which the run was trained"
         )
-    content = Path(path).expanduser().read_text(encoding="utf-8")
+    content = user_path(path).read_text(encoding="utf-8")
     try:
         json.loads(content)
         _tokenizers().Tokenizer.from_str(content)

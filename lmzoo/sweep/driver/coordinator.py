@@ -38,6 +38,8 @@ OUT_OF_MEMORY = (
 )
 START_SECONDS = 60.0
 """How long a sweep whose first workers cannot start waits for a worker that can."""
+LOOK_SECONDS = 1.0
+"""Time between two looks at the cost and at workers that are overdue."""
 MAX_MISSED = 6
 """Consecutive checks without a heartbeat after which a worker is killed."""
 REPLY_SECONDS = 5.0
@@ -80,11 +82,15 @@ class Coordinator:
         self._reasons: dict[str, str] = {}
         self._gone: set[str] = set()
         self._failed_starts = 0
+        self._revoked: dict[str, list[str]] = {}
+        """Worker -> runs that it is to close in the middle of an epoch."""
         self._pause_until = 0.0
         """No worker starts before this time; of the monotonic clock."""
         self._beats: dict[str, tuple[int, int]] = {}
         """Worker -> (number of heartbeats, checks since it changed)."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        self._cost, self._counted = 0.0, time.monotonic()
+        """Seconds of all workers, and until when they are counted."""
         self._recoveries = threading.Semaphore(16)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -111,10 +117,10 @@ class Coordinator:
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
         with self._mutex:
-            if time.monotonic() < self._pause_until:
+            if self.finished or time.monotonic() < self._pause_until:
                 return 0
-            useful = self.fleet.wanted() + len(self.fleet.parked)
-            return 0 if self.finished else min(self.capacity.limit(), useful)
+            parked = len(self.fleet.parked)
+            return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
     def worker_ended(self, worker: str, *, died: bool, memory: bool = False) -> None:
         """Return the runs of a worker that has ended to the pending runs.
@@ -139,7 +145,7 @@ class Coordinator:
                 LOG.warning("%s; new workers start in %.0f s", OUT_OF_MEMORY, pause)
             if died and not interrupted and not paused and worker not in self.fleet.workers:
                 self._count_failed_start(worker)
-            runs = self.fleet.gone(worker)
+            runs = self.fleet.gone(worker, interrupted=interrupted)
         if runs or died:
             # A daemon thread, because an interrupted sweep does not wait for the lock.
             recover = functools.partial(self._recover, worker, runs, interrupted=interrupted)
@@ -168,12 +174,17 @@ class Coordinator:
         try:
             while not self._stopped.is_set():
                 replies, self._replies = self._replies, {}
-                messages, beats = ray.get(self._mailbox.fetch.remote(replies, 0.5))
+                revoked, self._revoked = self._revoked, {}
+                messages, beats = ray.get(self._mailbox.fetch.remote(replies, revoked, 0.5))
                 with self._mutex:
                     for message in messages:
                         self._receive(message)
                     self._wake_idle()
                     self._check_nodes()
+                    if time.monotonic() >= self._counted + LOOK_SECONDS:
+                        self._check_cost()
+                        now = time.monotonic()
+                        self._revoked = self.fleet.overdue(self.capacity.live(), now)
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
                         self._check_heartbeats(beats)
@@ -209,6 +220,17 @@ class Coordinator:
                 worker = min(self._broken)
                 node = self._nodes.get(worker, worker)
                 self.error = UserError(f"no worker can start on {node}: {self._reasons[worker]}")
+
+    def _check_cost(self) -> None:
+        """End the sweep if its workers have cost as much as they may."""
+        now, most = time.monotonic(), self.capacity.resources.hours
+        self._cost += len(self._handles) * (now - self._counted)
+        self._counted = now
+        if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:
+            self.error = UserError(
+                f"--max-cost {most:g}: the workers have used {self._cost / 3600:.3g} hours; the "
+                f"same command continues, and `lmzoo rank {self.store}` ranks what has ended"
+            )
 
     def _confirm(self, message: Confirmed) -> None:
         for run in message.runs:

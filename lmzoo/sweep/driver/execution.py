@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from lmzoo.own_parts.source import save as save_code
 from lmzoo.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import TRACEBACK, TRACKING, WORKER_LOCK
+from lmzoo.store.temporary import temporary_folder
 from lmzoo.study.study import Study
 from lmzoo.sweep.tracking import check_trackers, open_tracker
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 3.0
 """How long the end of an interrupted sweep waits for its workers to end."""
+GPU_BYTES = 16 * 2**30
+"""Assumed memory of a GPU until the first worker reports it."""
 TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
 """How long the end of a sweep waits for trackers such as W&B."""
 
@@ -182,7 +184,8 @@ class Sweep:
         """
         from lmzoo.cluster.connection import cluster, is_ray_unusable, kill_local_ray
 
-        scratch = ray.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))
+        scratch = str(temporary_folder("sweep"))
+        ray.callback(shutil.rmtree, scratch, ignore_errors=True)
 
         def end() -> None:
             """End this process now: an orderly end takes too long, or is impossible."""
@@ -227,9 +230,10 @@ class Sweep:
             self.stderr.print(f"{console.devices}; {planner.store.store}")
         path = planner.store.path
         trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
-        fleet = Fleet(planner, packer, [console, *trackers])
+        memory = GPU_BYTES if capacity.resources.gpus else 0
+        fleet = Fleet(planner, packer, [console, *trackers], memory)
         console.fleet, console.workers = fleet, capacity.live
-        console.waiting = lambda: capacity.waiting(fleet.wanted())
+        console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
         complete = False
         try:

@@ -29,6 +29,7 @@ class Mailbox:
         self._arrived = asyncio.Event()
         self._replies: dict[tuple[str, int], asyncio.Future[Any]] = {}
         self._heartbeats: Counter[str] = Counter()
+        self._revoked: dict[str, list[str]] = {}
 
     async def exchange(self, message: Exchange) -> Assignment | None:
         """Send a worker's exchange; return the coordinator's reply to it."""
@@ -42,24 +43,32 @@ class Mailbox:
         self._messages.append(message)
         self._arrived.set()
 
-    async def beat(self, worker: str) -> int:
-        """Count a heartbeat of a worker; return the count, which is 1 after a restart."""
+    async def beat(self, worker: str) -> tuple[int, list[str]]:
+        """Count a heartbeat of a worker; return the count, and the runs that it is to close.
+
+        The count is 1 after a restart.
+        """
         self._heartbeats[worker] += 1
-        return self._heartbeats[worker]
+        return self._heartbeats[worker], self._revoked.pop(worker, [])
 
     async def fetch(
-        self, replies: Mapping[str, tuple[int, Any]], seconds: float
+        self,
+        replies: Mapping[str, tuple[int, Any]],
+        revoked: Mapping[str, list[str]],
+        seconds: float,
     ) -> tuple[list[Message], dict[str, int]]:
         """Send replies; return the messages, as soon as there is one, and all heartbeat counts.
 
         Args:
             replies: Worker -> number of its last exchange and the reply to it.
+            revoked: Worker -> runs to close, for its next heartbeat.
             seconds: Time after which an empty list is returned.
         """
         for worker, (number, reply) in replies.items():
             future = self._replies.pop((worker, number), None)
             if future is not None and not future.done():
                 future.set_result(reply)
+        self._revoked.update(revoked)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
         messages, self._messages = self._messages, []

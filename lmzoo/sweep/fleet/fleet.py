@@ -7,17 +7,28 @@ A run that failed, or whose worker died, is pending again until `health.py` says
 The runs of a pack that died are tried in halves, and return to packs after an epoch.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.fleet.health import Health
+from lmzoo.sweep.fleet.pace import COMPILATION, Pace
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.sharing import ReadyRuns, Sharing, WorkerState
-from lmzoo.sweep.fleet.time_left import Pace
+from lmzoo.sweep.fleet.sharing import (
+    ReadyRuns,
+    Share,
+    Sharing,
+    WorkerState,
+)
 from lmzoo.sweep.messages import Assignment, Ended, Exchange, Job, Report
+
+MIN_SECONDS_LEFT = 1.0
+"""Runs move to another worker only if their pack still needs this many seconds."""
+LATE, LATE_SECONDS = 1.3, 10.0
+"""An epoch is overdue after so many times its expected seconds, and so many seconds more: a
+heartbeat brings the news. Its worker may lose its runs."""
 
 
 class Listener(Protocol):
@@ -31,19 +42,31 @@ class Listener(Protocol):
 class Fleet:
     """Assigns the ready runs of a planner to workers."""
 
-    def __init__(self, planner: Planner, packer: Packer, listeners: Sequence[Listener] = ()):
+    def __init__(
+        self,
+        planner: Planner,
+        packer: Packer,
+        listeners: Sequence[Listener] = (),
+        memory: int = 0,
+    ) -> None:
+        """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
         self.planner, self.packer, self.listeners = planner, packer, listeners
         self.workers: dict[str, WorkerState] = {}
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
         self.ready = ReadyRuns(packer.pack_key)
-        self.sharing = Sharing(self.ready, packer)
         self.pace = Pace()
         """How long the epochs of packs take."""
+        self.sharing = Sharing(self.ready, packer, self.pace, memory)
         self.health = Health()
         self._failed_on: dict[str, Collection[str]] = {}
         """Pack key of runs that are kept apart -> nodes on which they failed."""
         self._started: set[str] = set()
+        self._revoked: set[str] = set()
+        """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
+        their next worker may take its time, because the shape may."""
+        self._now = 0.0
+        """Time of the last exchange."""
         self._collect()
 
     @property
@@ -51,9 +74,9 @@ class Fleet:
         """Whether nothing is pending, in training or leaving."""
         return self.planner.done
 
-    def wanted(self) -> int:
-        """Return how many workers could be used at this moment."""
-        return self.sharing.runs.total() + len(self.ready) + self.sharing.released
+    def wanted(self, limit: int) -> int:
+        """Return how many workers, of at most `limit`, are worth their cost at this moment."""
+        return self.sharing.worth(self._working(), limit, self._now)
 
     def exchange(
         self, message: Exchange, *, live: int, now: float, node: str = ""
@@ -67,9 +90,16 @@ class Fleet:
             node: The machine of the worker.
         """
         name, opened, reports = message.worker, message.opened, message.reports
-        worker = self.workers.setdefault(name, WorkerState(message.memory, node, replied_at=now))
+        self._now = now
+        worker = self.workers.get(name)
+        if worker is None:
+            self.sharing.version += 1
+            state = WorkerState(message.memory, node or name, replied_at=now, since=now)
+            worker = self.workers[name] = state
         self.idle.discard(name)
-        if worker.training:
+        if worker.overdue:
+            self.pace.late(worker.node, (now - worker.replied_at) / worker.expected)
+        elif worker.training:
             worker.epoch_seconds = now - worker.replied_at
             self._add_pace(worker, reports)
         for run_id, record in reports:
@@ -81,9 +111,16 @@ class Fleet:
         if worker.node in self.health.left_out:
             self._give_away(worker, len(worker.training))
         else:
-            self._give_away(worker, self._count_to_give_away(worker))
-            self._take(worker, live - len(self.parked))
-        worker.replied_at = now
+            self._avoid(worker)
+            worker.replied_at, worker.overdue = now, 0.0
+            working = self._working()
+            shares = self.sharing.shares(working, live - len(self.parked), now)
+            # A run that has moved is first reported again: it must train before it moves again.
+            least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
+            if worker.settled and worker.seconds_left() >= least:
+                self._give_away(worker, self._surplus(name, working, shares))
+            self._take(worker, shares[name])
+        worker.replied_at, worker.overdue = now, 0.0
         assignment = Assignment(
             members=list(worker.training),
             packed=bool(worker.training) and self._is_packed(worker),
@@ -130,13 +167,14 @@ class Fleet:
         if worker and run_id in worker.released:
             self._return(worker, run_id)
 
-    def gone(self, name: str) -> list[PlannedRun]:
+    def gone(self, name: str, *, interrupted: bool = False) -> list[PlannedRun]:
         """Forget a worker that has ended; return the runs that it had, for `give_back`."""
         worker = self.workers.pop(name, None)
         self.idle.discard(name)
         if worker is None:
             return []
-        self.sharing.released -= len(worker.released)
+        self.sharing.released.subtract(worker.released.values())
+        self.sharing.lose(self._now - worker.since, lost=interrupted)
         runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
         return [*runs, *worker.leaving.values()]
 
@@ -179,6 +217,7 @@ class Fleet:
             return
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.health.trained(run_id, worker.node)
+            self._revoked.discard(run_id)
             self.packer.join(run)
             for listener in self.listeners:
                 listener.epoch(run, record)
@@ -196,15 +235,66 @@ class Fleet:
         runs = worker.training
         trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
         if trained:
+            worker.settled = True
             first = worker.key not in worker.trained
-            self.pace.add(worker.key, trained, worker.epoch_seconds, first=first)
+            seconds, node = worker.epoch_seconds, worker.node
+            self.pace.add(worker.key, trained, seconds, first=first, worker=node)
             worker.trained.add(worker.key)
 
-    def _count_to_give_away(self, worker: WorkerState) -> int:
-        """Return the number of runs of which another worker has more use."""
-        parked = len(self.parked)
-        idle = max(0, len(self.idle) - parked)
-        return self.sharing.count_to_release(worker, self.workers.values(), idle)
+    def _working(self) -> dict[str, WorkerState]:
+        """Return the workers that may get work."""
+        left_out = self.health.left_out
+        return {name: w for name, w in self.workers.items() if w.node not in left_out}
+
+    def _surplus(
+        self,
+        name: str,
+        working: Mapping[str, WorkerState],
+        shares: Mapping[str, Mapping[str, Share]],
+    ) -> int:
+        """Return the number of runs of a worker that others train sooner, and can take."""
+        worker = working[name]
+        own = shares[name].get(worker.key, Share(0, 0))
+        if (surplus := len(worker.training) - own.keeps) <= 0:
+            return 0
+        room = 0
+        for other, state in working.items():
+            share = shares[other].get(worker.key)
+            if share and other != name and (state.key == worker.key or not state.training):
+                room += max(0, share.runs - len(state.training))
+        room -= self.sharing.released[worker.key] + self.ready.count(worker.key)
+        return max(0, min(surplus, room))
+
+    def overdue(self, live: int, now: float) -> dict[str, list[str]]:
+        """Release runs of workers whose epoch lasts too long; return them by worker.
+
+        Others that are expected to end sooner take them, and the worker does not save the epoch.
+        """
+        working, late = self._working(), list[str]()
+        for name, worker in working.items():
+            elapsed = now - worker.replied_at
+            waits = not self._revoked.isdisjoint(worker.training)
+            if not worker.training or not self.pace.known or worker.leaving or waits:
+                continue
+            first = worker.key not in worker.trained
+            expected = self.pace.expected(worker.key, len(worker.training), first=first)
+            slowness = self.pace.slowness(worker.node)
+            usual = max(expected * slowness, worker.overdue)
+            if elapsed > max(LATE * usual, usual + LATE_SECONDS):
+                late.append(name)
+                worker.expected, worker.overdue = expected, elapsed
+                self.pace.late(worker.node, elapsed / expected)
+        revoked = dict[str, list[str]]()
+        if late:
+            shares = self.sharing.shares(working, live - len(self.parked), now)
+            for name in late:
+                worker = working[name]
+                before = {*worker.training}
+                self._give_away(worker, self._surplus(name, working, shares))
+                if gone := before - worker.training.keys():
+                    revoked[name] = sorted(gone)
+                    self._revoked |= gone
+        return revoked
 
     def _give_away(self, worker: WorkerState, count: int) -> None:
         """Release the last `count` runs of a worker."""
@@ -213,30 +303,38 @@ class Fleet:
             self._release(worker, run_id)
 
     def _release(self, worker: WorkerState, run_id: str) -> None:
-        worker.released.add(run_id)
-        self.sharing.released += 1
+        worker.released[run_id] = worker.key
+        self.sharing.released[worker.key] += 1
 
-    def _take(self, worker: WorkerState, live: int) -> None:
-        """Assign pending runs to a worker, up to its share.
-
-        Runs that failed on its node are left to the others.
-        """
+    def _avoid(self, worker: WorkerState) -> None:
+        """Leave runs that failed on the worker's node to the others, while there are others."""
         if worker.training and not any(map(self.packer.is_apart, worker.training.values())):
             key = self.packer.pack_key(next(iter(worker.training.values())))
             if key != worker.key:
                 self._failed_on.pop(worker.key, None)
                 self.sharing.rename(worker, key)
         others = {*self.health.usable(self.nodes)} - {worker.node}
-        avoid = {key for key, nodes in self._failed_on.items() if worker.node in nodes and others}
-        workers = max(live, len(self.workers) - len(self.parked))
-        count = self.sharing.count_to_take(worker, workers, avoid)
-        for run in self.ready.take(worker.key, count):
+        failed = self._failed_on.items()
+        worker.avoid = {key for key, nodes in failed if worker.node in nodes and others}
+
+    def _take(self, worker: WorkerState, share: Mapping[str, Share]) -> None:
+        """Assign pending runs to a worker, up to its share."""
+        if not worker.training:
+            worker.key = self.ready.first_key([key for key, own in share.items() if own.runs])
+        if not worker.key or worker.key not in share:
+            return
+        most = min(share[worker.key].runs, self._limit(worker))
+        for run in self.ready.take(worker.key, most - len(worker.training)):
             self.sharing.add(worker, run)
+            worker.settled = False
             self.planner.start(run)
             if run.id not in self._started:
                 self._started.add(run.id)
                 for listener in self.listeners:
                     listener.start(run)
+
+    def _limit(self, worker: WorkerState) -> int:
+        return self.sharing.limit(worker.key, worker.memory)
 
     def _job(self, run: PlannedRun) -> Job:
         # The last epoch is reported again, because the reply to its report may be lost.
@@ -258,9 +356,8 @@ class Fleet:
         if run_id in worker.training:  # it had ended before the worker opened it
             self._leave(worker, run_id)
         worker.pruned.discard(run_id)
-        if run_id in worker.released:
-            worker.released.remove(run_id)
-            self.sharing.released -= 1
+        if key := worker.released.pop(run_id, None):
+            self.sharing.released[key] -= 1
         return worker.leaving.pop(run_id, None)
 
     def _finish(
@@ -274,6 +371,7 @@ class Fleet:
 
     def _collect(self) -> None:
         for run in self.planner.new_ready():
+            self.sharing.version += 1
             self.ready.add(run)
         for run in self.planner.new_pruned():
             for listener in self.listeners:

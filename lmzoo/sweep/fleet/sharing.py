@@ -1,22 +1,26 @@
-"""How the runs are shared among the workers.
+"""How the runs are shared among the workers: the placement, applied to the workers one by one.
 
-    share = ⌈runs of a shape, pending or in training / (workers that train it + free workers)⌉
+A worker without runs takes the first pending runs of its share. A worker with runs takes more of
+their shape, or releases some if others are faster with them. One worker takes all runs that load
+the same closed-form estimate (`lmzoo/train/closed_form.py`).
 
-A worker without runs takes the first pending run, and up to `share` runs of its shape. A worker
-with runs takes more of their shape, up to `share`. It gives runs away in two cases: another worker
-is idle and nothing is pending; or no worker trains a pending shape, and others can take all its
-runs. One worker takes all runs that load the same closed-form estimate
-(`lmzoo/train/closed_form.py`).
+Room for workers that are not there yet is part of the placement for `PATIENCE` seconds, so that the
+first worker does not take what the others will train.
+
+Where workers are lost after L seconds in the mean, the epoch in training is lost with them. Packs
+then have about the n runs for which n exp(−c(n) / L) / c(n), the runs of a second, is the largest.
 """
 
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lmzoo.study.planned_run import PlannedRun
+from lmzoo.sweep.fleet.pace import Pace
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.fleet.placement import Cost, Load, Placement, Share, Slot, place
 
 
 class ReadyRuns:
@@ -28,6 +32,8 @@ class ReadyRuns:
     def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
         self._pack_key = pack_key
         self._heaps: dict[str, list[tuple[tuple[int, int], int, PlannedRun]]] = {}
+        self._samples: dict[str, PlannedRun] = {}
+        self._epochs: dict[str, int] = {}
         self._count = 0
         self._added = 0
 
@@ -37,35 +43,51 @@ class ReadyRuns:
     def add(self, run: PlannedRun) -> None:
         """Add a run."""
         self._added += 1  # orders runs of equal priority, which cannot be compared themselves
-        heap = self._heaps.setdefault(self._pack_key(run), [])
-        heapq.heappush(heap, (run.priority, self._added, run))
+        key = self._pack_key(run)
+        heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
+        self._samples.setdefault(key, run)
+        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.last_epoch)
         self._count += 1
+
+    def counts(self) -> Counter[str]:
+        """Return the number of runs of each pack key."""
+        return Counter({key: len(heap) for key, heap in self._heaps.items()})
 
     def count(self, key: str) -> int:
         """Return the number of runs of a pack key."""
         return len(self._heaps.get(key, ()))
 
-    def first_key(self, besides: Collection[str] = ()) -> str:
-        """Return the pack key of the first run that has none of the keys `besides`; "" if none."""
-        keys = self._heaps.keys() - besides
-        return min(keys, key=lambda key: self._heaps[key][0][:2], default="")
+    def epochs_left(self, key: str) -> int:
+        """Return the most epochs that a run with this key has had left since there were none."""
+        return self._epochs.get(key, 0)
 
-    def first(self, key: str) -> PlannedRun | None:
-        """Return the first run of a pack key; None if there is none."""
-        return self._heaps[key][0][2] if key in self._heaps else None
+    def first_key(self, keys: Collection[str]) -> str:
+        """Return the pack key of the first run that has one of these keys; "" if there is none."""
+        found = self._heaps.keys() & keys
+        return min(found, key=lambda key: self._heaps[key][0][:2], default="")
+
+    def sample(self, key: str) -> PlannedRun:
+        """Return a run with this key, which need not be ready any more."""
+        return self._samples[key]
 
     def take(self, key: str, count: int) -> list[PlannedRun]:
         """Remove and return the first `count` runs of a pack key, or fewer."""
         heap = self._heaps.get(key, [])
         runs = [heapq.heappop(heap)[2] for _ in range(min(count, len(heap)))]
         if key in self._heaps and not heap:
-            del self._heaps[key]
+            del self._heaps[key], self._epochs[key]
         self._count -= len(runs)
         return runs
 
 
-MIN_SECONDS_LEFT = 1.0
-"""Runs move to an idle worker only if their pack still needs this many seconds."""
+PATIENCE = 30.0
+"""Seconds for which runs are kept for workers that the cluster has room for."""
+LEAST_LOST = 2
+"""Workers that must be lost before their mean life counts."""
+GPU_SLOPE = 1 / 16
+"""Assumed b / (a + b) of packs on a GPU until two sizes were measured."""
+PRICE = 0.2
+"""A number of workers W is worth its cost where seconds · W^PRICE is the least."""
 
 
 @dataclass
@@ -79,97 +101,185 @@ class WorkerState:
     leaving: dict[str, PlannedRun] = field(default_factory=dict)
     """Runs that the worker is ending or releasing; they stay its own until it confirms."""
     pruned: set[str] = field(default_factory=set)
-    released: set[str] = field(default_factory=set)
+    released: dict[str, str] = field(default_factory=dict)
+    """Run -> its pack key."""
     key: str = ""
     """Pack key of the runs in training."""
     trained: set[str] = field(default_factory=set)
     """Pack keys of which it has trained an epoch."""
-    next_key: str = ""
-    """Pack key to train after all runs are released."""
     replied_at: float = 0.0
     epoch_seconds: float = 0.0
 
+    avoid: Collection[str] = ()
+    """Pack keys that it leaves to the others: their runs failed on its node."""
+    since: float = 0.0
+    settled: bool = False
+    """Whether it has trained an epoch since it took runs the last time."""
+    expected: float = 0.0
+    """Seconds that its epoch would take on a usual worker, once it is overdue; else 0."""
+    overdue: float = 0.0
+    """Seconds after which it was regarded as overdue the last time; 0 if it is not."""
+
+    def epochs_left(self) -> int:
+        """Return the number of epochs until all its runs have ended."""
+        return max((run.budget - run.last_epoch for run in self.training.values()), default=0)
+
     def seconds_left(self) -> float:
         """Return the expected time until all its runs have ended."""
-        left = (run.budget - run.last_epoch for run in self.training.values())
-        return self.epoch_seconds * max(left, default=0)
+        return self.epoch_seconds * self.epochs_left()
 
 
 class Sharing:
-    """Decides how many of the ready runs a worker takes, and how many runs it releases.
+    """Decides how many of the ready runs a worker takes, and how many runs it releases."""
 
-    It counts runs and workers as they change, so that a decision does not visit all workers.
-    """
-
-    def __init__(self, ready: ReadyRuns, packer: Packer) -> None:
-        self.ready, self.packer = ready, packer
+    def __init__(self, ready: ReadyRuns, packer: Packer, pace: Pace, memory: int = 0) -> None:
+        """`memory` is assumed of a worker's GPU until the first one reports it."""
+        self.ready, self.packer, self.pace, self._memory = ready, packer, pace, memory
         self.runs: Counter[str] = Counter()
         """Pack key -> runs in training."""
-        self.trainers: Counter[str] = Counter()
-        """Pack key -> workers that train it."""
-        self.released = 0
-        """Runs that a worker must release and has not released yet."""
+        self.released: Counter[str] = Counter()
+        """Pack key -> runs that a worker must release and has not released yet."""
+        self.version = 0
+        """It grows when runs or workers have come or gone."""
+        self._plan: tuple[object, dict[str, dict[str, Share]]] = (None, {})
+        self._wanted: tuple[object, int] = (None, 0)
+        self._expected_since = 0.0
+        self._most: dict[str, int] = {}
+        """Pack key -> the largest pack, where workers are lost."""
+        self._life = (0.0, 0)
+        """Seconds of the workers that are gone, and number of those that were lost."""
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
         """Add a run to a worker's pack."""
-        self.trainers[worker.key] += not worker.training
         self.runs[worker.key] += 1
         worker.training[run.id] = run
 
     def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
         """Remove a run from a worker's pack."""
-        run = worker.training.pop(run_id)
+        self.version += 1
         self.runs[worker.key] -= 1
-        self.trainers[worker.key] -= not worker.training
-        return run
+        return worker.training.pop(run_id)
 
     def rename(self, worker: WorkerState, key: str) -> None:
         """Give the runs of a worker's pack another pack key."""
-        for counts, amount in ((self.runs, len(worker.training)), (self.trainers, 1)):
-            counts[worker.key] -= amount
-            counts[key] += amount
+        self.version += 1
+        self.runs[worker.key] -= len(worker.training)
+        self.runs[key] += len(worker.training)
         worker.key = key
 
-    def count_to_take(self, worker: WorkerState, live: int, avoid: Collection[str] = ()) -> int:
-        """Return how many ready runs of `worker.key` the worker takes; sets the key if it is free.
+    def lose(self, seconds: float, *, lost: bool) -> None:
+        """Count a worker that is gone after so many seconds."""
+        self.version += 1
+        self._life = self._life[0] + seconds, self._life[1] + lost
 
-        `live` is the number of workers, or of those that the cluster has room for. The worker does
-        not take runs with the keys in `avoid`.
+    def shares(
+        self, workers: Mapping[str, WorkerState], live: int, now: float
+    ) -> dict[str, dict[str, Share]]:
+        """Return the share of each worker.
+
+        Args:
+            workers: Those that may work.
+            live: Number of workers that the cluster has room for.
+            now: Time in seconds.
         """
-        if not self.ready:
-            return 0
-        if not worker.training:
-            wanted = "" if worker.next_key in avoid else worker.next_key
-            worker.key = wanted if self.ready.first(wanted) else self.ready.first_key(avoid)
-        key, first = worker.key, self.ready.first(worker.key)
-        if first and self.packer.shares_estimate(first):
-            return max(0, self._limit(worker) - len(worker.training))
-        free = max(live - self.trainers.total(), 0 if worker.training else 1)
-        runs = self.runs[key] + self.ready.count(key)
-        share = math.ceil(runs / max(1, self.trainers[key] + free))
-        return max(0, min(share, self._limit(worker)) - len(worker.training))
+        expected = max(0, live - len(workers))
+        if not expected:
+            self._expected_since = now
+        elif now - self._expected_since > PATIENCE:
+            expected = 0
+        state = self.version, self.pace.version, expected, len(self.ready)
+        if self._plan[0] != state:
+            slots = [self._slot(worker, now) for worker in workers.values()]
+            slots += [Slot(memory=self.memory(workers))] * expected
+            placement = self._place(workers, slots, now)
+            self._plan = state, dict(zip(workers, placement.shares, strict=False))
+        return self._plan[1]
 
-    def count_to_release(
-        self, worker: WorkerState, workers: Collection[WorkerState], idle: int
-    ) -> int:
-        """Return how many runs the worker releases; sets `next_key` if it releases all.
-
-        `idle` is the number of workers that wait for an assignment.
-        """
-        size = len(worker.training)
-        if idle and not self.ready and size > 1 and worker.seconds_left() >= MIN_SECONDS_LEFT:
-            fair = max(1, self.runs.total() // len(workers))
-            return max(0, min(size - fair, idle * fair - self.released))
-        if not size or not self.ready or idle or self.released:
+    def worth(self, workers: Mapping[str, WorkerState], limit: int, now: float) -> int:
+        """Return how many workers, of at most `limit`, are worth their cost."""
+        counts = self.runs + self.released + self.ready.counts()
+        sizes = tuple(sorted((key, count.bit_length()) for key, count in counts.items()))
+        state = self.pace.version, limit, sizes, len(workers)
+        loads = counts.total()
+        if not loads or not limit:
             return 0
-        trained = {key for key, count in self.trainers.items() if count}
-        worker.next_key = self.ready.first_key(besides=trained)
-        if not worker.next_key or self.trainers[worker.key] < 2:
-            return 0
-        others = [w for w in workers if w is not worker and w.training and w.key == worker.key]
-        room = sum(self._limit(w) - len(w.training) for w in others)
-        return size if room >= size else 0
+        if self._wanted[0] != state:
+            slots = [self._slot(worker, now) for worker in workers.values()]
+            slots = sorted(slots, key=lambda slot: slot.slowness)[:limit]
+            slots += [Slot(memory=self.memory(workers))] * (min(limit, loads) - len(slots))
+            seconds = {
+                count: self._place(workers, slots[:count], now).seconds
+                for count in _counts(len(slots))
+            }
+            best = min(seconds, key=lambda count: seconds[count] * count**PRICE)
+            self._wanted = state, best
+        return self._wanted[1]
 
-    def _limit(self, worker: WorkerState) -> int:
-        first = next(iter(worker.training.values()), None) or self.ready.first(worker.key)
-        return self.packer.max_members(first, worker.memory) if first else 0
+    def memory(self, workers: Mapping[str, WorkerState]) -> int:
+        """Return the memory of a GPU of the workers."""
+        return max((worker.memory for worker in workers.values()), default=self._memory)
+
+    def limit(self, key: str, memory: int) -> int:
+        """Return the maximum number of runs of a key that a worker trains together."""
+        limit = self.packer.max_members(self.ready.sample(key), memory)
+        return min(limit, self._most.get(key, limit))
+
+    def _place(
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
+    ) -> Placement:
+        return place([*self._loads(workers, slots, now)], slots)
+
+    def _loads(
+        self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float
+    ) -> Iterator[Load]:
+        epochs: dict[str, int] = {}
+        for worker in workers.values():
+            if worker.training:
+                epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
+        life = self._mean_life(workers, now)
+        for key, runs in (self.runs + self.released + self.ready.counts()).items():
+            first = self.ready.sample(key)
+            limits = {slot.memory: self.packer.max_members(first, slot.memory) for slot in slots}
+            cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
+            left = max(epochs.get(key, 1), self.ready.epochs_left(key))
+            if self.packer.shares_estimate(first):
+                left, cost = 1, Cost(cost.seconds(1), 0.0)
+            elif life:
+                self._most[key] = _best_size(cost, life, max(limits.values()))
+                limits = {memory: self.limit(key, memory) for memory in limits}
+            yield Load(key, runs, left, cost, limits)
+
+    def _slot(self, worker: WorkerState, now: float) -> Slot:
+        """Return what the placement knows of a worker."""
+        key = worker.key if worker.training else ""
+        slowness, busy = self.pace.slowness(worker.node), 0.0
+        if worker.overdue:  # what is overdue is expected to last as long again
+            busy = now - worker.replied_at
+            slowness = max(slowness, 2 * busy / worker.expected)
+        return Slot(slowness, worker.memory, key, len(worker.training), busy, worker.avoid)
+
+    def _mean_life(self, workers: Mapping[str, WorkerState], now: float) -> float:
+        """Return the mean seconds until a worker is lost; 0 if hardly any were."""
+        seconds, lost = self._life
+        seconds += sum(now - worker.since for worker in workers.values())
+        return seconds / lost if lost >= LEAST_LOST else 0.0
+
+
+def _counts(most: int) -> Iterator[int]:
+    """Yield numbers of workers up to `most`, each about 1.2 times the one before."""
+    count = 1
+    while count < most:
+        yield count
+        count = max(count + 1, round(1.2 * count))
+    yield most
+
+
+def _best_size(cost: Cost, life: float, most: int) -> int:
+    """Return the size of a pack that trains about the most where workers live so long."""
+
+    def trained(size: int) -> float:
+        return size * math.exp(-cost.seconds(size) / life) / cost.seconds(size)
+
+    sizes = [*_counts(most)]
+    best = max(map(trained, sizes))
+    return max(size for size in sizes if trained(size) >= 0.95 * best)

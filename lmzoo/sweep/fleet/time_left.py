@@ -10,10 +10,7 @@ train further settings, confirm. Workers W share the R runs of a shape in packs 
     low    = max(Σ shared, Σ chain)           stages of different points overlap
     high   = Σ (shared + (1 − 1/W) chain)     each stage waits for its last run
 
-For one stage these are the bounds of list scheduling. If packs of one size only were seen, c is
-between constant and proportional to n. The first epoch of a shape on a worker includes compilation,
-up to `COMPILATION` seconds; it is used only until another epoch has ended. The module is pure: it
-knows neither Ray nor a clock.
+For one stage these are the bounds of list scheduling. The module is pure.
 
 Graham 1969 (SIAM J. Appl. Math. 17:416).
 """
@@ -21,30 +18,11 @@ Graham 1969 (SIAM J. Appl. Math. 17:416).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-FORGET = 0.95
-"""Weight of an observation, relative to the next one of its shape."""
-UNCERTAIN = 0.15
-"""Relative uncertainty of a shape's pace after one observation; it falls with their root."""
-UNSEEN = 0.5
-"""Relative uncertainty of the pace of a shape that has no observation."""
-COMPILATION, LEAST = 20.0, 0.05
-"""Seconds of a worker's first epoch that may be compilation, and the least share that is not."""
+from lmzoo.sweep.fleet.pace import Interval, Pace
+
 NARROW = 1.35
 """Ratio of the ends of an interval below which it is shown as one number."""
-
-
-class Interval(NamedTuple):
-    """Bounds of a quantity."""
-
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        """The geometric mean, whose relative error is least in the worst case."""
-        return math.sqrt(self.low * self.high)
 
 
 @dataclass(frozen=True)
@@ -60,49 +38,6 @@ class Work:
     """Maximum number of pack members."""
     least: float = 1.0
     """Share of the epochs that is trained at least; pruning saves the others."""
-
-
-class Pace:
-    """Seconds of an epoch of a pack, by shape: c(n) = a + b n, by weighted least squares.
-
-    The weights are c^(-½): an epoch that took long for other reasons counts less.
-    """
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, ...]] = {}
-        """Shape -> number of observations, weighted sums of 1, n, n², c, n c."""
-        self._first: dict[str, tuple[float, ...]] = {}
-        """The same for the first epochs of workers."""
-
-    def add(self, shape: str, members: int, seconds: float, *, first: bool = False) -> None:
-        """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
-        n, c = members, max(seconds, 1e-6)
-        sums = self._first if first else self._sums
-        old, w = sums.get(shape, (0.0,) * 6), c**-0.5
-        new = (1, w, w * n, w * n * n, w * c, w * n * c)
-        sums[shape] = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
-
-    @property
-    def known(self) -> bool:
-        """Whether there is an observation."""
-        return bool(self._sums or self._first)
-
-    def seconds(self, shape: str, members: int) -> Interval:
-        """Return bounds of c(n); around the mean of all shapes for a shape without an observation.
-
-        Raises:
-            ValueError: There is no observation.
-        """
-        if own := self._sums.get(shape):
-            low, high = _fit(own, members)
-            spread = 1 + UNCERTAIN / math.sqrt(own[0])
-            return Interval(low / spread, high * spread)
-        if self._sums:
-            low, high = _mean(self._sums.values(), members)
-            return Interval(low / (1 + UNSEEN), high * (1 + UNSEEN))
-        own = self._first.get(shape)
-        low, high = _mean([own] if own else self._first.values(), members)
-        return Interval(max(low - COMPILATION, LEAST * low), high)
 
 
 def time_left(work: Iterable[Work], pace: Pace, workers: int) -> Interval | None:
@@ -169,23 +104,3 @@ def _runs_by_shape(parts: Sequence[Work]) -> dict[str, int]:
     for part in parts:
         runs[part.shape] = runs.get(part.shape, 0) + part.runs
     return runs
-
-
-def _mean(shapes: Iterable[Sequence[float]], members: int) -> Interval:
-    """Return the mean bounds of c(n) over shapes."""
-    lows, highs = zip(*(_fit(sums, members) for sums in shapes), strict=True)
-    return Interval(sum(lows) / len(lows), sum(highs) / len(highs))
-
-
-def _fit(sums: Sequence[float], members: int) -> Interval:
-    """Return c(n); bounds if only one size was seen."""
-    _, w, n, nn, c, nc = sums
-    size, seconds = n / w, c / w
-    spread = nn / w - size**2
-    constant, proportional = seconds, seconds * members / size
-    if spread < 1e-6 * size**2:
-        return Interval(min(constant, proportional), max(constant, proportional))
-    slope = (nc / w - size * seconds) / spread
-    slope = min(max(slope, 0.0), seconds / size)  # neither a nor b is negative
-    fitted = seconds + slope * (members - size)
-    return Interval(fitted, fitted)

@@ -2,9 +2,11 @@
 
 A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A
 death loses at most one trained epoch and the epoch in training. The end of a run, and its release
-for another worker, are confirmed after its last write.
+for another worker, are confirmed after its last write. A run may be revoked while its epoch is
+trained, because another worker is faster: then the epoch is not saved.
 """
 
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,6 +37,8 @@ class Pack:
         self.writer = Writer()
         self._trainer = Trainer(corpus, device)
         self._confirm = confirm
+        self._mutex = threading.RLock()
+        """Not taken while an epoch is trained: then runs may be revoked."""
         self._open: dict[str, TrainingRun] = {}
         self._closing: dict[str, str] = {}
         """Runs whose last writes are not confirmed, with their keys of the writer."""
@@ -46,6 +50,10 @@ class Pack:
 
     def apply(self, assignment: Assignment) -> list[Report]:
         """Close runs and open others; return the reports of epochs that were not reported."""
+        with self._mutex:
+            return self._apply(assignment)
+
+    def _apply(self, assignment: Assignment) -> list[Report]:
         for run_id in assignment.prune:
             if run_id in self._open:
                 run = self._open[run_id].run
@@ -73,7 +81,20 @@ class Pack:
         runs = [self._open[run_id] for run_id in members if run_id in self._open]
         unreported = [run for run in runs if run.unreported]
         active = [run for run in runs if not run.unreported and not run.is_trained]
-        reports = [run.save_epoch() for run in self._train(active, packed=packed)]
+        trained = self._train(active, packed=packed)
+        with self._mutex:
+            return self._save_epoch(runs, trained, unreported, packed=packed)
+
+    def _save_epoch(
+        self,
+        runs: Sequence[TrainingRun],
+        trained: Sequence[TrainingRun],
+        unreported: Sequence[TrainingRun],
+        *,
+        packed: bool,
+    ) -> list[Report]:
+        """Save the epoch of the runs that were not revoked; end those that are trained."""
+        reports = [run.save_epoch() for run in trained if run.id in self._open]
         ended = [run for run in runs if run.id in self._open and run.is_trained]
         if packed:
             self._trainer.test_packed([run.run for run in ended if run.is_tested])
@@ -86,6 +107,13 @@ class Pack:
         for key in [*self._closing.values()]:
             self.writer.done(key)  # raises the error of a write that failed
         return reports
+
+    def revoke(self, run_ids: Sequence[str]) -> None:
+        """Close runs, also in the middle of an epoch; called from another thread."""
+        with self._mutex:
+            for run_id in run_ids:
+                if run_id in self._open:
+                    self._close(run_id, Released(run_id))
 
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""

@@ -187,7 +187,10 @@ class Worker(tune.Trainable):
 
     def _send_heartbeats(self, hello: Callable[[], object]) -> None:
         for _ in itertools.count():
-            beat = self._mailbox.beat.remote(self.trial_id)
-            if ray.get(beat) == 1:  # the first one of all, or since the mailbox was killed
+            count, revoked = ray.get(self._mailbox.beat.remote(self.trial_id))
+            if count == 1:  # the first one of all, or since the mailbox was killed
                 hello()
+            if revoked and self._pack:
+                with contextlib.suppress(Exception):  # the main thread meets it, too
+                    self._pack.revoke(revoked)
             time.sleep(HEARTBEAT_SECONDS)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from lmzoo.analysis.records.load import load_study, read_events
+from lmzoo.analysis.records.load import REMEDY, load_study, read_events
+from lmzoo.analysis.text.verdict_lines import data_warnings
 from lmzoo.errors import UserError
 from lmzoo.store.records import RunFolder, write_json
 from tests.analysis.toy_study import ToyStudy
@@ -68,7 +69,7 @@ def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
     path = toy.records_path("full-confirm-2")
     path.write_bytes(path.read_bytes() + damaged)
     assert events(toy).equals(before)
-    assert load_study(toy.path).damaged == 1
+    assert load_study(toy.path).damaged == ("full-confirm-2/records.ndjson has 1 damaged lines",)
 
 
 def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
@@ -78,7 +79,7 @@ def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
     path.write_bytes(b"\n".join([lines[0][:20] + lines[1], *lines[2:]]))
     remaining = (before["run"] != "full-confirm-1") | (before["epoch"] == 3)
     assert events(toy).equals(before.filter(remaining))
-    assert load_study(toy.path).damaged == 1
+    assert load_study(toy.path).damaged == ("full-confirm-1/records.ndjson has 1 damaged lines",)
 
 
 @pytest.mark.parametrize("blank", [b"", b"\n"], ids=["records only", "blank lines"])
@@ -93,7 +94,7 @@ def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
         monkeypatch.setattr("lmzoo.analysis.records.load._parse_lines", None)
     together, none_damaged = read_events(texts)
     assert together.equals(by_line)
-    assert (none_damaged, damaged) == (0, 1)
+    assert (none_damaged, damaged) == ({}, {"late": 1})
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"epoch": 5}', b'{"event": "end"}'])
@@ -134,14 +135,26 @@ def test_an_unreadable_file_is_named_in_the_error(toy):
         load_study(toy.path)
 
 
-def test_folders_without_a_config_are_ignored_and_counted(toy):
+def test_folders_without_a_config_are_left_out_and_named(toy):
     (toy.path / "stray").mkdir()
-    (toy.path / "half").mkdir()
-    (toy.path / "half" / "config.json").write_text('{"schema": 1, ')
     (toy.path / ".hidden").mkdir()
     folder = load_study(toy.path)
-    assert folder.ignored == 2
+    assert folder.damaged == (f"stray has no readable config.json; if it was a run, {REMEDY}",)
     assert len(folder.runs.collect()) == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"schema": 1, ', b"[1]", b"null", b"\0" * 300, b"[" * 99999]
+)
+def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
+    path = toy.records_path("full-confirm-1").with_name("config.json")
+    path.write_bytes(content)
+    folder = load_study(toy.path)
+    assert "full-confirm-1" not in folder.runs.select("run").collect()["run"]
+    assert folder.damaged == (
+        f"full-confirm-1 has no readable config.json; if it was a run, {REMEDY}",
+    )
+    assert f"WARNING: {folder.damaged[0]}" in data_warnings(folder.study, folder.damaged)
 
 
 def test_a_run_without_records_has_no_events(toy):

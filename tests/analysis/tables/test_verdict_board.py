@@ -54,7 +54,7 @@ def test_the_command_replaces_old_verdicts_and_tables_ignore_the_folder(toy, cap
         assert run_lmzoo("rank", toy.path, "--tensorboard") == 0
     folder = toy.path / BOARD / "cut full · verdict"
     assert len(list(folder.iterdir())) == 1
-    assert load_study(toy.path).ignored == 0
+    assert load_study(toy.path).damaged == ()
 
 
 def test_nothing_is_written_without_the_option(toy, capsys):

@@ -136,7 +136,7 @@ def test_heading_and_legend_describe_the_study(toy):
         "leaks: not a language model's loss; cut wild: reads ahead",
         "the same function: cut full ≡ cut nothing ≡ no cut",
         "no run yet: cut never",
-        "folders without a config: 1",
+        "WARNING: stray has no readable config.json",
     ):
         assert part in text
     assert "missing" not in text  # marks without points have no legend

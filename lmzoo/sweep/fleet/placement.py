@@ -1,0 +1,192 @@
+"""Which worker trains how many runs of which shape: from the measured pace to a placement.
+
+An epoch of a pack of n runs takes s (a + b n) seconds on a worker of slowness s. A worker that
+trains a shape for e epochs until a deadline T finishes
+
+    q L + n,   q = ⌊t / (a + b L)⌋,   n = ⌊(t − q (a + b L) − a) / b⌋,   t = (T − busy) / (e s)
+
+runs of it: q full packs of L runs and one of n. The placement is that of the least T, found by
+bisection, at which all runs are placed. Shapes that few workers may train are placed first, then
+those with the most work. A shape goes to the workers that train it, whose time is reserved for it,
+then to those that can finish the most. So where a pack costs no more than a run, a shape stays
+together; where it costs as much as its runs, the shape is divided by the speed of the workers; and
+a worker that is too slow for the deadline gets nothing.
+
+The function is pure: it knows neither Ray nor a clock.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+STAY = 1.05
+"""A worker keeps runs that it finishes at most so many times later than the deadline."""
+PRECISION = 1.02
+"""Relative precision of the deadline."""
+
+
+class Cost(NamedTuple):
+    """Seconds of an epoch of a pack of n runs, on a worker of usual speed: fixed + each · n."""
+
+    fixed: float
+    each: float
+
+    def seconds(self, members: float) -> float:
+        """Return the seconds of an epoch of a pack."""
+        return self.fixed + self.each * members
+
+
+class Load(NamedTuple):
+    """The runs of one shape, in training or pending."""
+
+    key: str
+    runs: int
+    epochs: float
+    """The most epochs that one of them has left."""
+    cost: Cost
+    limit: Mapping[int, int]
+    """Memory of a worker -> the largest pack."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A worker, or the room for one."""
+
+    slowness: float = 1.0
+    """Seconds of its epochs, relative to the usual worker."""
+    memory: int = 0
+    key: str = ""
+    """What it trains."""
+    runs: int = 0
+    """How many runs of it."""
+    busy: float = 0.0
+    """Seconds until it can begin."""
+    avoid: Collection[str] = field(default=())
+    """Keys that it does not get while another worker can."""
+
+
+class Share(NamedTuple):
+    """What a slot trains of a shape until the deadline, in several packs perhaps."""
+
+    runs: int
+    keeps: int
+    """How many of its runs it need not give away."""
+
+
+class Placement(NamedTuple):
+    """Who trains what."""
+
+    seconds: float
+    """Until all runs have ended."""
+    shares: list[dict[str, Share]]
+    """Of each slot: key -> its share."""
+
+
+def place(loads: Sequence[Load], slots: Sequence[Slot]) -> Placement:
+    """Return the placement of all runs with the least deadline."""
+
+    def order(load: Load) -> tuple[int, float]:
+        avoided = sum(load.key in slot.avoid for slot in slots)
+        return -avoided, -load.runs * load.epochs * load.cost.seconds(1)
+
+    loads = sorted(loads, key=order)
+    if not slots or not loads:
+        return Placement(0.0, [{} for _ in slots])
+    table = _Table(loads, slots)
+    high = table.upper_bound()
+    low = max(x.epochs * x.cost.seconds(1) for x in loads) * float(table.slowness.min()) / STAY
+    best = table.fill(high)
+    assert best is not None
+    while high > low * PRECISION:
+        middle = (low * high) ** 0.5
+        found = table.fill(middle)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, middle
+    shares = [dict[str, Share]() for _ in slots]
+    for load, (counts, keeps) in zip(loads, best, strict=True):
+        for slot in np.flatnonzero(counts + keeps):
+            shares[slot][load.key] = Share(int(counts[slot]), int(keeps[slot]))
+    return Placement(high, shares)
+
+
+class _Table:
+    """The numbers of the slots as arrays, and those of each load."""
+
+    def __init__(self, loads: Sequence[Load], slots: Sequence[Slot]) -> None:
+        self.slowness = np.array([slot.slowness for slot in slots])
+        self._busy = np.array([slot.busy for slot in slots])
+        self._loads = loads
+        memories = [slot.memory for slot in slots]
+        self._columns = []
+        for load in loads:
+            limit = np.array([load.limit[memory] for memory in memories], float)
+            held = np.array([slot.runs if slot.key == load.key else 0 for slot in slots], float)
+            may = np.array([load.key not in slot.avoid for slot in slots])
+            self._columns.append((limit, held, may if may.any() else np.ones_like(may)))
+
+    def upper_bound(self) -> float:
+        """Return a deadline at which one slot can do everything, as do all others."""
+        alone = sum(x.runs * x.epochs * x.cost.seconds(1) for x in self._loads)
+        return float(self._busy.max() + 2 * alone * self.slowness.max()) + 1e-9
+
+    def fill(self, deadline: float) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Return (runs, runs that it may keep) of each slot for each load; None if some remain."""
+        left = np.maximum(deadline - self._busy, 0.0)
+        stays = np.maximum(STAY * deadline - self._busy, 0.0)
+        reserved = np.zeros_like(left)  # for what a slot keeps of its own shape
+        kept = []
+        for load, (limit, held, may) in zip(self._loads, self._columns, strict=True):
+            per_epoch = load.epochs * self.slowness
+            keeps = np.minimum(held * may, _runs_in(stays / per_epoch, load.cost, limit))
+            reserved += per_epoch * _seconds_of(keeps, load.cost, limit)
+            kept.append(keeps)
+        filled = []
+        for load, (limit, held, may), keeps in zip(self._loads, self._columns, kept, strict=True):
+            per_epoch = load.epochs * self.slowness
+            reserved[held > 0] = 0.0
+            free = np.maximum(left - reserved, 0.0)
+            room = np.where(may, _runs_in(free / per_epoch, load.cost, limit), 0.0)
+            room = np.maximum(room, keeps)
+            if room.sum() < load.runs:
+                return None
+            order = np.lexsort((-room, -held))
+            before = np.cumsum(room[order]) - room[order]
+            counts = np.empty_like(room)
+            counts[order] = np.clip(load.runs - before, 0.0, room[order])
+            counts = _evened(counts, room)
+            left = np.maximum(left - per_epoch * _seconds_of(counts, load.cost, limit), 0.0)
+            filled.append((counts, np.maximum(counts, keeps)))
+        return filled
+
+
+def _evened(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """Divide the runs among the slots that have some, in proportion to their room."""
+    room = np.where(counts > 0, room, 0.0)
+    exact = room * (counts.sum() / room.sum())
+    whole = np.floor(exact + 1e-9)
+    missing = round(counts.sum() - whole.sum())
+    if missing:
+        whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
+    return whole
+
+
+def _runs_in(seconds: np.ndarray, cost: Cost, limit: np.ndarray) -> np.ndarray:
+    """Return how many runs end in this time, if each has one epoch left."""
+    seconds = seconds * (1 + 1e-9)
+    full = cost.fixed + cost.each * limit
+    packs = np.floor(seconds / full)
+    rest = seconds - packs * full - cost.fixed
+    whole = np.where(rest >= 0, limit, 0.0)  # as many as there may be, if a run costs nothing
+    part = whole if cost.each <= 1e-9 * cost.fixed else np.floor(rest / cost.each)
+    return packs * limit + np.clip(part, 0.0, limit)
+
+
+def _seconds_of(runs: np.ndarray, cost: Cost, limit: np.ndarray) -> np.ndarray:
+    """Return the seconds in which so many runs end, if each has one epoch left."""
+    packs = np.floor(runs / limit)
+    rest = runs - packs * limit
+    return packs * (cost.fixed + cost.each * limit) + (rest > 0) * (cost.fixed + cost.each * rest)
