@@ -70,7 +70,7 @@ def training(forward: Callable[[Tensor], Tensor], x: Tensor, module: nn.Module) 
     return work
 
 
-def library(kind: type[nn.RNNBase]) -> Callable[[Cell, int], tuple[Any, nn.Module]]:
+def library(kind: Callable[..., nn.Module]) -> Callable[[Cell, int], tuple[Any, nn.Module]]:
     """Return the rival of a cell that torch has."""
 
     def rival(cell: Cell, width: int) -> tuple[Any, nn.Module]:
