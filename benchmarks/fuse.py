@@ -7,8 +7,6 @@ thread: `KeptTrainers` for the pack, an epoch of `fit` for each run. The runs ar
 There are two rivals: the library with its compiled recurrences, and with loops over `step`.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -97,17 +95,12 @@ def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:
 def with_naive_scan(work: Work) -> Work:
     """Return the work with every cell's reference loop instead of its compiled recurrence."""
 
-    @contextlib.contextmanager
-    def naive() -> Iterator[None]:
+    def run() -> None:
         fast, Cell.scan = Cell.scan, Cell.naive_scan
         try:
-            yield
+            work()
         finally:
             Cell.scan = fast
-
-    def run() -> None:
-        with naive():
-            work()
 
     return run
 
@@ -127,15 +120,22 @@ def pack_members(
 
 def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
     """Return random sequences of full length for so many steps, and one to evaluate."""
+    return random_tokens(shape.V, (shape.B * steps, 1), shape.T, shape.T)
+
+
+def random_tokens(vocab: int, counts: tuple[int, int], length: int, least: int) -> Corpus:
+    """Return random sequences of `least` to `length` tokens to train and validate, one to test."""
     generator = torch.Generator().manual_seed(0)
-    words = tuple(str(i) for i in range(len(SPECIALS), shape.V))
+    words = tuple(str(i) for i in range(len(SPECIALS), vocab))
 
     def part(count: int) -> Sequences:
-        tokens = torch.randint(4, shape.V, (count, shape.T), generator=generator)
+        tokens = torch.randint(len(SPECIALS), vocab, (count, length), generator=generator)
+        lengths = torch.randint(least, length + 1, (count,), generator=generator)
         tokens[:, 0] = 1
-        return Sequences(tokens, torch.full((count,), shape.T))
+        tokens[torch.arange(length) >= lengths[:, None]] = 0
+        return Sequences(tokens, lengths)
 
-    parts = (part(shape.B * steps), part(1), part(1))
+    parts = [part(count) for count in (*counts, 1)]
     return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
 
 

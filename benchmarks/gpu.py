@@ -18,21 +18,20 @@ fails or takes longer than `--limit` is named at the end, and the others run.
 import contextlib
 import dataclasses
 import itertools
+import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
-from device_clock import device_seconds
 from fuse import Shape, pack_members, packed_epoch, random_corpus, sequential_epochs
-from gpu_equality import equality
-from measure import Ratio, interleave, save, speedup, time_ratio
+from measure import Ratio, device_seconds, interleave, save, speedup, time_ratio
 from roofline import compute_bound, measure_rates, memory_bound
 from scan import published, sliced, training_step
-from sharing import shared_device_seconds
 from torch import Tensor, nn
 from word_table import Table, random_captions, table_runs, train_all
 
@@ -40,11 +39,19 @@ from lmzoo.cells.base import CELLS
 from lmzoo.command_line import run_command
 from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError, describe_error
-from lmzoo.kernels.precision import Precision, current_precision, use_precision
+from lmzoo.kernels.dispatch import without_kernels
+from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
 from lmzoo.train.recipe import RECIPES
 
+TOLERANCES = {Precision.TF32X3: 2e-5, Precision.TF32: 2**-8, Precision.BF16: 2**-6}
+"""Largest difference, relative to the largest number plus one. More than in the tests of the
+interpreter, which are smaller."""
+CELL_NAMES = ("mgu", "mgru", "gru", "lstm", "rnn")
+ROWS, STEPS = 33, 20
+TIMEOUT = 600
+"""Seconds after which a process is given up."""
 FUSED, WORDS = Shape(64, 200, 32, 32, 100, 20), Table()
 
 
@@ -153,6 +160,51 @@ def _find_device(name: str) -> torch.device:
     return torch.device("cuda", 0)
 
 
+def equality(device: torch.device) -> list[Ratio]:
+    """Return the error of outputs and gradients over its tolerance, for every cell."""
+    return [
+        _error_row(name, width, precision, device)
+        for precision, widest in WIDEST.items()
+        for width in (30, widest)
+        for name in CELL_NAMES
+    ]
+
+
+def _error_row(name: str, width: int, precision: Precision, device: torch.device) -> Ratio:
+    torch.manual_seed(0)
+    cell = CELLS.build(CELLS.parse(name), width, STEPS)
+    x, upstream = torch.randn(2, ROWS, STEPS, width).unbind()
+    start = torch.randn(ROWS, width * cell.num_state_vectors)
+    with use_precision(precision):
+        ours = _results(cell.to(device), x.to(device), start.to(device), upstream.to(device))
+    with without_kernels():
+        cell = cell.double().cpu()
+        references = _results(cell, x.double(), start.double(), upstream.double())
+    error = max(
+        ((result.cpu() - reference).abs().max() / (1 + reference.abs().max())).item()
+        for result, reference in zip(ours, references, strict=True)
+    )
+    ratio = error / TOLERANCES[precision]
+    return Ratio(
+        what=f"{name}, largest error", at=f"B={ROWS}, H={width}, T={STEPS}, {precision}",
+        rival="the loop over steps in float64", unit="error / tolerance",
+        median=ratio, low=ratio, high=ratio, goal="≤ 1", holds=ratio <= 1,
+        absolute=f"{error:.1e} / {TOLERANCES[precision]:.1e}",
+    )  # fmt: skip
+
+
+def _results(cell, x, start, upstream) -> list[torch.Tensor]:
+    """Return the outputs and the gradients of inputs, initial states and weights."""
+    x.requires_grad_()
+    start.requires_grad_()
+    out = cell.scan(x, start)
+    inputs = [x, start, *cell.parameters()]
+    gradients = torch.autograd.grad(
+        out, inputs, upstream, allow_unused=True, materialize_grads=True
+    )
+    return [out.detach(), *gradients]
+
+
 def scans(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
     """Return the rows of each size; on a CPU nothing is replayed, so two sides are equal."""
     rows = []
@@ -231,6 +283,53 @@ def packs(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
         speedup(what, at, "one after another", ours, seconds["sequential"], sizes.goal(25.0)),
         speedup(what, at, rival, ours, in_processes),
     ]
+
+
+def shared_device_seconds(
+    shape: Shape, steps: int, device: torch.device, processes: int, rounds: int
+) -> list[float]:
+    """Return the seconds of an epoch of all members, split over so many processes, per round.
+
+    The processes wait for each other before and after every round, so a round lasts as long as the
+    slowest process.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(processes), context.Queue()
+    share = dataclasses.replace(shape, P=shape.P // processes)
+    assert share.P * processes == shape.P
+    workers = [
+        context.Process(target=_work, args=(share, steps, device, rounds, barrier, results, i))
+        for i in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    seconds = results.get(timeout=TIMEOUT)
+    for worker in workers:
+        worker.join(TIMEOUT)
+    return seconds
+
+
+def _work(
+    shape: Shape, steps: int, device: torch.device, rounds: int,
+    barrier: Barrier, results: Any, rank: int,
+) -> None:  # fmt: skip
+    torch.set_num_threads(1)
+    corpus = random_corpus(shape, steps)
+    epoch = sequential_epochs(pack_members(shape, corpus, device), corpus)
+    seconds = []
+    epoch()
+
+    def round_of_all() -> None:
+        epoch()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        barrier.wait(TIMEOUT)
+
+    for _ in range(rounds):
+        barrier.wait(TIMEOUT)
+        seconds.append(device_seconds(round_of_all, device))
+    if rank == 0:
+        results.put(seconds)
 
 
 def growth(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:

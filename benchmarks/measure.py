@@ -10,8 +10,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+import torch
 import typer
 
 Work = Callable[[], object]
@@ -60,44 +62,47 @@ def interleave(
     return seconds
 
 
+def device_seconds(work: Work, device: torch.device, repeats: int = 1) -> float:
+    """Return the seconds of one call, averaged over `repeats` consecutive calls.
+
+    A GPU runs asynchronously. So a measurement begins when the device is idle and ends when it has
+    finished; the host's time to launch operations is included.
+    """
+    if device.type != "cuda":
+        start = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        return (time.perf_counter() - start) / repeats
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    begin.record()
+    for _ in range(repeats):
+        work()
+    end.record()
+    torch.cuda.synchronize(device)
+    return begin.elapsed_time(end) / 1000 / repeats
+
+
 def time_ratio(
-    what: str,
-    at: str,
-    rival: str,
-    ours: list[float],
-    theirs: list[float],
-    goal: float | None = None,
-) -> Ratio:
-    """Return our seconds over the rival's; `goal` is the largest ratio that holds."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    what: str, at: str, rival: str, ours: list[float], theirs: list[float],
+    goal: float | None = None, *, faster: bool = False,
+) -> Ratio:  # fmt: skip
+    """Return our seconds over the rival's; `goal` is the largest ratio that holds.
+
+    With `faster`, return the rival's over ours; `goal` is the smallest ratio that holds.
+    """
+    ratios = [b / a if faster else a / b for a, b in zip(ours, theirs, strict=True)]
     median = statistics.median(ratios)
+    limit = f"≥ {goal:g}" if faster and goal else f"≤ {goal:.2f}" if goal else ""
     return Ratio(
-        what=what, at=at, rival=rival, unit="time, ours / rival",
-        median=median, low=min(ratios), high=max(ratios),
-        goal="" if goal is None else f"≤ {goal:.2f}",
-        holds=None if goal is None else median <= goal,
+        what=what, at=at, rival=rival, unit=f"time, {'rival / ours' if faster else 'ours / rival'}",
+        median=median, low=min(ratios), high=max(ratios), goal=limit,
+        holds=None if goal is None else median >= goal if faster else median <= goal,
         absolute=_in_ms(ours, theirs),
     )  # fmt: skip
 
 
-def speedup(
-    what: str,
-    at: str,
-    rival: str,
-    ours: list[float],
-    theirs: list[float],
-    goal: float | None = None,
-) -> Ratio:
-    """Return the rival's seconds over ours; `goal` is the smallest ratio that holds."""
-    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
-    median = statistics.median(ratios)
-    return Ratio(
-        what=what, at=at, rival=rival, unit="time, rival / ours",
-        median=median, low=min(ratios), high=max(ratios),
-        goal="" if goal is None else f"≥ {goal:g}",
-        holds=None if goal is None else median >= goal,
-        absolute=_in_ms(ours, theirs),
-    )  # fmt: skip
+speedup = partial(time_ratio, faster=True)
 
 
 def _in_ms(ours: list[float], theirs: list[float]) -> str:

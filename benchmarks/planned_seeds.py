@@ -8,6 +8,7 @@ studies with the recorded spreads then have 0.7 and 1.3 times the planned seeds:
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def shown(sd: np.ndarray, reference: int, point: int, effect: float, n: int, cou
 
 def main(count: int) -> None:
     """Print one line per contrast, and the shares of plans that are right, too few, too many."""
-    right = few = many = 0
+    verdicts: Counter[str] = Counter()
     for path in sorted(Path("docs/results/records").glob("*.parquet")):
         try:
             pilot = pilot_of_study(path)
@@ -48,7 +49,9 @@ def main(count: int) -> None:
             continue
         reference = int(np.flatnonzero(kept == pilot.reference)[0])
         x = np.where(np.isfinite(pilot.losses), pilot.losses, np.nan)[kept]
-        sd = np.nanstd(x - np.nanmean(x, 1, keepdims=True) - _common(x), axis=1, ddof=1)
+        own = x - np.nanmean(x, 1, keepdims=True)
+        common = np.nanmedian(own, 0) if len(x) > 3 else 0.0  # what all points share
+        sd = np.nanstd(own - common, axis=1, ddof=1)
         for effect_in_sd in (1.0, 2.0):
             _, one = planned_seeds(x, reference, 1.0)
             for point in [i for i in range(len(kept)) if i != reference and one[i] > 0][:CONTRASTS]:
@@ -60,18 +63,11 @@ def main(count: int) -> None:
                 least = shown(sd, reference, point, effect, low, count) if low > 1 else 0.0
                 most = shown(sd, reference, point, effect, high, count)
                 verdict = "too many" if least >= POWER else "too few" if most < POWER else "right"
-                right, few, many = (
-                    n + (verdict == name)
-                    for n, name in ((right, "right"), (few, "too few"), (many, "too many"))
-                )
+                verdicts[verdict] += 1
                 echo(f"{path.stem:34} {effect_in_sd:g} sd  planned {planned:3.0f}  "
                       f"{low}: {least:.2f}  {high}: {most:.2f}  {verdict}")  # fmt: skip
-    echo(f"{right + few + many} plans: {right} within 30 %, {few} too few, {many} too many")
-
-
-def _common(x: np.ndarray) -> np.ndarray:
-    """Return the part of the losses that all points share, (S,)."""
-    return np.nanmedian(x - np.nanmean(x, 1, keepdims=True), 0) if len(x) > 3 else np.zeros(1)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    echo(f"{verdicts.total()} plans: {counts}")
 
 
 if __name__ == "__main__":

@@ -18,11 +18,8 @@ from measure import table
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
-GPU = ("gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth", "gpu-table")
-SECTIONS = (
-    *("scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows"),
-    *GPU,
-)
+SECTIONS = ["scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows", "plain"]
+SECTIONS += [f"gpu-{part}" for part in ("equal", "scan", "fused", "growth", "table")]
 
 
 def main(

@@ -64,16 +64,8 @@ def trainings(study: Path, rate: float) -> list[dict[str, Any]]:
         if len(valid) == 1:  # a count model is fitted in one pass
             continue
         (test,) = events.filter(pl.col("event") == "test").select("best_epoch", "token").rows()
-        found.append(
-            {
-                "point": labels[point],
-                "lr": rate,
-                "seed": seed,
-                "valid": [_rounded(loss) for loss in valid],
-                "best": test[0],
-                "test": _rounded(test[1]),
-            }
-        )
+        losses = {"valid": [_rounded(loss) for loss in valid], "test": _rounded(test[1])}
+        found.append({"point": labels[point], "lr": rate, "seed": seed, "best": test[0], **losses})
     return found
 
 

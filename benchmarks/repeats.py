@@ -47,14 +47,9 @@ def main(stores: Annotated[list[Path], typer.Argument(help="Stores of the repeti
         held = (low <= others) & (others <= high)
         inside += [*held]
         verdicts = Counter(str(row["verdict"]) for row in rows)
-        shown.add_row(
-            label,
-            f"{mean.mean():+.3f}",
-            f"{mean.std(ddof=1):.3f}",
-            f"{(high - low).mean() / 2:.3f}",
-            f"{held.sum()} of {len(rows)}",
-            ", ".join(f"{word} {count}" for word, count in verdicts.most_common()),
-        )
+        words = ", ".join(f"{word} {count}" for word, count in verdicts.most_common())
+        numbers = f"{mean.mean():+.3f}", f"{mean.std(ddof=1):.3f}", f"{(high - low).mean() / 2:.3f}"
+        shown.add_row(label, *numbers, f"{held.sum()} of {len(rows)}", words)
     console = Console(width=120)
     console.print(shown)
     console.print(f"intervals that hold the mean of the other studies: {np.mean(inside):.3f}")

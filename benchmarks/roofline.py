@@ -26,8 +26,8 @@ from typing import Annotated
 
 import torch
 import typer
-from device_clock import device_seconds
 from fuse import Shape
+from measure import device_seconds
 
 from lmzoo.command_line import run_command
 

@@ -58,7 +58,8 @@ def main(
 ) -> None:
     """Simulate, print the table and write it."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    loaded = {_name(path): load(path) for path in files or sorted(CURVES.glob("*.ndjson.gz"))}
+    paths = files or sorted(CURVES.glob("*.ndjson.gz"))
+    loaded = {path.name.split(".")[0].rsplit("_", 1)[-1]: load(path) for path in paths}
     lines = list[str]()
 
     def add(line: str) -> None:
@@ -189,11 +190,6 @@ def _at(own: Trainings, values: NDArray[np.float64], rate: float) -> Array:
 
 def _with_error(values: Array) -> str:
     return f"{values.mean():.4f} ±{values.std(ddof=1) / np.sqrt(len(values)):.4f}"
-
-
-def _name(path: Path) -> str:
-    """Return the last word of the file's name."""
-    return path.name.split(".")[0].rsplit("_", 1)[-1]
 
 
 if __name__ == "__main__":

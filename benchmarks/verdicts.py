@@ -93,18 +93,10 @@ def measure_looking(
         effect = null.copy()
         effect[1] += EFFECT
         ends = [_look_again(x, schedule, by_hand=by_hand) for x in (null, effect)]
-        (_, first), (_, _) = ends
-        held = (ends[0][0].low <= 0) & (ends[0][0].high >= 0)
-        rows.append(
-            [
-                ends[0][0].sign.any(),
-                held[1:].mean(),
-                ends[1][0].sign[1] > 0,
-                first[1:].mean(),
-                first[0],
-                ends[1][1][1],
-            ]
-        )
+        (found, first), (shown, last) = ends
+        held = (found.low <= 0) & (found.high >= 0)
+        row = [found.sign.any(), held[1:].mean(), shown.sign[1] > 0]
+        rows.append([*row, first[1:].mean(), first[0], last[1]])
     names = ("errors", "cover (mean)", "power", "seeds null", "seeds reference", "seeds 0.1")
     return dict(zip(names, np.mean(rows, 0).tolist(), strict=True))
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from fuse import random_tokens
 
 from lmzoo import zoo
-from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.data.corpus import Corpus
 from lmzoo.train.packed.compatibility import pack_key, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
@@ -51,19 +51,7 @@ class Table:
 
 def random_captions(table: Table) -> Corpus:
     """Return random tokens in sequences about as long as captions."""
-    generator = torch.Generator().manual_seed(0)
-    words = tuple(str(i) for i in range(len(SPECIALS), table.vocab))
-
-    def part(count: int) -> Sequences:
-        size = (count, table.length)
-        tokens = torch.randint(len(SPECIALS), table.vocab, size, generator=generator)
-        lengths = torch.randint(8, table.length + 1, (count,), generator=generator)
-        tokens[:, 0] = 1
-        tokens[torch.arange(table.length) >= lengths[:, None]] = 0
-        return Sequences(tokens, lengths)
-
-    parts = (part(table.train), part(table.valid), part(1))
-    return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
+    return random_tokens(table.vocab, (table.train, table.valid), table.length, 8)
 
 
 def table_runs(table: Table, corpus: Corpus, device: torch.device) -> list[Training]:

@@ -10,6 +10,7 @@ lmzoo.run_study(study)              a polars frame: the ranking
 
 import copy
 import dataclasses
+import json
 import math
 import sys
 import time
@@ -26,7 +27,8 @@ from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.text import encode_sentence
 from lmzoo.decode import sampling
-from lmzoo.errors import UserError
+from lmzoo.errors import UserError, writing
+from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder, epoch_records
 from lmzoo.study.study import Study
 from lmzoo.train import trained as trained_runs
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from lmzoo.analysis.ranking_frame import Ranking
+
+VOCABULARY = "vocabulary.json"
+"""File with the tokens inside of an exported program."""
 
 
 class TextModel:
@@ -135,6 +140,31 @@ class TextModel:
         run.append(*(record for record in self.records if record["epoch"] not in known))
         return run.path
 
+    def export(self, file: Path | str) -> Path:
+        """Write the model as a program of `torch.export`, which runs without this package.
+
+        The program takes tokens (1, T) and lengths (1,), T the length of the corpus, and returns
+        the log-probability of each token, 0 where none is scored. The list of the vocabulary is in
+        the file, too, as `vocabulary.json`. The tutorial about your own question shows its use.
+
+        Raises:
+            UserError: The model reads a source, or torch cannot export it.
+        """
+        if self.module.conditional:
+            raise UserError(f"{self.module.name} reads a source; it cannot be exported")
+        length = self.corpus.task.length
+        example = torch.full((1, length), START), torch.tensor([length])
+        try:
+            with torch.no_grad(), without_kernels():
+                program = torch.export.export(_LogProb(self.module.eval()), example)
+        except Exception as error:  # torch raises many kinds
+            reason = str(error).splitlines()[0]
+            raise UserError(f"torch cannot export {self.module.name}: {reason}") from error
+        words = json.dumps([*self.corpus.vocabulary.tokens])
+        with writing(Path(file)):
+            torch.export.save(program, file, extra_files={VOCABULARY: words})
+        return Path(file)
+
     def to_frame(self) -> "pl.DataFrame":
         """Return the records as a polars frame, one row for each epoch."""
         import polars as pl
@@ -199,6 +229,17 @@ class TextModel:
     def test(self) -> Losses:
         """Return the losses on the test split; `.token` is in nats per token."""
         return evaluate_test(self.module, self.corpus, carry_state=self._carry_state)
+
+
+class _LogProb(torch.nn.Module):
+    """What `export` writes: `log_prob` as `forward`."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return self.model.log_prob(tokens, lengths)
 
 
 def build(

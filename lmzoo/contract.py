@@ -200,10 +200,8 @@ class LanguageModel(nn.Module, ABC):
         """The reason why this configuration depends on future tokens; '' if it does not."""
         return ""
 
-    @property
-    def context_length(self) -> int | None:
-        """Number of last tokens that the next token depends on; None for the whole prefix."""
-        return None
+    context_length: int | None = None
+    """Number of last tokens that the next token depends on; None for the whole prefix."""
 
     @property
     def state_size(self) -> int | None:

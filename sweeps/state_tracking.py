@@ -7,7 +7,7 @@ et al. 2024, arXiv:2405.17394), and so can a linear one with negative eigenvalue
 things needs n reflections per token: DeltaProduct (Siems et al. 2025, arXiv:2502.10297). Linear
 cells are in blocks with norms, residuals and a feed-forward part, of one layer or of four. Strings
 of 1 to 40 bits train, strings of 100 bits test. The loss of a constant answer is ln 2, its accuracy
-one half. Training stays at this loss for many epochs before it falls, so no run is pruned. Other
+one half. Training stays at this loss for epochs before it falls, so no run is pruned. Other
 tasks:
 
     --corpus modular_arithmetic
@@ -47,18 +47,19 @@ STUDY = Study(
         block("Gated DeltaNet, β < 2", "gated_deltanet", beta_max=2.0),
         block("Gated DeltaNet, β < 2, 4 layers", "gated_deltanet", 4, beta_max=2.0),
         *(block(f"DeltaProduct, n = {n}", "deltaproduct", products=n) for n in (1, 2, 3, 4)),
+        block("M²RNN", "m2rnn"),
         block("RWKV-7", "rwkv7"),
     ),
     corpus="parity",
-    search={"recipe.lr": FloatRange(0.001, 0.01, log=True)},
+    search={"recipe.lr": FloatRange(0.002, 0.02, log=True)},
     fields={
         "corpus.train": 4000,
         "corpus.valid": 300,
         "corpus.test": 300,
         "recipe.batch": 32,
+        "recipe.schedule": "cosine",
     },
-    epochs=60,
-    samples=3,
+    epochs=25,
     pruner="none",
 )
 

@@ -1,6 +1,7 @@
 """The Python interface: build, fit, score, sample, load."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -163,3 +164,29 @@ def test_a_trained_run_is_loaded(sentences: Path, tmp_path: Path) -> None:
     with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
         lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
     assert torch.is_grad_enabled()
+
+
+def test_an_exported_program_gives_the_scores_of_the_model(tmp_path: Path) -> None:
+    model = lmzoo.build("gru", "captions", width=4)
+    file = model.export(tmp_path / "model.pt2")
+    files = {"vocabulary.json": ""}
+    program = torch.export.load(file, extra_files=files)
+    assert json.loads(files["vocabulary.json"]) == [*model.corpus.vocabulary.tokens]
+    text = "a man in a red hat is running in the street"
+    tokens, lengths = encode_sentence(model.corpus, text)
+    padded = torch.zeros(1, model.corpus.task.length, dtype=torch.long)
+    padded[0, : tokens.shape[1]] = tokens[0]
+    total = program.module()(padded, lengths).sum().item()
+    assert total == pytest.approx(model.score(text), rel=1e-5)
+
+
+def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("of the\ngraph")
+
+    model = lmzoo.build("gru", "captions", width=4)
+    monkeypatch.setattr(type(model.module), "log_prob", broken)
+    with pytest.raises(lmzoo.UserError, match="cannot export") as stop:
+        model.export(tmp_path / "model.pt2")
+    assert "\n" not in str(stop.value)
+    assert not [*tmp_path.iterdir()]

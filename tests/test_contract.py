@@ -9,6 +9,7 @@ import pytest
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import MODELS, LanguageModel
+from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import (
     Law,
@@ -21,6 +22,7 @@ from lmzoo.laws import (
     state,
 )
 from lmzoo.laws_of_training import laws_for, packing, replay
+from lmzoo.models.convolution.gated_convolution import Cut
 from tests.laws.support import log_prob
 from tests.tiny import batch, row_names, tiny
 
@@ -46,8 +48,36 @@ CASES: list[Case] = [
     ("seq2seq_dot_attention", {"bidirectional": True}),
     ("transformer_encdec", {"norm": "pre", "positions": "learned"}),
     ("masked_lm", {"embedding_norm": True, "head": True}),
+    ("gru_ternary_vae", {"estimator": "score"}),
+    *((f"{kind}_autoencoder", {"noise_std": 0.3}) for kind in ("linear", "mlp")),
+    *((f"{kind}_autoencoder", {"gaussian": True}) for kind in ("linear", "mlp")),
 ]
 """Every law is tested on these; a row without a class of its own is a preset of one of them."""
+
+OPTIONS: list[Case] = [
+    ("transformer_decoder", {"positions": "concat", "attention": {"normed": "key"}}),
+    ("transformer_decoder", {"positions": "none", "emission": "mixture", "tied": False}),
+    ("transformer_decoder", {"relative": "keys", "window": 2, "positions": "none"}),
+    ("transformer_decoder", {"relative": "values", "reach": 1, "norm": "pre"}),
+    ("transformer_decoder", {"relative": "both", "window": 2, "stride": 3}),
+    ("hard_attention", {"attention": {"pick": "sample", "learned": True}}),
+    ("hard_attention", {"window": 3, "relative": "both", "stride": 2}),
+    ("star_transformer_causal", {"relay": False}),
+    ("star_transformer_causal", {"layers": 3, "attention": {"learned": True}}),
+    ("set_transformer_causal", {"points": 0}),
+    *(("gated_convolution", {"cuts": [cut]}) for cut in Cut),
+    ("gated_convolution", {"cuts": ["gate"], "activation": "relu"}),
+    ("gated_convolution", {"emission": "mixture"}),
+    ("gated_convolution", {"window": 1}),
+]
+"""Options that a model's attention or convolution must obey; they change nothing else."""
+
+OPTION_LAWS = {
+    density.law_causal,
+    density.law_log_prob_equals_next_log_prob,
+    density.law_advance_equals_next_log_prob,
+    learning.law_every_parameter_learns,
+}
 
 PARTS: list[Case] = [
     ("recurrent_lm", fields)
@@ -59,6 +89,8 @@ PARTS: list[Case] = [
         *({"cell": {"name": "mgru", "mutations": [4, 6, switch]}} for switch in (9, 10, 11)),
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
+        {"cell": "lstm", "num_layers": 2, "starts": 2},
+        {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
 ]
 """A selection of the combinations of parts of the recurrent model."""
@@ -88,9 +120,10 @@ def case_id(case: Case) -> str:
     ("case", "law"),
     [
         pytest.param(case, law, id=f"{case_id(case)}-{law.__name__}")
-        for case in CASES + PARTS
+        for cases, chosen in ((CASES, None), (OPTIONS, OPTION_LAWS), (PARTS, PART_LAWS))
+        for case in cases
         for law in laws_for(MODELS[zoo.row(case[0]).model])
-        if case in CASES or law in PART_LAWS
+        if chosen is None or law in chosen
     ],
 )
 def test_every_model_obeys_every_law(case: Case, law: Law) -> None:
@@ -103,6 +136,19 @@ def test_a_row_has_the_score_kind_of_its_model(name: str) -> None:
     model = tiny(name)
     assert model.score == zoo.row(name).score
     assert not model.leaks
+
+
+@pytest.mark.parametrize("name", row_names())
+def test_a_norm_over_all_times_is_a_leak_that_is_reported(name: str) -> None:
+    try:
+        model = tiny(name, norm="time_std")
+    except UserError:  # the row has no such field, or refuses this value
+        return
+    if model.leaks:
+        assert "time_std" in model.leaks
+        assert model.state_size is None  # each new token changes all earlier states
+    elif model.causal:  # the norm is that of single vectors
+        density.law_causal(model)
 
 
 def measure(model: LanguageModel) -> dict[str, float]:

@@ -5,16 +5,19 @@
 
 from typing import NamedTuple
 
+EVERY = ".*"
+"""All points of a study."""
+
 
 class PublishedStudy(NamedTuple):
     """A study whose records are in the repository."""
 
     script: str
-    """Name of its file in `sweeps/`."""
+    """Name of its file in `sweeps/`, and of the study if the file has several."""
     corpus: str
     """Option of the sweep. A path is relative to the folder of the data, as it enters each run."""
     options: str = ""
-    points: str = ".*"
+    points: str = EVERY
     """Regular expression of the labels to train."""
 
 
@@ -52,6 +55,12 @@ REFERENCE = {
 }
 """The reference study, in the order in which its parts are trained."""
 
+MODERN = (
+    *("gla", "gated_deltanet", "retnet", "hgrn2", "mamba", "rwkv7", "mlstm", "slstm"),
+    *("rg_lru", "min_gru", "lru"),
+)
+"""The cells of the pages on modern cells."""
+
 OTHERS = {
     "ngrams-captions": PublishedStudy("ngrams", "captions"),
     "mixtures-captions": PublishedStudy("mixtures", "captions"),
@@ -69,6 +78,10 @@ OTHERS = {
     "mixtures-words": PublishedStudy(
         "mixtures", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
     ),
+    **{
+        f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
+        for cell in MODERN
+    },
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from published_studies import REFERENCE, STUDIES, PublishedStudy
+from published_studies import EVERY, REFERENCE, STUDIES, PublishedStudy
 
 from lmzoo.analysis.records.study_parquet import read_rows, restore_study, save_study
 from lmzoo.errors import UserError
@@ -52,7 +52,7 @@ def main() -> int:
 def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
     """Continue a study until it is complete or the time ends; return the sweep's exit code."""
     study, file = STUDIES[name], RECORDS / f"{name}.parquet"
-    store = store_folder(STORES / name, study.script, study.corpus)
+    store = store_folder(STORES / name, study.script.split()[-1], study.corpus)
     if file.exists():
         _restore(file, store)
     process = subprocess.Popen(
@@ -73,11 +73,14 @@ def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
 
 
 def _command(study: PublishedStudy) -> list[str]:
-    script = ROOT / f"sweeps/{study.script}.py"
-    command = [sys.executable, str(script), "--corpus", study.corpus, *study.options.split()]
-    labels = [point.label for point in runpy.run_path(str(script))["STUDY"].points]
+    script, *names = study.script.split()
+    path = ROOT / f"sweeps/{script}.py"
+    command = [sys.executable, str(path), *names, "--corpus", study.corpus, *study.options.split()]
+    if study.points == EVERY:
+        return command
+    labels = [point.label for point in runpy.run_path(str(path))["STUDY"].points]
     chosen = [label for label in labels if re.fullmatch(study.points, label)]
-    return command + (["--points", ",".join(chosen)] if chosen != labels else [])
+    return [*command, "--points", ",".join(chosen)]
 
 
 def _restore(file: Path, store: Path) -> None:

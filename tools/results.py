@@ -38,12 +38,14 @@ from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.tables.scaling import study_scaling
 from lmzoo.analysis.text.render import Report, TextTable, render
+from lmzoo.analysis.text.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<command>rank .*?) -->")
 """A forest plot stands above the block of its table."""
 COMMANDS: dict[str, Callable[..., Report]] = {
+    "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
     "rank": study_ranking,
     "compare": study_comparison,
     "epistasis": study_effects,
@@ -94,6 +96,11 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             yield folder / asked["name"], figure
             if asked["name"] == ranking_picture.FIGURE:
                 yield from ranking_picture.pictures(figure)
+
+
+def _answer(records: Path) -> str:
+    """Return the question of a study and the answer in one sentence."""
+    return f"{load_study(records).study['question']} {answer(study_ranking(records).frame)}"
 
 
 def _caveats(records: Path) -> str:

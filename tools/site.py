@@ -30,6 +30,19 @@ MEANINGS = {
     "objective": "training objective; no sequence has a probability",
 }
 
+FILTER = """<p><label>Show rows with <input type="search" id="rows" placeholder="lstm exact"></label></p>
+<script>
+document.getElementById("rows").addEventListener("input", (event) => {
+  const words = event.target.value.toLowerCase().split(/\\s+/);
+  for (const table of document.querySelectorAll("article table")) {
+    for (const row of table.tBodies[0].rows) {
+      row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    }
+  }
+});
+</script>"""
+"""A field that hides the rows of the catalogue without one of its words."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
@@ -71,6 +84,7 @@ def _catalogue() -> Iterator[tuple[str, str]]:
         "| score | meaning |\n| --- | --- |",
     ]
     index[-1] += "".join(f"\n| {score} | {meaning} |" for score, meaning in MEANINGS.items())
+    index.append(FILTER)
     for family, names in families.items():
         page = f"{family}.md"
         index.append(f"## [{family}]({page})")

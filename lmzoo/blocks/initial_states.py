@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 
 
 class InitialStates(nn.Module):
@@ -21,10 +21,9 @@ class InitialStates(nn.Module):
     def reset_parameters(self) -> None:
         """Draw vectors and logits from U(W), as published."""
         count = len(self.vectors)
-        with torch.no_grad():
-            self.vectors.copy_(uniform(tuple(self.vectors.shape), count))
-            if self.logits is not None:
-                self.logits.copy_(uniform((count,), count))
+        draw_uniform(self.vectors, count)
+        if self.logits is not None:
+            draw_uniform(self.logits, count)
 
     def log_weights(self) -> Float[Tensor, "W"]:
         """Return log ω, the log mixing weights."""

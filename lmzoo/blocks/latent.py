@@ -8,19 +8,27 @@ the next-token distribution and the posterior.
 """
 
 from abc import abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.blocks.layers import EmbeddingTable
-from lmzoo.contract import LanguageModel
+from lmzoo.contract import LanguageModel, Task
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.types import Embeddings, Prefix, Tokens
 
 
-class LatentModel(LanguageModel):
+class EmbeddedModel(LanguageModel):
+    """A model with a table of token embeddings, as `EmbeddingConfig` says."""
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+
+
+class LatentModel(EmbeddedModel):
     """A model that sums over one discrete latent per scored token."""
 
     @abstractmethod
@@ -48,11 +56,10 @@ class TokenDistributions(Protocol):
     def log_prob_table(self, table: Tensor) -> Tensor: ...
 
 
-class ComponentModel(LanguageModel):
+class ComponentModel(EmbeddedModel):
     """A context-dependent mixture of K distributions over tokens that ignore the context."""
 
     latent = "component"
-    embedding: EmbeddingTable
     words: TokenDistributions
 
     @abstractmethod

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 
 
 class Weighting(StrEnum):
@@ -33,8 +33,7 @@ class LogWeights(nn.Module):
     def reset_parameters(self) -> None:
         """Draw learned logits from U(1), as published."""
         if self.learned:
-            with torch.no_grad():
-                self.logits.copy_(uniform(tuple(self.logits.shape), 1))
+            draw_uniform(self.logits, 1)
 
     def forward(self) -> Float[Tensor, "K"]:
         """Return log P(k)."""

@@ -17,11 +17,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import Task
 from lmzoo.errors import UserError
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.types import Prefix, Tokens
 
@@ -50,8 +49,7 @@ class Alignment(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw Λ from U(T)."""
-        with torch.no_grad():
-            self.logits.copy_(uniform(tuple(self.logits.shape), len(self.logits)))
+        draw_uniform(self.logits, len(self.logits))
 
     @property
     def unused(self) -> int:
@@ -71,7 +69,6 @@ class ParentModel(LatentModel):
     """A mixture over parents; K = number of parents, times the arc types of typed models."""
 
     latent = "parent"
-    embedding: EmbeddingTable
 
     @abstractmethod
     def log_prior(self, count: int) -> Float[Tensor, "K {count}"]:
@@ -101,7 +98,6 @@ class TiedParentModel(ParentModel):
 
     def __init__(self, config: Any, task: Task, types: int = 1) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.transition = nn.Linear(config.width, types * config.width)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Float[Tensor, "B AR t"]:

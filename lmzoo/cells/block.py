@@ -2,10 +2,12 @@ r"""A residual block around any cell, as modern recurrent models have it.
 
     u_t = SiLU(conv(N(x_t)))                 depthwise, causal, 4 tokens
     h_t = cell(u_t, h_{t-1})                 any cell of the zoo
-    r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )
+    r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )           gate_reads=convolved
+        | x_t + W_y ( h_t ⊙ swish(W_g N(x_t)) )        gate_reads=input
     y_t = r_t + W_d ( swish(W_a N(r_t)) ⊙ W_b N(r_t) )
 
-N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. Cuts:
+N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. With
+`gate_reads=input` the gate reads what is not convolved yet, as in Mamba and Griffin. Cuts:
 
     0  convolution   SiLU(conv(N(x_t))) → N(x_t)
     1  output_gate   swish(W_g u_t) → 1
@@ -15,20 +17,27 @@ N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ un
 
 Some cells have a convolution, an output gate and a norm of their own; cut one of the two.
 
-Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024 (arXiv:2410.01201); Shazeer 2020
-(arXiv:2002.05202).
+`canon` adds Canon layers, u_t + conv(u_t) without an activation (4 tokens, no bias), at up to three
+of their places: a, N(x_t) before the cell; c, N(r_t) before the feed-forward part; d, W_a N(r_t)
+and W_b N(r_t) before its activation. At place b, inside of the cell, is the convolution that cells
+such as `gated_deltanet` have, with SiLU.
+
+Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
+(arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
 """
 
 from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, ones, taps
 from lmzoo.config import config
+from lmzoo.errors import UserError
 from lmzoo.kernels.tokens import TokenInputs
 
 
@@ -42,6 +51,21 @@ class Cut(StrEnum):
     RESIDUAL = "residual"
 
 
+class GateReads(StrEnum):
+    """The input of the output gate."""
+
+    CONVOLVED = "convolved"
+    INPUT = "input"
+
+
+class Canon(StrEnum):
+    """A place of a Canon layer; b is inside of the cell."""
+
+    A = "a"
+    C = "c"
+    D = "d"
+
+
 @CELLS("block")
 class Block(Cell):
     """A cell between a short convolution and an output gate, then a feed-forward part."""
@@ -51,7 +75,25 @@ class Block(Cell):
         """The cell and the cuts of the block, by name or number."""
 
         inner: Annotated[Any, CELLS] = "min_gru"
+        gate_reads: GateReads = Field(
+            GateReads.CONVOLVED, exclude_if=lambda reads: reads == GateReads.CONVOLVED
+        )
+        canon: Annotated[frozenset[Canon], cuts_of(Canon)] = Field(
+            frozenset(), exclude_if=lambda places: not places
+        )
+        """Places of Canon layers."""
         cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+
+        @model_validator(mode="after")
+        def _places_exist(self) -> Any:
+            if Cut.FEED_FORWARD in self.cuts and (places := self.canon & {Canon.C, Canon.D}):
+                raise UserError(
+                    f"canon={','.join(sorted(places))} is in the feed-forward part, which is cut; "
+                    "drop one of the two"
+                )
+            if self.cuts & {Cut.OUTPUT_GATE, Cut.CONVOLUTION}:  # equal functions, equal configs
+                object.__setattr__(self, "gate_reads", GateReads.CONVOLVED)
+            return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
@@ -68,17 +110,22 @@ class Block(Cell):
         }  # fmt: skip
         cut = set[str]().union(*(weights.get(path, set()) for path in config.cuts))
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
+        for place in sorted(config.canon):
+            shapes[f"canon_{place}"] = (2 * units if place is Canon.D else h, WINDOW)
+            own[f"canon_{place}"] = taps
         self.w = Weights(shapes, cut, fan_in=width, own=own)
+        kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
+        self._windows = {name: shapes[name][0] for name in kinds if name not in cut}
+        """Convolutions and their channels, in the order of the state's windows."""
 
     @property
     def zero_start(self) -> float:
         return self.inner.zero_start
 
     def initial_state(self, start: Tensor) -> State:
-        state = self.inner.initial_state(start)
-        if self.w.conv is None:
-            return state
-        return (*state, start.new_zeros(len(start), WINDOW - 1, self.width))
+        rows = (len(start), WINDOW - 1)
+        windows = (start.new_zeros(*rows, columns) for columns in self._windows.values())
+        return (*self.inner.initial_state(start), *windows)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         return self.inner.constrain_start(vectors)
@@ -86,51 +133,70 @@ class Block(Cell):
     @property
     def state_size(self) -> int | None:
         size = self.inner.state_size
-        window = 0 if self.w.conv is None else (WINDOW - 1) * self.width
-        return None if size is None else size + window
+        return None if size is None else size + (WINDOW - 1) * sum(self._windows.values())
 
     def project(self, x: Tensor) -> Tensor:
         return x  # the residual reads x itself
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        u, inner, window = self._enter(projected[:, None], state)
+        x = projected[:, None]
+        inner, windows = self._split(state)
+        u, gate = self._enter(x, windows)
         h, inner = self.inner.advance(u[:, 0], inner)
-        return self._leave(projected, u[:, 0], h), (*inner, *window)
+        return self._leave(x, gate, h[:, None], windows)[:, 0], (*inner, *windows.values())
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
         x = x.vectors() if isinstance(x, TokenInputs) else x
-        u, _, _ = self._enter(x, self.initial_state(start))
-        return self._leave(x, u, self.inner.scan(u, start))
+        _, windows = self._split(self.initial_state(start))
+        u, gate = self._enter(x, windows)
+        return self._leave(x, gate, self.inner.scan(u, start), windows)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         x = x.vectors() if isinstance(x, TokenInputs) else x
-        u, inner, window = self._enter(x, state)
+        inner, windows = self._split(state)
+        u, gate = self._enter(x, windows)
         h, inner = self.inner.scan_from(u, inner)
-        return self._leave(x, u, h), (*inner, *window)
+        return self._leave(x, gate, h, windows), (*inner, *windows.values())
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the gates of the cell inside."""
-        u, inner, _ = self._enter(projected[:, None], state)
+        inner, windows = self._split(state)
+        u, _ = self._enter(projected[:, None], windows)
         return self.inner.gates(self.inner.project(u)[:, 0], inner)
 
-    def _enter(self, x: Tensor, state: State) -> tuple[Tensor, State, State]:
-        """Return u of T steps, the state of the inner cell, and the next window."""
-        u = _normed(x, self.w.norm)
-        if self.w.conv is None:
-            return u, state, ()
-        *inner, past = state
-        u, window = convolve(u, past, self.w.conv)
-        return nn.functional.silu(u), tuple(inner), (window,)
+    def _split(self, state: State) -> tuple[State, dict[str, Tensor]]:
+        """Return the state of the inner cell, and the windows by name."""
+        first = len(state) - len(self._windows)
+        return state[:first], dict(zip(self._windows, state[first:], strict=True))
 
-    def _leave(self, x: Tensor, u: Tensor, h: Tensor) -> Tensor:
-        """Return y from the inputs x, the inner cell's inputs u and its outputs h."""
+    def _convolve(self, name: str, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
+        """Convolve T steps, and replace the window."""
+        mixed, windows[name] = convolve(x, windows[name], getattr(self.w, name))
+        return mixed
+
+    def _canon(self, place: Canon, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
+        """Add a Canon layer if there is one at this place."""
+        name = f"canon_{place}"
+        return x + self._convolve(name, x, windows) if name in windows else x
+
+    def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return u of T steps, and what the gate reads."""
+        normed = self._canon(Canon.A, _normed(x, self.w.norm), windows)
+        if self.w.conv is None:
+            return normed, normed
+        u = nn.functional.silu(self._convolve("conv", normed, windows))
+        return u, normed if self.config.gate_reads is GateReads.INPUT else u
+
+    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
+        """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
         w, linear, silu = self.w, nn.functional.linear, nn.functional.silu
         residual = Cut.RESIDUAL not in self.config.cuts
-        r = linear(h if w.gate is None else h * silu(linear(u, w.gate)), w.out)
+        r = linear(h if w.gate is None else h * silu(linear(gate, w.gate)), w.out)
         r = x + r if residual else r
         if w.up is None:
             return r
-        a, b = linear(_normed(r, w.forward_norm), w.up).chunk(2, dim=-1)
+        read = self._canon(Canon.C, _normed(r, w.forward_norm), windows)
+        a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
         return r + y if residual else y
 

@@ -21,23 +21,27 @@ from lmzoo.train.trained import TrainedRun
 
 
 class ScoredText(NamedTuple):
-    """A text and the negative log-probabilities of its tokens, in nats."""
+    """A text and the log-probabilities of its tokens, in nats."""
 
     text: str
     tokens: list[str]
     """The scored tokens; a word outside the vocabulary is `<unk>`."""
-    nats: list[float]
+    log_probs: list[float]
     unknown: list[str]
     """Tokens of the text that are not in the vocabulary."""
 
     @property
     def total(self) -> float:
-        """−log P of the text in nats."""
-        return sum(self.nats)
+        """log P of the text in nats."""
+        return sum(self.log_probs)
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields with total and mean."""
-        return {**self._asdict(), "total": self.total, "per_token": self.total / len(self.nats)}
+        return {
+            **self._asdict(),
+            "total": self.total,
+            "per_token": self.total / len(self.log_probs),
+        }
 
 
 def score(
@@ -48,7 +52,7 @@ def score(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Print −log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
+    """Print log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
     trained = open_run(find_run(run, runs), data_dir)
     if trained.model.conditional and source is None:
         raise UserError(f"{trained.row_name} reads a source; give it with --source TEXT")
@@ -67,7 +71,7 @@ def score(
 
 @torch.no_grad()
 def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ()) -> ScoredText:
-    """Return the negative log-probability of each scored token of a text.
+    """Return the log-probability of each scored token of a text.
 
     Raises:
         UserError: See `encode_sentence`.
@@ -79,16 +83,17 @@ def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ())
     words = vocabulary.split(text)
     unknown = [w for w, i in zip(words, ids, strict=False) if i == UNKNOWN]
     shown = [vocabulary.tokens[i] for i in ids]
-    return ScoredText(text, shown, (-scores.double()).tolist(), unknown)
+    return ScoredText(text, shown, scores.double().tolist(), unknown)
 
 
 def _print(console: Console, scored: ScoredText) -> None:
-    table = new_table("token", right=("nats",))
-    for token, nats in zip(scored.tokens, scored.nats, strict=True):
-        table.add_row(repr(token) if token.isspace() else token, f"{nats:.4f}")
+    table = new_table("token", right=("log P",))
+    for token, value in zip(scored.tokens, scored.log_probs, strict=True):
+        table.add_row(repr(token) if token.isspace() else token, f"{value:.4f}")
     console.print(table)
     console.print(
-        f"{scored.total:.4f} nats, {scored.total / len(scored.nats):.4f} per token", highlight=False
+        f"log P {scored.total:.4f} nats, {scored.total / len(scored.log_probs):.4f} per token",
+        highlight=False,
     )
     if scored.unknown:
         console.print(f"not in the vocabulary: {', '.join(scored.unknown)}", highlight=False)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
+from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.log_normaliser import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.types import Embeddings
@@ -42,10 +42,9 @@ class Components(nn.Module):
     def reset_parameters(self) -> None:
         """Draw means and log-scales from U(K), as published."""
         fan_in = max(1, len(self.means))
-        with torch.no_grad():
-            self.means.copy_(uniform(tuple(self.means.shape), fan_in))
-            if self.log_scale is not None:
-                self.log_scale.copy_(uniform(tuple(self.log_scale.shape), fan_in))
+        draw_uniform(self.means, fan_in)
+        if self.log_scale is not None:
+            draw_uniform(self.log_scale, fan_in)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
@@ -90,8 +89,7 @@ class FreeComponents(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the logits from U(K), as published."""
-        with torch.no_grad():
-            self.logits.copy_(uniform(tuple(self.logits.shape), len(self.logits)))
+        draw_uniform(self.logits, len(self.logits))
 
     def token_log_probs(
         self, targets: Int[Tensor, "B T"], table: Embeddings

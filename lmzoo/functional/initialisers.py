@@ -61,12 +61,6 @@ def initialiser(name: str) -> Draw:
     return INITIALISERS[name]
 
 
-def redraw_matrices(module: nn.Module, name: str) -> None:
-    """Draw every matrix of `module` again and set every bias to 0; `default` changes nothing."""
-    for path, _ in module.named_parameters():
-        redraw_parameter(module, path, name)
-
-
 def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
     """Draw one parameter again, if it is a matrix or a bias."""
     draw, (owner_path, _, leaf) = initialiser(name), path.rpartition(".")
@@ -91,6 +85,12 @@ def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
 def uniform(shape: tuple[int, ...], fan_in: int) -> Tensor:
     """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
     return torch.empty(shape).uniform_(-1, 1) / fan_in**0.5
+
+
+def draw_uniform(weight: Tensor, fan_in: int) -> None:
+    """Draw a parameter uniformly from ±1/√fan_in, in place."""
+    with torch.no_grad():
+        weight.copy_(uniform(tuple(weight.shape), fan_in))
 
 
 def unit_normal(shape: tuple[int, ...]) -> Tensor:

@@ -73,6 +73,13 @@ class Norm(OptionalName):
         return NORMALISERS.get(self)
 
     @property
+    def leak(self) -> str:
+        """Why inputs that are normalised depend on later ones; '' if they do not."""
+        if self is not Norm.TIME_STD:
+            return ""
+        return "inputs are divided by their spread over the whole sequence (time_std)"
+
+    @property
     def over_time(self) -> bool:
         """Whether a sequence is divided by a standard deviation over positions."""
         return self in (Norm.TIME_STD, Norm.TIME_STD_CAUSAL)

@@ -20,12 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
-from lmzoo.kernels.dispatch import (
-    as_arrays,
-    has_gpu_kernels,
-    has_product_kernels,
-    run_kernel,
-)
+from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_product_kernels, run_kernel
 
 MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
 """Below this p the kernel computes in log space."""

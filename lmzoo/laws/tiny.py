@@ -61,11 +61,7 @@ def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -
 
 
 def tiny(
-    name: str,
-    vocab: int = TASK.vocab,
-    length: int = TASK.length,
-    seed: int = 0,
-    **fields: Any,
+    name: str, vocab: int = TASK.vocab, length: int = TASK.length, seed: int = 0, **fields: Any
 ) -> LanguageModel:
     """Return the row's model at tiny size, with `fields` set; closed-form models are fitted."""
     small = shrink(to_dict(zoo.config(name)))

@@ -96,6 +96,10 @@ class Trainable(ABC):
         """What reading the user's data gave and lost; None if there is nothing to say."""
         return None
 
+    def sizes(self) -> Mapping[str, int]:
+        """Return its `width` and `parameters` before the search, as far as they are known."""
+        return {}
+
     def check_on_cpu(self) -> None:  # noqa: B027  most can
         """Raise a UserError if it cannot be trained without a GPU."""
 

@@ -22,12 +22,7 @@ from lmzoo.study.study import Point, Settings, Study
 from lmzoo.study.trainable import Trainable
 from lmzoo.train.code_version import code_version
 from lmzoo.trainables.commands import Command
-from lmzoo.trainables.functions import (
-    check_function,
-    function_code,
-    function_facts,
-    takes_epochs,
-)
+from lmzoo.trainables.functions import check_function, function_code, function_facts, takes_epochs
 
 SECTIONS = ("model", "recipe", "corpus")
 METRIC = "metric"

@@ -30,7 +30,7 @@ from lmzoo.train.carried import check_carry
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code
 from lmzoo.trainables.common_settings import paths
-from lmzoo.trainables.parameter_budget import fit_width
+from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 from lmzoo.trainables.program_points import of_rows
 
 STEPS = 3
@@ -101,6 +101,11 @@ class RowPoint(Trainable):
     @property
     def failure_loss(self) -> float:
         return 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
+
+    def sizes(self) -> Mapping[str, int]:
+        width = getattr(self.model, "width", None)
+        known = {} if width is None else {"width": width}
+        return {**known, "parameters": count_parameters(self.model, self.corpus.task)}
 
     def check_on_cpu(self) -> None:
         check_precision(self.recipe.precision, CPU)

@@ -81,7 +81,7 @@ def test_a_part_that_fails_or_takes_too_long_does_not_end_the_others(bench, tmp_
 
 
 def test_the_error_is_that_of_float32(bench):
-    rows = bench("gpu_equality").equality(torch.device("cpu"))
+    rows = bench("gpu").equality(torch.device("cpu"))
     assert len(rows) == 5 * 2 * 3
     float32 = [row for row in rows if "tf32x3" in row.at]
     assert all(row.holds and row.median > 0 for row in float32)

@@ -169,6 +169,21 @@ def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
 
 
 @form
+def m2rnn(cell: Any, w: W, x: Tensor) -> Tensor:
+    n, size = cell.heads, cell.config.keys
+    mixed = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"])
+    q, k, v = mixed.split([size, size, len(w["v"])], dim=1)
+    f = torch.exp(-w["log_rate"].exp() * F.softplus(x @ w["f"].T + w["bias_f"]))
+    state, outputs = x.new_zeros(n, size, cell.values), []
+    for t in range(len(x)):
+        new = torch.einsum("nkv,nvu->nku", state, w["mix"])
+        new = torch.tanh(new + torch.einsum("k,nv->nkv", k[t], v[t].view(n, -1)))
+        state = torch.lerp(new, state, f[t][:, None, None])
+        outputs.append((q[t] @ state).flatten() + w["skip"] * v[t])
+    return rms(torch.stack(outputs) * F.silu(x @ w["gate"].T), w["norm"]) @ w["out"].T
+
+
+@form
 def rwkv7(cell: Any, w: W, x: Tensor) -> Tensor:
     n, mu = cell.heads, w["mu"].view(6, -1)
     shifted = F.pad(x, (0, 0, 1, -1)) - x

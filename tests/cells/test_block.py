@@ -8,6 +8,8 @@ from torch import nn
 
 from lmzoo.cells.base import Cell
 from lmzoo.cells.block import Cut
+from lmzoo.errors import UserError
+from lmzoo.laws.cells import UNCUT_LAWS
 from tests.cells.support import inputs, make, outputs
 from tests.kernels.variants import data, results
 from tests.laws.support import assert_close
@@ -34,22 +36,68 @@ def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner: str) -> None:
     assert_close(cell.scan(x, start), expected, FINE, "outputs")
 
 
+@pytest.mark.parametrize("canon", ["a", "c", "d", "a,c,d"])
+@pytest.mark.parametrize(
+    "cuts", [[], ["convolution", "norm"], ["residual", "output_gate"]], ids=str
+)
+def test_canon_layers_in_scan_steps_and_laws(canon: str, cuts: list[str]) -> None:
+    fields = {"inner": "gru", "canon": canon, "cuts": cuts, "gate_reads": "input"}
+    cell = make("block", width=5, length=6, **fields)
+    x, start = data(cell, 3, 6)
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    for actual, expected in zip(fast, naive, strict=True):
+        assert_close(actual, expected, FINE, str(cell.config))
+    for law in UNCUT_LAWS:
+        law(make("block", **fields))
+    assert {name[2:] for name, _ in cell.named_parameters() if "canon" in name} == {
+        f"canon_{place}" for place in canon.split(",")
+    }
+
+
+def test_canon_and_cuts_of_its_part_exclude_each_other() -> None:
+    with pytest.raises(UserError, match="canon=c is in the feed-forward part, which is cut"):
+        make("block", canon="c,a", cuts=["feed_forward"])
+
+
+def test_a_canon_layer_of_zeros_changes_nothing() -> None:
+    plain, cell = make("block"), make("block", canon="a,c,d")
+    for name, weight in plain.named_parameters():
+        assert weight.equal(cell.get_parameter(name)), name
+    assert not outputs(cell).allclose(outputs(plain))
+    with torch.no_grad():
+        for place in "acd":
+            cell.w.get_parameter(f"canon_{place}").zero_()
+    assert_close(outputs(cell), outputs(plain), 0, "outputs")
+
+
 def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
     """Compute the block with torch's convolution and norms, one part after another."""
     w, h = cell.w, cell.width
     norm = nn.RMSNorm(h, eps=1e-5).double()
     norm.weight.data.copy_(w.norm)
-    padded = nn.functional.pad(norm(x).mT, (3, 0))
+
+    def canon(place: str, z: torch.Tensor) -> torch.Tensor:
+        """As PhysicsLM4's `apply_canon` with a residual."""
+        weight = getattr(w, f"canon_{place}", None)
+        if weight is None:
+            return z
+        padded = nn.functional.pad(z.mT, (3, 0))
+        return z + nn.functional.conv1d(padded, weight[:, None], groups=len(weight)).mT
+
+    normed = canon("a", norm(x))
+    padded = nn.functional.pad(normed.mT, (3, 0))
     u = nn.functional.silu(nn.functional.conv1d(padded, w.conv[:, None], groups=h).mT)
-    gate = u @ w.gate.T
+    gate = (normed if cell.config.gate_reads == "input" else u) @ w.gate.T
     r = x + (cell.inner.naive_scan(u, start) * gate * gate.sigmoid()) @ w.out.T
     norm.weight.data.copy_(w.forward_norm)
-    a, b = (norm(r) @ w.up.T).chunk(2, dim=-1)
+    a, b = canon("d", canon("c", norm(r)) @ w.up.T).chunk(2, dim=-1)
     return r + (a * a.sigmoid() * b) @ w.down.T
 
 
-def test_it_computes_its_equation() -> None:
-    cell: Cell = make("block", inner="gru")
+@pytest.mark.parametrize("canon", ["", "a", "c", "d", "a,c,d"])
+@pytest.mark.parametrize("gate_reads", ["convolved", "input"])
+def test_it_computes_its_equation(gate_reads: str, canon: str) -> None:
+    cell: Cell = make("block", inner="gru", gate_reads=gate_reads, canon=canon)
     with torch.no_grad():
         for weight in (cell.w.norm, cell.w.forward_norm):
             weight.add_(torch.rand(cell.width))

@@ -139,6 +139,20 @@ def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
     assert_close(cell.scan(x, start), other.output(o, other_z, update), FINE, "outputs")
 
 
+def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> None:
+    """S_t = f_t S_{t-1} + (1 − f_t) (S_{t-1} + k_t v_tᵀ): no decay, writes of 1 − f_t."""
+    cell = built("m2rnn", cuts=["tanh", "transition"])
+    x, start = pair(cell)
+    with torch.no_grad():
+        z, _ = cell.prepare(cell.project(x), cell.initial_memory(start))
+        u = cell.update(z)
+        linear_form = u._replace(
+            key=(1 - u.log_decay.exp()) * u.key, log_decay=torch.zeros_like(u.log_decay)
+        )
+        o, _ = matrix_scan(linear_form, cell.initial_state(start)[0])
+        assert_close(cell.scan(x, start), cell.output(o, z, u), FINE, "outputs")
+
+
 def test_kda_without_vector_decays_by_head() -> None:
     """It differs from gated DeltaNet in the low-rank maps of α and of the gate alone."""
     gated = built("gated_deltanet", cuts=["gate"], reference=True)

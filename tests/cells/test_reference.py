@@ -131,6 +131,13 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
         **{f"bias_{name}": ((2, 16), constant(1)) for name in "bc"},
         "skip": ((2,), constant(1)), "out": ((64, 128), within(128**-0.5)),
     },
+    "m2rnn": {
+        "q": ((16, 64), TORCH), "k": ((16, 64), TORCH), "v": ((64, 64), TORCH),
+        "f": ((4, 64), TORCH), "gate": ((64, 64), TORCH), "conv": ((96, 4), within(0.5)),
+        "log_rate": ((4,), between(0, 16, torch.exp)), "bias_f": ((4,), STEP),
+        "mix": ((4, 16, 16), lambda w: bool((w == torch.eye(16, dtype=w.dtype)).all())),
+        "skip": ((64,), constant(1)), "norm": ((64,), constant(1)), "out": ((64, 64), TORCH),
+    },
     "gla": {
         "q": ((32, 64), TORCH), "k": ((32, 64), TORCH), "v": ((64, 64), TORCH),
         "gate": ((64, 64), TORCH), "low": ((16, 64), TORCH),

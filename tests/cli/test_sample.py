@@ -32,16 +32,8 @@ def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "own.txt"
     text.write_text("\n".join(LINES * 3))
-    small = [
-        "--corpus",
-        f"text:{text}",
-        "--set",
-        "corpus.length=6",
-        "--set",
-        "corpus.split=interleave",
-        "--out",
-        folder / "runs",
-    ]
+    sizes = ["--set", "corpus.length=6", "--set", "corpus.split=interleave"]
+    small = ["--corpus", f"text:{text}", *sizes, "--out", folder / "runs"]
     gru = ["gru", "--epochs", 20, "--set", "recipe.lr=0.05", "--set", "model.width=8"]
     vae = ["gru_vae", "--epochs", 1, "--set", "model.width=8"]
     for options in (gru, ["backward_lm", "--epochs", 1], ["pcfg", "--epochs", 1], vae):

@@ -19,14 +19,8 @@ def runs(tmp_path_factory):
     text.write_text("a man runs\na dog sits\ntwo men run\n" * 20 + "a cow moos\nan owl flies\n")
     small = ["--corpus", f"text:{text}", "--set", "model.width=4", "--epochs", "1"]
     words = ["--set", "corpus.length=6", "--set", "corpus.min_count=5", "--out", folder / "words"]
-    letters = [
-        "--set",
-        "corpus.length=20",
-        "--set",
-        "corpus.unit=char",
-        "--out",
-        folder / "letters",
-    ]
+    letters = ["--set", "corpus.length=20", "--set", "corpus.unit=char"]
+    letters += ["--out", folder / "letters"]
     for options in (words, letters):
         assert run_lmzoo("train", "gru", *small, *options) == 0
     return folder
@@ -40,17 +34,18 @@ def score(lmzoo, runs):
     return call
 
 
-def test_the_sum_is_the_loss_of_the_model(score, runs):
+def test_the_sum_is_the_log_probability_of_the_model(score, runs):
     code, out, err = score("words", "a man runs", "two men", "--json")
     assert (code, "error" in err) == (0, False)
     first, second = json.loads(out)
     trained = load_run(next((runs / "words").iterdir()))
     tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(["a", "man", "runs"]), 2]])
-    expected = -trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
+    expected = trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
+    assert expected < 0
     assert first["total"] == pytest.approx(expected, rel=1e-5)
     assert first["per_token"] == pytest.approx(expected / 4, rel=1e-5)
     assert first["tokens"] == ["a", "man", "runs", "<end>"]
-    assert (first["score"], first["unknown"], len(second["nats"])) == ("exact", [], 3)
+    assert (first["score"], first["unknown"], len(second["log_probs"])) == ("exact", [], 3)
 
 
 def test_it_shows_each_token_and_names_unknown_words(score):

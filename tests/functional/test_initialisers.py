@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from lmzoo.errors import UserError
-from lmzoo.functional.initialisers import INITIALISERS, initialiser, redraw_matrices
+from lmzoo.functional.initialisers import INITIALISERS, initialiser
+from lmzoo.functional.seeding import initialise
 
 OUT, IN = 400, 100
 STDS = {
@@ -36,10 +37,11 @@ def test_the_standard_deviation_matches_the_name(name: str) -> None:
 
 def test_redrawing_changes_matrices_clears_biases_and_keeps_norms() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    initialise(module, 0)
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    redraw_matrices(module, "default")
+    initialise(module, 0, "default")
     assert all(before[name].equal(value) for name, value in module.state_dict().items())
-    redraw_matrices(module, "normal_0.002")
+    initialise(module, 0, "normal_0.002")
     assert module[0].weight.abs().max() < 0.02 < before["0.weight"].abs().max()
     assert not module[0].bias.any()
     assert before["0.bias"].any()

@@ -42,11 +42,6 @@ def build(cls: type[RecurrentLM], fields: dict[str, Any]) -> LanguageModel:
     return cls(model.config, model.task)
 
 
-@pytest.mark.parametrize("fields", SIZES)
-def test_the_law_holds(fields: dict[str, Any]) -> None:
-    LAW(build(RecurrentLM, fields))
-
-
 @pytest.mark.parametrize(
     ("fault", "fields"),
     [

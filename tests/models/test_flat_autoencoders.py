@@ -11,12 +11,10 @@ from torch.distributions import Normal, kl_divergence
 from lmzoo.contract import LanguageModel
 from lmzoo.errors import UserError
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
-from lmzoo.laws import laws_of, objectives
 from lmzoo.laws.density import law_causal, law_next_is_a_distribution
-from lmzoo.laws_of_training import COMMON
 from tests.laws.support import assert_close, is_deterministic, log_prob
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, SAME, batch, tiny
+from tests.tiny import CLOSE, SAME, batch
 
 NAMES = ["linear_autoencoder", "mlp_autoencoder"]
 
@@ -101,23 +99,6 @@ def test_next_token_probabilities_are_averaged_over_shared_noise(fields: dict[st
     law_next_is_a_distribution(model)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("law", COMMON, ids=lambda law: law.__name__)
-def test_denoising_autoencoder_obeys_the_laws(name: str, law: object) -> None:
-    law(tiny(name, noise_std=0.3))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sequences_longer_than_the_task_are_refused(name: str) -> None:
-    model = small(name)
-    law_next_is_a_distribution(model)
-    tokens = torch.ones(1, model.task.length + 1, dtype=torch.int64)
-    with pytest.raises(UserError, match="is built for 5 tokens, got 6"):
-        log_prob(model, tokens, torch.tensor([6]))
-    with pytest.raises(UserError, match="cannot add one to 5"):
-        model.next_log_prob(tokens[:, :5])
-
-
 def training_objective(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return the training objective with noise from a fixed seed."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -189,12 +170,6 @@ def test_objective_is_below_the_log_likelihood_under_the_prior() -> None:
         0
     )
     assert (bound < log_p - 1e-3).all(), f"bound {bound}, log-likelihood {log_p}"
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("law", [*COMMON, *laws_of(objectives)], ids=lambda law: law.__name__)
-def test_gaussian_autoencoder_obeys_the_laws(name: str, law: object) -> None:
-    law(tiny(name, gaussian=True))  # type: ignore[operator]
 
 
 def test_only_training_is_random_and_noise_std_is_refused() -> None:

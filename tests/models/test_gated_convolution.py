@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import conv1d, glu, pad
 
 from lmzoo import zoo
-from lmzoo.laws import Law, density, learning
 from lmzoo.models.convolution.gated_convolution import Cut
 from tests.laws.support import assert_close
 from tests.models.equivalence import assert_same_model, copy_weights, lag_dependence, small
@@ -70,16 +69,6 @@ def test_a_layer_is_torchs_gated_linear_unit() -> None:
     assert_close(model.features(tokens), glu(conv1d(x, both, bias), 1).mT, FINE, "features")
 
 
-@pytest.mark.parametrize(
-    ("layers", "window", "reach"), [(1, 1, 1), (1, 2, 2), (2, 2, 3), (1, 3, 3)]
-)
-def test_a_prediction_reads_as_many_tokens_as_the_kernels_cover(
-    layers: int, window: int, reach: int
-) -> None:
-    model = small(NAME, layers=layers, window=window)
-    assert lag_dependence(model) == [back <= reach for back in (1, 2, 3)]
-
-
 def test_without_the_past_of_value_and_gate_it_is_a_bigram() -> None:
     model = small(NAME, window=3, cuts=["value_past", "gate_past"])
     assert lag_dependence(model) == [True, False, False]
@@ -101,16 +90,3 @@ def test_cuts_keep_the_initial_weights_of_what_remains() -> None:
 def test_cuts_of_a_gate_that_is_cut_do_not_count() -> None:
     whole = zoo.config(NAME, cuts=["gate", "squash", "gate_past"])
     assert whole == zoo.config(NAME, cuts=[0])
-
-
-@pytest.mark.parametrize(
-    "law",
-    [
-        density.law_causal,
-        density.law_advance_equals_next_log_prob,
-        learning.law_every_parameter_learns,
-    ],
-)
-@pytest.mark.parametrize("fields", [*VARIANTS[4:], {"emission": "mixture"}, {"window": 1}], ids=str)
-def test_every_variant_obeys_the_laws(fields: dict[str, Any], law: Law) -> None:
-    law(tiny(NAME, **fields))

@@ -7,27 +7,11 @@ from lmzoo import zoo
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from tests.laws.support import assert_close, next_log_prob
-from tests.models.equivalence import (
-    assert_same_model,
-    copy_weights,
-    lag_dependence,
-    set_weights,
-    small,
-)
+from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import CLOSE, every_sequence
 
 PLAIN = "lagged_aggregate_markov"
 ROWS = [PLAIN, f"{PLAIN}_free", f"{PLAIN}_scaled", f"{PLAIN}_sphere"]
-
-
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("window", [1, 2, 3])
-def test_prediction_depends_on_the_lags_only(name: str, window: int) -> None:
-    assert lag_dependence(small(name, window=window)) == [back <= window for back in (1, 2, 3)]
-
-
-def test_default_number_of_lags_is_four() -> None:
-    assert all(zoo.config(name).window == 4 for name in ROWS)
 
 
 @pytest.mark.parametrize("pad", ["ones", "unit"])
@@ -72,18 +56,6 @@ def test_log_scales_of_zero_change_nothing() -> None:
     assert_same_model(scaled, plain)
 
 
-def test_dlm22_is_dlm24_with_two_fields_set() -> None:
-    assert zoo.config("DLM22", norm="none", pad="ones") == zoo.config("DLM24")
-
-
-def test_normalised_parameters_are_not_changed_by_the_norm() -> None:
-    sphere, plain = small(f"{PLAIN}_sphere"), small(f"{PLAIN}_scaled", pad="unit")
-    for name in ("embedding.weight", "words.means"):
-        set_weights(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
-    copy_weights(plain, sphere, *dict(sphere.named_parameters()))
-    assert_same_model(sphere, plain)
-
-
 def test_pad_vector_is_not_normalised() -> None:
     """The pad vector has length 1; normalised token vectors have length √E."""
     model = small(f"{PLAIN}_sphere", window=2)
@@ -92,11 +64,6 @@ def test_pad_vector_is_not_normalised() -> None:
     logits = model.lags[0](x) / 2 + model.lags[1](torch.full((1, 4), 0.5)) / 4
     actual = model.log_weights(prefix)[:, 0]
     assert_close(actual.detach(), torch.log_softmax(logits, dim=1).detach(), CLOSE, "after <start>")
-
-
-def test_time_std_norm_is_reported_as_a_leak() -> None:
-    assert "time_std" in small(f"{PLAIN}_sphere", norm="time_std").leaks
-    assert not small(f"{PLAIN}_sphere", norm="time_std_causal").leaks
 
 
 def test_free_table_with_scales_is_refused() -> None:

@@ -3,22 +3,17 @@
 import pytest
 import torch
 
-from lmzoo.contract import Task
-from lmzoo.errors import UserError
-from lmzoo.functional.normalise import Norm, normalise_vectors
-from tests.laws.support import assert_close, log_prob, next_log_prob
+from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import (
     ALWAYS,
     LENGTH,
     NEVER,
     assert_same_model,
     copy_weights,
-    lag_dependence,
-    permute_tokens,
     set_weights,
     small,
 )
-from tests.tiny import CLOSE, batch, every_sequence
+from tests.tiny import CLOSE, batch
 
 LOG_BILINEAR = ("embedding.weight", "transition.weight", "transition.bias")
 CLASSES = ("embedding.weight", "gate.weight", "gate.bias", "words.means")
@@ -28,25 +23,11 @@ PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
 """Alignment logits Λ with all mass on a = t-1."""
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, None])
-def test_uniform_parent_is_within_the_window(window: int | None) -> None:
-    expected = [window is None or back <= window for back in (1, 2, 3)]
-    assert lag_dependence(small("latent_parent_uniform", window=window)) == expected
-
-
 def test_window_of_one_is_the_log_bilinear_bigram() -> None:
     parents = small("latent_parent_uniform", window=1)
     plain = small("ngram_log_bilinear", window=1)
     copy_weights(parents, plain, *LOG_BILINEAR)
     assert_same_model(parents, plain)
-
-
-def test_window_over_the_whole_prefix_ignores_token_order() -> None:
-    model = small("latent_parent_uniform", window=4)
-    prefix = every_sequence(model.task)[0][:, :4]
-    for order in ([1, 0, 2], [2, 1, 0]):
-        moved = permute_tokens(prefix, torch.tensor(order), at=1)
-        assert_close(next_log_prob(model, moved), next_log_prob(model, prefix), CLOSE, "reordered")
 
 
 def test_uniform_prior_covers_the_existing_tokens_of_the_window() -> None:
@@ -88,18 +69,6 @@ def test_prior_sums_to_one_over_earlier_tokens_only(name: str) -> None:
     assert_close(by_parent.sum(0), torch.ones(LENGTH - 1), CLOSE, "P(a | t)")
     assert not by_parent.tril(-1).any()
     assert by_parent.diagonal().all()  # the previous token is always a candidate
-
-
-@pytest.mark.parametrize("name", [*ALIGNED, "two_parent_aggregate_markov"])
-def test_sequences_longer_than_the_prior_are_refused(name: str) -> None:
-    model = small(name)
-    tokens, lengths = batch(Task(vocab=3, length=LENGTH + 1))
-    with pytest.raises(
-        UserError, match=f"over {LENGTH} positions cannot score a token at position 5"
-    ):
-        model.log_prob(tokens, lengths)
-    with pytest.raises(UserError, match="at most 5 tokens"):
-        model.next_log_prob(tokens[:, :LENGTH])
 
 
 @pytest.mark.parametrize("types", [1, 3])
@@ -147,15 +116,6 @@ def test_rank_of_aligned_classes_is_at_most_the_number_of_classes(components: in
     values = torch.linalg.svdvals(by_parent_scores.detach())
     assert (values > 1e-5).sum() <= components
     assert values[components - 1] > 1e-3
-
-
-@pytest.mark.parametrize("norm", ["rms", "std"])
-def test_normalised_components_are_not_changed_by_the_norm(norm: str) -> None:
-    sphere = small("aligned_aggregate_markov_sphere", norm=norm)
-    plain = small("aligned_aggregate_markov")
-    copy_weights(plain, sphere, *CLASSES, "alignment.logits")
-    set_weights(plain, {"words.means": normalise_vectors(sphere.words.means, Norm(norm))})
-    assert_same_model(sphere, plain)
 
 
 def test_aligned_scores_equal_the_explicit_sum() -> None:

@@ -48,17 +48,6 @@ def test_mapped_vector_is_not_normalised(norm: Norm) -> None:
     assert_close(next_log_prob(model, prefix).exp(), expected.detach(), CLOSE, "P(v | s)")
 
 
-def test_normalised_parameters_are_not_changed_by_the_norm() -> None:
-    sphere, plain = (
-        small("prototype_rotation_mixture_sphere"),
-        small("prototype_rotation_mixture"),
-    )
-    for name in ("embedding.weight", "prototypes.means"):
-        set_weights(sphere, {name: normalise_vectors(sphere.get_parameter(name), Norm.RMS)})
-    copy_weights(plain, sphere, *dict(sphere.named_parameters()))
-    assert_same_model(sphere, plain)
-
-
 def test_latent_value_zero_is_the_map() -> None:
     model = small("prototype_rotation_mixture")
     set_weights(model, {"gate.bias": torch.tensor([-NEVER, 0, 0, 0])})

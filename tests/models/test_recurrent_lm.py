@@ -1,12 +1,10 @@
 """Recurrent language model: inputs, stacked layers and decoding state."""
 
-import math
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
@@ -15,7 +13,6 @@ from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm, normalise_sequence
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent import recurrent_lm
-from lmzoo.models.recurrent.recurrent_lm import RecurrentState
 from tests.laws.support import assert_close, log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
@@ -107,46 +104,6 @@ def test_each_layer_has_its_own_initial_state() -> None:
 def test_bidirectional_language_model_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="bidirectional=True: a language model may not read"):
         zoo.config(name, bidirectional=True)
-
-
-CASES: list[tuple[dict[str, Any], int]] = [
-    ({}, 4),
-    ({"starts": 1}, 4),
-    ({"starts": 3}, 3 * (4 + 1 + 4)),
-    ({"cell": "lstm", "num_layers": 2}, 2 * 2 * 4),
-    ({"cell": "lstm", "num_layers": 2, "starts": 2}, 2 * (2 * 2 * 4 + 1 + 4)),
-    ({"norm": "time_std_causal"}, 4 + 2 * 4),
-    (
-        {"norm": "time_std_causal", "starts": 3, "cell": "hm_lstm"},
-        3 * (2 * 2 * 4 + 1 + 1 + 4) + 2 * 4,
-    ),
-]
-
-
-def floats(state: object, sequences: int) -> int:
-    """Return the number of floats per sequence."""
-    parts = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
-    assert all(len(part) == sequences for part in parts)
-    return sum(math.prod(part.shape[1:]) for part in parts)
-
-
-@pytest.mark.parametrize(("fields", "size"), CASES)
-@torch.no_grad()
-def test_state_size_counts_every_float_of_the_decoding_state(
-    fields: dict[str, Any], size: int
-) -> None:
-    model = tiny("recurrent_lm", **fields).eval()
-    tokens, _ = batch(model.task)
-    assert model.state_size == size
-    state = model.begin(len(tokens))
-    for token in tokens[:, :3].unbind(1):
-        _, state = model.advance(state, token)
-        assert isinstance(state, RecurrentState)
-        assert floats(state, len(tokens)) == size
-
-
-def test_time_std_has_no_state_of_fixed_size() -> None:
-    assert tiny("recurrent_lm", norm="time_std").state_size is None
 
 
 @pytest.mark.parametrize("cell", [*CELLS, {"name": "block", "inner": "gla"}], ids=str)

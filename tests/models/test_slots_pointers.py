@@ -25,18 +25,6 @@ def draw(*shape, seed=0, spread=1.0):
     return spread * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def test_all_slot_models_of_s0_are_registered():
-    names = {dlm: zoo.row(dlm).name for dlm in (f"DLM3{i}" for i in range(6))}
-    assert names == {
-        "DLM30": "slot_ngram",
-        "DLM31": "chain_slot_ngram",
-        "DLM32": "chain_slot_ngram",
-        "DLM33": "chain_slot_ngram_emission",
-        "DLM34": "chain_slot_lstm_emission",
-        "DLM35": "chain_slot_lstm",
-    }
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_pointers_are_distributions_over_earlier_tokens(name):
     model = tiny(name, vocab=5, length=7, slots=3)
@@ -109,14 +97,6 @@ def test_block_algorithm_stays_finite_in_single_precision(monkeypatch):
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
     torch.testing.assert_close(actual.sum(-1), torch.ones(2, 3, 10), rtol=0, atol=CLOSE)
-
-
-def test_sequences_longer_than_the_task_are_refused():
-    model = tiny("slot_ngram", length=4)
-    with pytest.raises(ValueError, match="built for 4 tokens, got 6"):
-        model.next_log_prob(torch.ones(1, 5, dtype=torch.long))
-    with pytest.raises(ValueError, match="built for 4 tokens, got 5"):
-        model.log_prob(torch.ones(1, 5, dtype=torch.long), torch.tensor([5]))
 
 
 def test_padding_a_short_sequence_does_not_change_its_scores():

@@ -12,7 +12,6 @@ from lmzoo.models.seq2seq.spans import corrupt, sample_spans, sample_spans_aroun
 from tests.laws.support import assert_close, log_prob, next_log_prob
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, SAME, batch, every_sequence
-from tests.user_errors import raises_user_error
 
 N = 20_000
 """Number of sequences in which spans are counted."""
@@ -181,11 +180,3 @@ def test_next_token_is_the_first_token_of_a_span_after_the_prefix(model: Languag
     assert_close(
         dense.gather(1, tokens[:, 2:3]), scores[:, 1:], CLOSE, "the token behind the prefix"
     )
-
-
-def test_sequences_longer_than_the_task_are_refused(model: LanguageModel) -> None:
-    tokens, lengths = torch.ones(1, 6, dtype=torch.int64), torch.tensor([6])
-    with raises_user_error("span_corruption", "5 tokens", "got 6"):
-        model.log_prob(tokens, lengths)
-    with raises_user_error("span_corruption", "5 tokens", "got 6"):
-        model.next_log_prob(tokens[:, :5])

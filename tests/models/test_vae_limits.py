@@ -5,11 +5,9 @@ import torch
 
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel
-from lmzoo.functional.normalise import Norm
 from lmzoo.laws.batching import law_padding_is_ignored, law_scores_have_shape
 from lmzoo.laws.density import law_next_is_a_distribution
 from lmzoo.laws.learning import law_every_parameter_learns
-from lmzoo.zoo import config
 from tests.models.equivalence import assert_same_model, copy_weights, set_weights, small
 from tests.tiny import batch, tiny
 
@@ -79,15 +77,6 @@ def test_encoder_reads_every_scored_token_and_nothing_else() -> None:
         changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
         moved = (model.encode_sentence(changed, lengths) - before).abs().amax(1)
         assert ((moved > 1e-4) == (1 <= t < model.task.length - 1)).all()
-
-
-def test_time_std_norm_is_reported_as_a_leak() -> None:
-    assert "time_std" in tiny("gru_vae", norm=Norm.TIME_STD).leaks
-
-
-def test_dlm_aliases_find_the_vae_rows() -> None:
-    assert config("DLM50") == config("rnn_vae")
-    assert config("DLM51").cell == CELLS.parse("gru")
 
 
 @torch.no_grad()

@@ -208,10 +208,7 @@ def comparison_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
             "sequences, 95 % intervals; p: with Holm's correction",
         ),
         tables=(table,),
-        legend=(
-            *legends([table], columns),
-            *accuracy_lines(frame),
-        ),
+        legend=(*legends([table], columns), *accuracy_lines(frame)),
         frame=frame,
         json_columns=json_columns("comparison"),
     )

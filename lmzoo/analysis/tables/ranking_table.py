@@ -14,14 +14,7 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder, load_study
 from lmzoo.analysis.records.tuning import distinct_ranges
-from lmzoo.analysis.records.units import (
-    METRIC,
-    SIZE_OF,
-    UNITS,
-    TextSizes,
-    metric_of,
-    size_line,
-)
+from lmzoo.analysis.records.units import METRIC, SIZE_OF, UNITS, TextSizes, metric_of, size_line
 from lmzoo.analysis.tables.baseline_comparison import baseline_lines
 from lmzoo.analysis.tables.columns import (
     Column,

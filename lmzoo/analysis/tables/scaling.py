@@ -21,11 +21,7 @@ from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.errors import UserError
 from lmzoo.statistics.power_law import PowerLaw, fit_power_laws, log_ratio
 
-SIZES = {
-    "parameters": "parameters",
-    "state": "state_size",
-    "compute": "flops",
-}
+SIZES = {"parameters": "parameters", "state": "state_size", "compute": "flops"}
 """Kind of size -> its column of the runs. Compute is that of the matrix products of a token."""
 WHERE = ("low", "middle", "high")
 """The three shared sizes at which curves are compared."""

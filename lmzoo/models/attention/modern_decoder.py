@@ -5,7 +5,7 @@ r"""A Transformer decoder with the parts of today's language models, and seven c
     h_t = x_t + W_o attention(q_t, k, v)       over the last `window` positions
     y_t = h_t + W_d ( swish(W_a N(h_t)) ⊙ W_b N(h_t) )
 
-x_t, h_t and y_t are (E); N is RMSNorm with learned scales, R^t a rotation (`lmzoo.blocks.rotary`),
+x_t, h_t and y_t are (E); N is RMSNorm with learned scales, R^t a rotation (`rotate`),
 W_a and W_b have ⌈8E/3⌉ rows. There are `heads` queries and `groups` keys and values; heads / groups
 queries share a key. No map has a bias. P(s_{t+1} | s_<=t) = softmax( Emb N(y_t) ) after the last
 layer, with the default emission. Cuts:
@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable, Linear
-from lmzoo.blocks.rotary import rotate
 from lmzoo.blocks.sparse_mask import sparse_causal_mask
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, convolve, taps
@@ -44,6 +43,20 @@ from lmzoo.search_space import Choice, FloatRange, IntRange
 
 Cache = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values (B, groups, t, d) of a layer, and the inputs (B, 3, E) of its convolution."""
+
+
+def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"]:
+    """Return R^t z of the positions t = first..first+t-1.
+
+    The numbers 2i and 2i+1 turn together, by t 10000^(−2i/d) (Su et al. 2021, arXiv:2104.09864).
+    """
+    steps, size = z.shape[-2:]
+    position = torch.arange(first, first + steps, dtype=torch.float64, device=z.device)
+    even = torch.arange(0, size, 2, dtype=torch.float64, device=z.device)
+    angle = position[:, None] / 10000 ** (even / size)
+    cos, sin = angle.cos().to(z.dtype), angle.sin().to(z.dtype)
+    a, b = z[..., ::2], z[..., 1::2]
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 
 
 class Cut(StrEnum):

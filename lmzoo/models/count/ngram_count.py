@@ -51,10 +51,7 @@ class NgramCount(LanguageModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.levels = nn.ModuleList(Level() for _ in range(config.order))
-
-    @property
-    def context_length(self) -> int | None:
-        return self.config.order - 1
+        self.context_length = config.order - 1
 
     def fit_closed_form(self, tokens: Tensor, lengths: Tensor) -> None:
         if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
 from lmzoo.models.latent.vae import VAE, VAEConfig
@@ -46,10 +46,9 @@ class ChainedLatent(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw M from U(E) and the log inverse standard deviations from U(2)."""
-        with torch.no_grad():
-            self.to_mean.copy_(uniform(tuple(self.to_mean.shape), len(self.to_mean)))
-            for vector in (self.log_beta, self.log_gamma, self.log_tau):
-                vector.copy_(uniform(tuple(vector.shape), 2))
+        draw_uniform(self.to_mean, len(self.to_mean))
+        for vector in (self.log_beta, self.log_gamma, self.log_tau):
+            draw_uniform(vector, 2)
 
 
 @model(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Task
-from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
+from lmzoo.functional.initialisers import Draw, draw_matrices, draw_uniform
 from lmzoo.functional.noise import gumbel
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
@@ -50,9 +50,8 @@ class DiscreteLatent(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw M from U(E) and π from U(K)."""
-        with torch.no_grad():
-            self.to_logits.copy_(uniform(tuple(self.to_logits.shape), len(self.to_logits)))
-            self.prior_logits.copy_(uniform(tuple(self.prior_logits.shape), self._values))
+        draw_uniform(self.to_logits, len(self.to_logits))
+        draw_uniform(self.prior_logits, self._values)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""

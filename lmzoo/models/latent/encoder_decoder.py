@@ -53,9 +53,7 @@ class SentenceEncoderDecoder(LanguageModel):
 
     @property
     def leaks(self) -> str:
-        if self.config.norm is Norm.TIME_STD and not self.cell.input_blind:
-            return "inputs are divided by their spread over the whole sequence (time_std)"
-        return ""
+        return "" if self.cell.input_blind else self.config.norm.leak
 
     def encode(self, tokens: Prefix, lengths: Lengths) -> Float[Tensor, "B E"]:
         """Return h_enc. The encoder reads embeddings that are not normalised, and no pads."""

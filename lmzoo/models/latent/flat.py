@@ -32,11 +32,11 @@ from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.token_scores import mask_scores
-from lmzoo.functional.variational import active_units
-from lmzoo.models.latent.gaussian_code import GaussianCode
+from lmzoo.functional.variational import active_units, gaussian_kl
 from lmzoo.search_space import FloatRange
 from lmzoo.types import Lengths, Tokens
 
@@ -63,6 +63,37 @@ class FlatConfig(EmbeddingConfig):
                 "set one of the two"
             )
         return self
+
+
+class GaussianCode(nn.Module):
+    """Posterior and prior of the code, with one shared variance: M, μ_0 and log β_0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.to_mean = nn.Parameter(torch.empty(width, width))
+        self.prior_mean = nn.Parameter(torch.empty(width))
+        self.log_beta = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw M from U(E), μ_0 and log β_0 from U(2), as in the S0 code."""
+        width = len(self.log_beta)
+        draw_uniform(self.to_mean, width)
+        for vector in (self.prior_mean, self.log_beta):
+            draw_uniform(vector, 2)
+
+    def mean(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E"]:
+        """Return μ."""
+        return h @ self.to_mean + h
+
+    @property
+    def std(self) -> Float[Tensor, "E"]:
+        """The standard deviation 1/β_0."""
+        return self.log_beta.neg().exp()
+
+    def kl(self, mean: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
+        """Return KL(q ‖ p) of each sequence, in nats."""
+        return gaussian_kl(mean, self.log_beta, self.prior_mean, self.log_beta).sum(-1)
 
 
 class FlatAutoencoder(LanguageModel):

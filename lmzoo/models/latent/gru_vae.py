@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.noise import normal
 from lmzoo.functional.variational import gaussian_kl, gaussian_log_density
 from lmzoo.models.latent.vae import VAE, VAEConfig
@@ -40,10 +40,9 @@ class GaussianLatent(nn.Module):
     def reset_parameters(self) -> None:
         """Draw M from U(E), μ_0, log β and log β_0 from U(2), as in the S0 code."""
         width = len(self.log_beta)
-        with torch.no_grad():
-            self.to_mean.copy_(uniform((width, width), width))
-            for vector in (self.log_beta, self.prior_mean, self.prior_log_beta):
-                vector.copy_(uniform((width,), 2))
+        draw_uniform(self.to_mean, width)
+        for vector in (self.log_beta, self.prior_mean, self.prior_log_beta):
+            draw_uniform(vector, 2)
 
 
 @model("gru_vae", aliases=("DLM51",), family="vae", document="S0", source=SOURCE)

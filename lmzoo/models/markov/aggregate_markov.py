@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -30,19 +29,16 @@ from lmzoo.functional.normalise import Norm
 class AggregateMarkov(ComponentModel):
     """Aggregate Markov model: a bigram factored through K soft classes."""
 
+    context_length = 1
+
     @config
     class Config(ComponentConfig):
         """Embedding and number of classes."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)

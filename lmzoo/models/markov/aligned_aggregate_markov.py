@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.config import ComponentConfig
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import Alignment, ParentModel
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -42,7 +41,6 @@ class AlignedAggregateMarkov(ParentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.alignment = Alignment(task.length)
         self.gate = nn.Linear(config.width, config.components)
         self.words = Components(config.components, config.width, config.norm, scaled=False)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -43,7 +42,6 @@ class LatentCRF(ComponentModel):
     def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.potentials = nn.Linear(width, count * count)
         self.words = Components(count, width, norm, scaled=False)
 
@@ -59,13 +57,11 @@ class LatentCRF(ComponentModel):
 class BigramLatentCRF(LatentCRF):
     """Bigram latent CRF: the previous token conditions one transition of K states."""
 
+    context_length = 1
+
     @config
     class Config(StatesConfig):
         """Embedding and number of states."""
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)

@@ -53,6 +53,7 @@ class FactorialAggregateMarkov(LanguageModel):
     """Normalised product of G small aggregate Markov models."""
 
     latent = "state of a group"
+    context_length = 1
 
     @config
     class Config(EmbeddingConfig):
@@ -70,10 +71,6 @@ class FactorialAggregateMarkov(LanguageModel):
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.gate = nn.Linear(config.width, count)
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the group and the state of each value, such as "0.1"."""

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.config import config
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Lengths, Tokens
 
@@ -35,7 +34,6 @@ class HiddenChain(ComponentModel):
     def __init__(self, config: ComponentConfig, task: Task) -> None:
         super().__init__(config, task)
         count = config.components
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.start = LogWeights(count)
         self.transition = nn.Parameter(torch.empty(count, count))
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
@@ -43,8 +41,7 @@ class HiddenChain(ComponentModel):
 
     def reset_parameters(self) -> None:
         """Draw the transition logits from U(1), like the start logits."""
-        with torch.no_grad():
-            self.transition.copy_(uniform(tuple(self.transition.shape), 1))
+        draw_uniform(self.transition, 1)
 
     def log_transition(self) -> Float[Tensor, "K K"]:
         """Return log Tr."""

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components, FreeComponents
@@ -72,7 +71,7 @@ class LaggedAggregateMarkov(ComponentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
+        self.context_length = None if config.norm.over_time else config.window
         self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
         if config.words is WordTable.FREE:
             self.words = FreeComponents(count, task.vocab)
@@ -81,13 +80,7 @@ class LaggedAggregateMarkov(ComponentModel):
 
     @property
     def leaks(self) -> str:
-        if self.config.norm is Norm.TIME_STD:
-            return "inputs are divided by their spread over the whole sequence (time_std)"
-        return ""
-
-    @property
-    def context_length(self) -> int | None:
-        return None if self.config.norm.over_time else self.config.window
+        return self.config.norm.leak
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x = normalise_sequence(self.embedding(tokens), self.config.norm)

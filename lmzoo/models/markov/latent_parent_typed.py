@@ -23,7 +23,7 @@ from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.parents import Alignment, TiedParentModel
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.search_space import IntRange
 
 
@@ -58,8 +58,7 @@ class LatentParentTyped(TiedParentModel):
 
     def reset_parameters(self) -> None:
         """Draw the type logits ρ from U(R)."""
-        with torch.no_grad():
-            self.types.copy_(uniform(tuple(self.types.shape), len(self.types)))
+        draw_uniform(self.types, len(self.types))
 
     @property
     def unused(self) -> int:

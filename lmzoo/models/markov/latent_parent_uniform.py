@@ -18,7 +18,7 @@ from torch import Tensor
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.parents import TiedParentModel, earlier_mask
 from lmzoo.config import config
-from lmzoo.contract import model
+from lmzoo.contract import Task, model
 from lmzoo.search_space import IntRange
 
 
@@ -35,9 +35,9 @@ class LatentParentUniform(TiedParentModel):
         window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
         """Number W of possible parents; None means all earlier tokens."""
 
-    @property
-    def context_length(self) -> int | None:
-        return self.config.window
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.context_length = config.window
 
     def log_prior(self, count: int) -> Tensor:
         table = self.embedding.weight

@@ -29,13 +29,11 @@ from lmzoo.models.markov.hmm import HiddenChain
 class LocalHMM(HiddenChain):
     """Two-step hidden Markov model: filter the last token, predict the next."""
 
+    context_length = 1
+
     @config
     class Config(ComponentConfig):
         """Embedding and number of hidden states."""
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         return log_mixture(self.filter_states(tokens), self.log_transition())

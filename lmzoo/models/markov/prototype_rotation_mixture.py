@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -38,6 +37,7 @@ class PrototypeRotationMixture(LatentModel):
     """Mixture of one linear map of the previous token and K prototype vectors."""
 
     latent = "map or prototype"
+    context_length = 1
 
     @config
     class Config(EmbeddingConfig):
@@ -51,14 +51,9 @@ class PrototypeRotationMixture(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.gate = nn.Linear(width, count + 1)
         self.map = nn.Linear(width, width)
         self.prototypes = Components(count, width, config.norm, scaled=False)
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

@@ -34,6 +34,8 @@ from lmzoo.registry import preset
 class TrigramLatentCRF(LatentCRF):
     """Trigram latent CRF: the last two tokens condition two transitions of K states."""
 
+    context_length = 2
+
     @config
     class Config(StatesConfig):
         """Embedding, number of states and normaliser."""
@@ -43,10 +45,6 @@ class TrigramLatentCRF(LatentCRF):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.norm)
-
-    @property
-    def context_length(self) -> int | None:
-        return 2
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)

@@ -20,12 +20,11 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.parents import check_length, earlier_mask
 from lmzoo.config import config
 from lmzoo.contract import Task, model
 from lmzoo.emissions.components import Components
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import log_floored, log_mixture
 from lmzoo.functional.normalise import Norm
 
@@ -46,7 +45,6 @@ class TwoParentAggregateMarkov(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.first = nn.Linear(width, count)
         self.second = nn.Linear(width, count)
         self.words = Components(count, width, Norm.NONE, scaled=False)
@@ -55,8 +53,7 @@ class TwoParentAggregateMarkov(LatentModel):
 
     def reset_parameters(self) -> None:
         """Draw Λ from U(T)."""
-        with torch.no_grad():
-            self.pairs.copy_(uniform(tuple(self.pairs.shape), len(self.pairs)))
+        draw_uniform(self.pairs, len(self.pairs))
 
     @property
     def unused(self) -> int:

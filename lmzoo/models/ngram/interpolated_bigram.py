@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
@@ -41,6 +40,7 @@ class InterpolatedBigram(LatentModel):
     """Mixture of a unigram and a log-bilinear bigram."""
 
     latent = "unigram or bigram"
+    context_length = 1
 
     @config
     class Config(EmbeddingConfig):
@@ -54,7 +54,6 @@ class InterpolatedBigram(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, is_free = config.width, config.unigram is Unigram.FREE
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, width)
         self.weights = LogWeights(2, config.weights)
         self.register_parameter("free", nn.Parameter(torch.empty(task.vocab)) if is_free else None)
@@ -64,10 +63,6 @@ class InterpolatedBigram(LatentModel):
         """Set the logits of a free unigram to 0 (the uniform distribution)."""
         if self.free is not None:
             nn.init.zeros_(self.free)
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

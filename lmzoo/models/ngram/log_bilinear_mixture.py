@@ -16,7 +16,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -44,7 +43,6 @@ class LogBilinearMixture(VectorMixture):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(config.window * width, count * width)
         self.weights = LogWeights(count, config.weights)
 

@@ -64,10 +64,7 @@ class MarkovMLP(FeatureModel):
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.emission = VectorEmission(VectorEmission.Config(), width, Norm.NONE)
         self.output = None if config.tied else EmbeddingTable(task.vocab, width, std)
-
-    @property
-    def context_length(self) -> int | None:
-        return self.config.window
+        self.context_length = config.window
 
     @property
     def output_table(self) -> Embeddings:

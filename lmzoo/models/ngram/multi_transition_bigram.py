@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.config import config
@@ -32,6 +31,7 @@ class MultiTransitionBigram(LatentModel):
     """Mixture of a unigram and K log-bilinear bigrams."""
 
     latent = "unigram or transition"
+    context_length = 1
 
     @config
     class Config(EmbeddingConfig):
@@ -44,13 +44,8 @@ class MultiTransitionBigram(LatentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         width, count = config.width, config.components
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(width, count * width)
         self.weights = LogWeights(count + 1, config.weights)
-
-    @property
-    def context_length(self) -> int | None:
-        return 1
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets, table = tokens[:, 1:], self.embedding.weight

@@ -44,10 +44,7 @@ class NgramLogBilinear(FeatureModel):
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.transition = nn.Linear(config.window * config.width, config.width)
         self.emission = VectorEmission(VectorEmission.Config(), config.width, Norm.NONE)
-
-    @property
-    def context_length(self) -> int | None:
-        return self.config.window
+        self.context_length = config.window
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         context = previous_vectors(self.embedding(tokens), self.config.window)

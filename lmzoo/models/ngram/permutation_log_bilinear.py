@@ -20,7 +20,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.blocks.config import EmbeddingConfig
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -51,7 +50,6 @@ class PermutationLogBilinear(VectorMixture):
         width, window = config.width, config.window
         orders = torch.tensor(list(permutations(range(window))))
         self.register_buffer("orders", orders, persistent=False)
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.transition = nn.Linear(window * width, width)
         self.weights = LogWeights(len(orders), config.weights)
 

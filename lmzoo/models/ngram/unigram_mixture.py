@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lmzoo.blocks.config import ComponentConfig
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.config import config
 from lmzoo.contract import Task, model
@@ -25,6 +24,8 @@ from lmzoo.functional.normalise import Norm
 class UnigramMixture(ComponentModel):
     """Mixture of K unigrams, a control that ignores the context."""
 
+    context_length = 0
+
     @config
     class Config(ComponentConfig):
         """Embedding, number of components and mixing weights."""
@@ -33,13 +34,8 @@ class UnigramMixture(ComponentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.weights = LogWeights(config.components, config.weights)
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
-
-    @property
-    def context_length(self) -> int | None:
-        return 0
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         return self.weights().expand(*tokens.shape, -1)

@@ -7,15 +7,16 @@ normalisers are computed once per distinct window of a batch.
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.blocks.latent import LatentModel
-from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.blocks.log_weights import LogWeights
 from lmzoo.blocks.unique import unique_rows
+from lmzoo.contract import Task
 from lmzoo.functional.log_normaliser import log_normalisers
 from lmzoo.functional.sequence import previous_vectors
 
@@ -23,12 +24,11 @@ from lmzoo.functional.sequence import previous_vectors
 class VectorMixture(LatentModel):
     """K tied softmaxes, mixed with weights that do not depend on the context."""
 
-    embedding: EmbeddingTable
     weights: LogWeights
 
-    @property
-    def context_length(self) -> int | None:
-        return self.config.window
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__(config, task)
+        self.context_length = config.window
 
     @abstractmethod
     def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:

@@ -50,6 +50,10 @@ for _name, _cell, _source, _summary in (
         "Kimi Delta Attention: gated DeltaNet with a decay per key channel.",
     ),
     (
+        "m2rnn", "m2rnn", "Mishra et al. 2026 (arXiv:2603.14360)",
+        "Tanh recurrence with a matrix as state and a forget gate.",
+    ),
+    (
         "mlstm", "mlstm", "Beck et al. 2024 (arXiv:2405.04517)",
         "LSTM with exponential gates and a matrix as memory (xLSTM).",
     ),

@@ -37,20 +37,10 @@ from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
-from lmzoo.functional.normalise import (
-    Norm,
-    normalise_next,
-    normalise_sequence,
-    normalise_vectors,
-)
+from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent.config import RecurrentConfig, Start
-from lmzoo.models.recurrent.state import (
-    BlockState,
-    RecurrentState,
-    mix_block,
-    normalise_block,
-)
+from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
 
 
 @model(
@@ -81,9 +71,7 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     @property
     def leaks(self) -> str:
-        if self.config.norm is Norm.TIME_STD and not self.cell.input_blind:
-            return "inputs are divided by their spread over the whole sequence (time_std)"
-        return ""
+        return "" if self.cell.input_blind else self.config.norm.leak
 
     @property
     def state_size(self) -> int | None:

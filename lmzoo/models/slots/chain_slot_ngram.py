@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from lmzoo.cells.lstm import LSTM
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.functional.logspace import log_mixture
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.models.slots.base import SlotConfig, SlotModel
@@ -81,8 +81,7 @@ class ChainSlotNgram(SlotModel):
 
     def reset_parameters(self) -> None:
         """Draw Λ from U(T)."""
-        with torch.no_grad():
-            self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
+        draw_uniform(self.lags, self.task.length)
 
     @property
     def unused(self) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import Task, model
-from lmzoo.functional.initialisers import uniform
+from lmzoo.functional.initialisers import draw_uniform
 from lmzoo.models.slots.base import SlotConfig, SlotModel
 from lmzoo.models.slots.pointers import lag_pointer, unused_lags
 
@@ -38,8 +38,7 @@ class SlotNgram(SlotModel):
 
     def reset_parameters(self) -> None:
         """Draw Λ from U(T)."""
-        with torch.no_grad():
-            self.lags.copy_(uniform(tuple(self.lags.shape), self.task.length))
+        draw_uniform(self.lags, self.task.length)
 
     @property
     def unused(self) -> int:

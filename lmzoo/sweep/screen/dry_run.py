@@ -35,6 +35,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
             {
                 "point": point.point.display_label,
                 "aliases": point.point.display_aliases,
+                **point.point.sizes(),
                 "runs": runs,
                 "epochs": epochs,
                 "seconds_per_epoch": None if seconds is None else round(seconds, 3),
@@ -50,7 +51,8 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
         aliases = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
         out.print(
             f"  {row['point']}{aliases}: {row['runs']} runs, at most {row['epochs']} epochs"
-            + ("" if seconds is None else f" of {seconds:.2f} s"),
+            + ("" if seconds is None else f" of {seconds:.2f} s")
+            + "".join(f"; {name} {row[name]:,}" for name in ("width", "parameters") if name in row),
             highlight=False,
         )
     time_left = f"at most about {duration(total)}" if rows else "nothing left to do"

@@ -31,10 +31,7 @@ def test_torch_has_blas_routines() -> None:
 def test_products_equal_numpy(dtype: type, layout: object, rows: int, beta: int) -> None:
     w, a, d = random(dtype, H, G), random(dtype, rows, H, seed=1), random(dtype, rows, G, seed=2)
     close = {"rtol": 1e-5 if dtype is np.float32 else 1e-12}
-    for kernel, args, expected in (
-        (product, (a, w), a @ w),
-        (product_transposed, (d, w), d @ w.T),
-    ):
+    for kernel, args, expected in ((product, (a, w), a @ w), (product_transposed, (d, w), d @ w.T)):
         old = random(dtype, *expected.shape, seed=3)
         out = layout(old.copy())
         kernel(*(layout(arg) for arg in args), out, beta)

@@ -23,9 +23,7 @@ def test_a_kernel_is_cached_for_the_next_process() -> None:
     assert compiled(twice).stats.cache_path
 
 
-def test_a_kernel_runs_when_no_cache_folder_is_writable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_runs_when_no_cache_folder_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
     assert compiled(twice)(3) == 6
 

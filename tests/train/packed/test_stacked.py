@@ -161,11 +161,7 @@ def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(t
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        Recipe(batch=16, optimiser="rmsprop"),
-        Recipe(batch=16, accumulate="epoch"),
-        RECIPE_KINDS[-1],
-    ],
+    [Recipe(batch=16, optimiser="rmsprop"), Recipe(batch=16, accumulate="epoch"), RECIPE_KINDS[-1]],
 )
 def test_packs_that_torch_optimisers_update_are_not_replayed_on_a_cpu(trainers, corpus, recipe):
     packed = _members(corpus, recipe)

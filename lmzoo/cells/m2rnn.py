@@ -1,0 +1,144 @@
+r"""M²RNN: a recurrence that is not linear and has a matrix as state.
+
+    q_t = SiLU(conv(W_q x_t))      k_t = SiLU(conv(W_k x_t))      v_t = SiLU(conv(W_v x_t))
+    f_t = exp( −exp(A) softplus(W_f x_t + b_f) )
+    Z_t = tanh( S_{t-1} M + k_t v_tᵀ )
+    S_t = f_t S_{t-1} + (1 − f_t) Z_t
+    y_t = W_y N( (S_tᵀ q_t + D ⊙ v_t) ⊙ swish(W_g x_t) )
+
+S is (K, V) for each of n heads. q and k are shared by the heads; f, A and M (V, V) are their own. M
+starts at the identity, D at 1, A at log U(0, 16), softplus(b_f) log-uniform in [0.001, 0.1]. The
+steps have no parallel form: the scan is a loop. Cuts:
+
+    0  tanh         tanh(u) → u: a linear recurrence       4  skip         D ⊙ v_t
+    1  transition   S_{t-1} M → S_{t-1}                    5  gate         swish(W_g x_t) → 1
+    2  forget       f_t → 0                                6  norm         N(u) → u
+    3  convolution  conv(u) → u: q, k, v read one token
+
+Differences from the code of open-lm-engine/lm-engine (`m2rnn.py`, 165efbe):
+
+    there                              here                        why
+    K = 64, V = 16                     K = 16, V = E / 4           widths of 32 to 256
+    gradients of S clipped             not clipped                 `recipe.clip` does, per step
+    models draw at N(0, 0.02²)         U(±1/√fan-in) of the layer  `recipe.init=normal_0.02` does
+
+Mishra et al. 2026 (arXiv:2603.14360); N is RMSNorm over all heads.
+"""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, Weights, as_published
+from lmzoo.cells.cuts import cuts_of
+from lmzoo.cells.matrix import (
+    WINDOW,
+    MatrixCell,
+    delta_bias,
+    head_size,
+    linear,
+    log_rates,
+    ones,
+    taps,
+)
+from lmzoo.config import config
+from lmzoo.functional.matrix_state import Update
+from lmzoo.search_space import Choice, IntRange
+
+
+class Cut(StrEnum):
+    """A part of the cell that can be removed; its number is its position."""
+
+    TANH = "tanh"
+    TRANSITION = "transition"
+    FORGET = "forget"
+    CONVOLUTION = "convolution"
+    SKIP = "skip"
+    GATE = "gate"
+    NORM = "norm"
+
+
+WEIGHTS = {
+    Cut.TANH: set[str](), Cut.TRANSITION: {"mix"}, Cut.FORGET: {"f", "log_rate", "bias_f"},
+    Cut.CONVOLUTION: {"conv"}, Cut.SKIP: {"skip"}, Cut.GATE: {"gate"}, Cut.NORM: {"norm"},
+}  # fmt: skip
+
+
+@CELLS("m2rnn")
+class M2RNN(MatrixCell):
+    """A tanh recurrence of a matrix per head, with a forget gate that reads the token."""
+
+    fields_of_new = as_published()
+    convolved = ("q", "k", "v")
+
+    @config
+    class Config:
+        """Sizes and the cuts, by name or number."""
+
+        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
+        keys: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        """K, the rows of S."""
+        reference: Reference = False
+        cuts: Annotated[frozenset[Cut], cuts_of(Cut)] = frozenset()
+
+    def __init__(self, config: Config, width: int, length: int) -> None:
+        super().__init__(config, width, length)
+        n, k = config.heads, config.keys
+        self.shape_state(n, k, head_size(width, n))
+        values = n * self.values
+        columns = {"q": k, "k": k, "v": values, "f": n, "gate": values}
+        cut = set[str]().union(*(WEIGHTS[part] for part in config.cuts))
+        shapes: dict[str, tuple[int, ...]] = {name: (c, width) for name, c in columns.items()}
+        shapes |= {
+            "conv": (2 * k + values, WINDOW), "log_rate": (n,), "bias_f": (n,),
+            "mix": (n, self.values, self.values), "skip": (values,), "norm": (values,),
+            "out": (width, values),
+        }  # fmt: skip
+        own: dict[str, OwnDraw] = {
+            "conv": taps, "log_rate": partial(log_rates, low=0.0), "bias_f": delta_bias,
+            "mix": identities, "skip": ones, "norm": ones, "out": linear(values),
+        }  # fmt: skip
+        self.w = Weights(shapes, cut, fan_in=width, own=own)
+        self.set_projections(columns, set(columns) - cut)
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        v = self.split_heads(z["v"])
+        shared = (*v.shape[:-1], self.keys)
+        log_f = torch.full_like(v[..., :1], -torch.inf)
+        if "f" in z:
+            delta = nn.functional.softplus(z["f"] + self.w.bias_f)
+            log_f = -(self.w.log_rate.exp() * delta)[..., None]
+        q, k = (z[name][..., None, :].expand(shared) for name in ("q", "k"))
+        return Update(q, k, v, log_f)
+
+    def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        z = matrix if self.w.mix is None else matrix @ self.w.mix
+        z = z + update.key[..., None] * update.value[..., None, :]
+        z = z if Cut.TANH in self.config.cuts else torch.tanh(z)
+        f = update.log_decay.exp()[..., None]
+        matrix = f * matrix + (1 - f) * z
+        return (update.query[..., None] * matrix).sum(-2), matrix
+
+    def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = []
+        for t in range(update.value.shape[1]):
+            o, matrix = self.step_memory(update.each(lambda part, t=t: part[:, t]), matrix)
+            outputs.append(o)
+        return torch.stack(outputs, dim=1), matrix
+
+    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        w, o = self.w, o.flatten(-2)
+        o = o if w.skip is None else o + w.skip * z["v"]
+        o = o * nn.functional.silu(z["gate"]) if "gate" in z else o
+        if w.norm is not None:
+            o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5) * w.norm
+        return nn.functional.linear(o, w.out)
+
+
+def identities(shape: tuple[int, ...]) -> Tensor:
+    """Return an identity matrix for each head."""
+    return torch.eye(shape[-1]).expand(shape).clone()
