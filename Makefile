@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test quick lowest check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
+.PHONY: sweep test quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -15,14 +15,6 @@ sweep: $(SWEEP)
 
 test: $(ALL)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
-
-# The same tests with the oldest versions of what pyproject.toml names.
-lowest:
-	$(PYTHON) -m venv .venv/lowest
-	.venv/lowest/bin/python -m pip install --quiet setuptools
-	.venv/lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		--no-build-isolation -e ".[cluster,figures,bpe,test]"
-	.venv/lowest/bin/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 # What changed since main, in less than a minute; `check` and `test` are complete.
 quick: $(ALL)

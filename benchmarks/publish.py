@@ -18,7 +18,7 @@ from measure import table
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
-SECTIONS = ["scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows"]
+SECTIONS = ["scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows", "plain"]
 SECTIONS += [f"gpu-{part}" for part in ("equal", "scan", "fused", "growth", "table")]
 
 

@@ -72,3 +72,5 @@ def test_the_files_that_the_image_copies_exist():
     names = [name for line in copies for name in line.split()]
     assert {"lmzoo", "sweeps", "setup.py"} <= set(names)
     assert all((ROOT / name).exists() for name in names)
+    sent = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert sorted(sent) == sorted(names)

@@ -41,6 +41,8 @@ PICTURE = {
     "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
 }
 """Vega's config of a picture; `page.js` has that of a page."""
+WORDS = "replace(datum.label, '-open', ' (size open)')"
+"""The words of tables, from the keys of verdicts."""
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
 
@@ -76,7 +78,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
-        .legend(alt.Legend(orient="top", title=None))
+        .legend(alt.Legend(orient="top", title=None, labelExpr=WORDS))
         for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
