@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from lmzoo.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
@@ -79,13 +80,14 @@ def _disconnect() -> None:
         node.kill_all_processes = lambda **how: (STOPS.install(), kill_all(**how))
     ray.shutdown()
     STOPS.install()
-    _delete_session(node)
+    _delete_session()
 
 
-def _delete_session(node: Any) -> None:
-    """Delete the logs and sockets of the Ray that this process started; Ray itself keeps them."""
-    if node is not None and not ADDRESS:
-        shutil.rmtree(node.get_session_dir_path(), ignore_errors=True)
+def _delete_session() -> None:
+    """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
+    if not ADDRESS:
+        for folder in Path(_temporary_folder(os.environ)[1]).glob(f"ray/session_*_{os.getpid()}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_ray_unusable() -> bool:
@@ -102,7 +104,7 @@ def kill_local_ray() -> None:
     with contextlib.suppress(Exception):
         if node is not None:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
-            _delete_session(node)
+    _delete_session()
 
 
 def _start(quiet: Mapping[str, Any]) -> None:
@@ -138,14 +140,19 @@ SOCKET_BYTES = 107
 """Longest name of a socket on Linux."""
 
 
+def _temporary_folder(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the variable that names Ray's temporary folder, "" if none does, and the folder."""
+    name = next((n for n in ("RAY_TMPDIR", "TMPDIR") if environ.get(n)), "")
+    return name, environ.get(name, "/tmp")
+
+
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
     """Check that Ray can make its sockets.
 
     Raises:
         UserError: The name of the temporary folder is too long, or the folder cannot be written.
     """
-    name = next((n for n in ("RAY_TMPDIR", "TMPDIR") if environ.get(n)), "")
-    folder = environ.get(name, "/tmp")
+    name, folder = _temporary_folder(environ)
     if (size := len(os.fsencode(folder))) > SOCKET_BYTES - len(SOCKET):
         raise UserError(
             f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "

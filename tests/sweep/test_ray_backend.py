@@ -6,7 +6,7 @@ import pytest
 from ray.tune.search import Searcher
 
 from lmzoo.errors import UserError
-from lmzoo.sweep.driver.ray_backend import _Stop, _WorkerSearch
+from lmzoo.sweep.driver.ray_backend import _Watch, _WorkerSearch
 
 
 class Sweep:
@@ -29,7 +29,7 @@ def test_no_more_workers_are_suggested_than_wanted():
     assert suggested == [{"worker": "a"}, {"worker": "b"}, None]
     search.on_trial_complete("a", error=True)
     search.on_trial_complete("b", {"done": True})
-    assert sweep.ended == [("a", True), ("b", False)]
+    assert sweep.ended == [("b", False)], "the death of a is reported with its cause"
     assert [search.suggest(name) for name in "def"] == [{"worker": "d"}, {"worker": "e"}, None]
     sweep.count = 3
     assert search.suggest("g") == {"worker": "g"}
@@ -43,7 +43,7 @@ def test_a_finished_sweep_suggests_no_worker():
 
 def test_an_error_of_the_coordinator_stops_ray_tune():
     sweep = SimpleNamespace(error=None)
-    callback = _Stop(sweep)
+    callback = _Watch(sweep)
     callback.on_step_end(1, [])
     sweep.error = UserError("the store is gone")
     with pytest.raises(UserError, match="the store is gone"):

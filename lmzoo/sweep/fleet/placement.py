@@ -8,9 +8,9 @@ trains a shape for e epochs until a deadline T finishes
 runs of it: q full packs of L runs and one of n. The placement is that of the least T, found by
 bisection, at which all runs are placed. Shapes that few workers may train are placed first, then
 those with the most work. A shape goes to the workers that train it, whose time is reserved for it,
-then to those that can finish the most. So where a pack costs no more than a run, a shape stays
-together; where it costs as much as its runs, the shape is divided by the speed of the workers; and
-a worker that is too slow for the deadline gets nothing.
+then to free ones, those first that can finish the most. So where a pack costs no more than a run, a
+shape stays together; where it costs as much as its runs, the shape is divided by the speed of the
+workers; and a worker that is too slow for the deadline gets nothing.
 
 The function is pure: it knows neither Ray nor a clock.
 """
@@ -119,6 +119,7 @@ class _Table:
     def __init__(self, loads: Sequence[Load], slots: Sequence[Slot]) -> None:
         self.slowness = np.array([slot.slowness for slot in slots])
         self._busy = np.array([slot.busy for slot in slots])
+        self._trains = np.array([slot.runs > 0 for slot in slots])
         self._loads = loads
         memories = [slot.memory for slot in slots]
         self._columns = []
@@ -153,7 +154,7 @@ class _Table:
             room = np.maximum(room, keeps)
             if room.sum() < load.runs:
                 return None
-            order = np.lexsort((-room, -held))
+            order = np.lexsort((-room, self._trains, -held))
             before = np.cumsum(room[order]) - room[order]
             counts = np.empty_like(room)
             counts[order] = np.clip(load.runs - before, 0.0, room[order])
