@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from hashlib import md5
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def run(corpus, corpus_fields, monkeypatch):
     """A sweep in which only chance decides between the settings."""
     monkeypatch.setattr(
         "tests.sweep.fake_runs.fake_loss",
-        lambda run, rate, epoch: 2 + int(run[:4], 16) / 2**18 + 1 / epoch,
+        lambda run, rate, epoch: 2 + int(md5(run.encode()).hexdigest()[:4], 16) / 2**18 + 1 / epoch,
     )
     return functools.partial(sweep, corpus=corpus, fields=corpus_fields, open_run=open_run)
 

@@ -43,7 +43,7 @@
     if (width < 900) {
       for (const { color, shape } of (spec.layer ?? []).map((layer) => layer.encoding ?? {})) {
         const tops = [color?.legend, shape?.legend].filter((legend) => legend?.orient === "top");
-        for (const legend of tops) legend.columns = width < 560 ? 2 : 4;
+        for (const legend of tops) legend.columns = width < 560 ? 1 : 4;
       }
     }
     if (width < 560) {

@@ -28,7 +28,7 @@ def test_the_network_has_every_part_and_the_base_equations_of_every_cell(words):
         "N(x) = x · √E / ‖x‖",
         "P(v | y) = Σ_z P(z | y) P(v | z)",
         "h_t = (1 − f_t) ⊙ h_{t-1} + f_t ⊙ c_t",
-        "n = tanh( x_t W_inᵀ + b_in + r ⊙ (h_{t-1} W_hnᵀ + b_hn) )",
+        "n_t = tanh( x_t W_in + b_in + r_t ⊙ (h_{t-1} W_hn + b_hn) )",
         "c_t = f ⊙ c_{t-1} + i ⊙ g",
         "h_t = o ⊙ tanh(c_t)",
         "h_t = tanh(a_t)",
