@@ -10,6 +10,7 @@ A published file is taken as it is.
 """
 
 import bz2
+import functools
 import gzip
 import hashlib
 import io
@@ -79,6 +80,8 @@ UTF_MARKS = {
 UTF_WITHOUT_MARK = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 NO_TEXT = ("Cc", "Cn", "Co", "Cs")
 """Categories of characters that a text does not have."""
+BLOCK = 2**26
+"""Bytes that are decompressed at a time."""
 NESTED = 3
 """Files inside compressed files that are decompressed, as in `text.gz.gz`."""
 LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -257,7 +260,7 @@ def _unpack(path: Path, raw: bytes) -> bytes:
     """Return the content of a compressed file; `raw` itself if it is not compressed."""
     for _ in range(NESTED):
         if raw.startswith(GZIP):
-            raw = _decompress(path, "gzip", lambda data: gzip.decompress(data), raw)
+            raw = _decompress(path, "gzip", functools.partial(_gunzip, path), raw)
         elif raw.startswith(BZIP2) and raw[4:10] == b"1AY&SY":
             raw = _decompress(path, "bzip2", _every_stream(bz2.BZ2Decompressor), raw)
         elif raw.startswith(XZ):
@@ -277,6 +280,17 @@ def _decompress(path: Path, kind: str, read: Callable[[bytes], bytes], raw: byte
         return read(raw)
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{path} is a broken {kind} file ({error}); fetch it again") from None
+
+
+def _gunzip(path: Path, raw: bytes) -> bytes:
+    """Return the content, unless two copies of it are more than the memory."""
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        while part := file.read(BLOCK):
+            parts.append(part)
+            size += len(part)
+            require_memory(2 * size, f"the content of {path}")
+    return b"".join(parts)
 
 
 def _every_stream(new: Callable[[], Any]) -> Callable[[bytes], bytes]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import PAD, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, open_corpus
+from lmzoo.data.files import read_bytes
 from lmzoo.data.text_facts import describe_data
 from lmzoo.data.text_splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
@@ -422,3 +423,11 @@ def accounts_for(path, data, packed, spec):
         held += sum(int((p.sources[0] > START).sum()) - len(p) for p in parts)
     assert held == facts.tokens - facts.lost
     return True
+
+
+def test_a_gzip_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "small.gz"
+    path.write_bytes(gzip.compress(b"a b c\n" * 10_000))
+    monkeypatch.setattr("lmzoo.memory.machine_bytes", lambda: 100_000)
+    with pytest.raises(UserError, match=r"the content of .* needs at least"):
+        read_bytes(path)
