@@ -7,8 +7,8 @@ et al. 2024, arXiv:2405.17394), and so can a linear one with negative eigenvalue
 things needs n reflections per token: DeltaProduct (Siems et al. 2025, arXiv:2502.10297). Linear
 cells are in blocks with norms, residuals and a feed-forward part, of one layer or of four. Strings
 of 1 to 40 bits train, strings of 100 bits test. The loss of a constant answer is ln 2, its accuracy
-one half. Training stays at this loss for epochs before it falls, so no run is pruned. Other
-tasks:
+one half. Training stays at this loss for several epochs before it falls, so no run is pruned.
+Other tasks:
 
     --corpus modular_arithmetic
     --corpus s5

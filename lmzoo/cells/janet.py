@@ -8,8 +8,8 @@ r"""JANET: the LSTM with a forget gate alone.
 
 β is `beta`; with β = 0 it is the cell `lstm_peephole` without peepholes, output gate and output
 activation, and with coupled gates. b_g starts at 0 and b_f at log U(1, T − 1), T the length of a
-sequence (the chrono initialisation), the state at 0. The paper does not say how it draws the
-matrices; here they are U(±1/√H).
+sequence (the chrono initialisation), the state at 0. The matrices are U(±1/√H), as in the LSTM; the
+draw of the authors' code is not known here.
 
 van der Westhuizen & Lasenby 2018 (arXiv:1804.04849); Tallec & Ollivier 2018 (arXiv:1804.11188).
 """
@@ -40,13 +40,13 @@ class Janet(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        shapes = {"weight_ih": (2 * width, width), "weight_hh": (2 * width, width)}
 
         def bias(shape: tuple[int, ...]) -> Tensor:
             times = torch.empty(width).uniform_(1, max(length - 1, 1))
             return torch.cat([times.log(), torch.zeros(width)])
 
-        shapes = {**shapes, "bias": (2 * width,)}
+        matrix = (2 * width, width)
+        shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
         self.w = Weights(shapes, cut=set(), fan_in=width, own={"bias": bias})
 
     @property

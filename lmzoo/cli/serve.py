@@ -32,7 +32,7 @@ BUSY = 0.1
 
 
 class Pages:
-    """The pages, each written again when it is asked for and its writing took long enough ago."""
+    """The pages. A page is kept for a time that grows with the time that its rendering took."""
 
     def __init__(self, runs: Path, render: Callable[[Path], str]) -> None:
         self._runs, self._render = runs, render

@@ -82,7 +82,7 @@ class Search:
                 trial = self._study.ask(self._distributions)
             self._trials.append(trial)
         last = self._trials[-1]
-        assert last is not None, "settings beyond those known are asked for"
+        assert last is not None, "settings beyond the known ones are needed"
         return {path: last.params[path] for path in self._distributions}
 
     def _tell(self, setting: Setting, result: Result) -> None:

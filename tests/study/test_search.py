@@ -64,7 +64,7 @@ def test_a_restart_does_not_change_the_suggestions(name):
 
 @names
 def test_the_start_design_decides_the_suggestions(name):
-    """Its results are told at once, also those of runs that were stopped."""
+    """The sampler receives its results at once, also those of runs that were stopped."""
     settings = run(new_search(name, design=4), 8, DESIGN)
     assert settings[:4] == DESIGN
     assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings

@@ -42,7 +42,7 @@ setattr(actor_manager, "RayActorError", (RayActorError, OutOfMemoryError))  # no
 # Ray Tune logs a traceback for each worker that died; the sweep reports the reason in one line.
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
 
-OUT_OF_MEMORY = "running low on memory"
+LOW_MEMORY = "running low on memory"
 """Words of Ray's error about a worker that it has killed."""
 
 
@@ -105,7 +105,7 @@ class _Watch(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         file = trial.error_file
-        memory = file is not None and OUT_OF_MEMORY in Path(file).read_text(errors="replace")
+        memory = file is not None and LOW_MEMORY in Path(file).read_text(errors="replace")
         self.coordinator.worker_ended(trial.trial_id, died=True, memory=memory)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
