@@ -37,7 +37,7 @@ PICTURE = {
     "axis": {**TEXT, **LINES, "titleColor": "var(--muted)", "titleFontSize": 12},
     "axisY": {"labelLimit": 320},
     "axisXQuantitative": {"tickCount": 7, "labelOverlap": "greedy", "labelSeparation": 8},
-    "legend": {**TEXT, "labelFontSize": 13},
+    "legend": {**TEXT, "labelFontSize": 13, "columns": 3, "columnPadding": 24},
     "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
 }
 """Vega's config of a picture; `page.js` has that of a page."""
