@@ -106,7 +106,8 @@ def _record_activity(run: Run, sequences: Sequences | None) -> None:
 
 
 def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
-    floor = f"; entropy floor {corpus.floor.token:.4f}" if corpus.floor else ""
+    known = corpus.valid_floor or corpus.floor
+    floor = f"; entropy floor {known.token:.4f}" if known else ""
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )
