@@ -116,7 +116,7 @@ class Training:
         assert self.optimiser is not None
         for weight in self.model.parameters():
             weight.data = weight.data.clone()
-            state = self.optimiser.state[weight]
+            state = self.optimiser.state.get(weight, {})
             state.update({key: value.clone() for key, value in state.items()})
 
     def _copy_weights(self) -> dict[str, Tensor]:
@@ -135,7 +135,7 @@ class Training:
             names = [name for name, _ in self.model.named_parameters()]
             state["state"] = {
                 i: {key: tensors[name] for key, tensors in kinds.items()}
-                for i, name in enumerate(names)
+                for i, name in enumerate(names if kinds else ())
             }
         return state
 

@@ -171,7 +171,8 @@ class StackedParameters:
             assert training.optimiser is not None
             for name, weight in self._parameters[p].items():
                 weight.data = parts[VALUES][name][p]
-                training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
+                if keys:
+                    training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
             training.row = Row(self.layout, {key: rows[key][p] for key in rows}, {})
             self._given.append(training.row)
 
