@@ -55,6 +55,7 @@ class RecurrentLM(CarriesState, LanguageModel):
     """Recurrent language model with any cell, emission, normaliser and initial states."""
 
     Config = RecurrentConfig
+    head_bias: nn.Parameter | None
 
     def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
