@@ -46,7 +46,7 @@ def test_the_runs_that_start_together(page: str, pattern: str) -> None:
 
 
 def test_the_lowest_versions_are_the_bounds() -> None:
-    """`make lowest` tests what `pyproject.toml` allows; tools of this repository have no old versions."""
+    """`make lowest` tests what `pyproject.toml` allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     used = [*project["dependencies"], *(x for name in INSTALLED for x in extras[name])]
