@@ -95,7 +95,11 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
     except Exception as error:
         # Usage errors of typer, whose classes are private.
         if not hasattr(error, "format_message"):
-            raise
+            if not STOPS.requested.is_set():
+                raise
+            # A library took the interrupt for an error: numba, while it compiles.
+            sys.stderr.write(f"stopped; {type(error).__name__}: {error}\n")
+            raise SystemExit(130) from None
         message = error.format_message()  # type: ignore[attr-defined]
         if isinstance(error.__cause__, pydantic.ValidationError):
             message += f", got {error.__cause__.errors()[0]['input']!r}"

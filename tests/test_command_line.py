@@ -1,8 +1,10 @@
 """Garbage collection at the start and at the exit of command lines; fields of parts."""
 
+import contextlib
 import gc
 import itertools
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -67,6 +69,18 @@ def test_a_missing_package_is_one_line_with_the_extra_that_brings_it(monkeypatch
     assert stop.value.code == 2
     said = "error: altair is missing; run: pip install 'lmzoo-ablations[figures]'\n"
     assert capsys.readouterr().err == said
+
+
+def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
+    def stopped(**_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # as a callback of a C library does
+            signal.raise_signal(signal.SIGTERM)
+        raise RuntimeError("no compiled object yet")
+
+    with pytest.raises(SystemExit) as stop:
+        run_app(stopped)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped; RuntimeError: no compiled object yet\n"
 
 
 def test_a_missing_module_of_the_users_is_no_fault_of_the_package() -> None:
