@@ -50,7 +50,8 @@ class Stream:
 
     def decide(self, pair: str, decision: str) -> None:
         """Write the decision about a candidate."""
-        self._write({**self._rows[pair], "decision": decision})
+        if self._rows[pair]["decision"] != decision:
+            self._write({**self._rows[pair], "decision": decision})
 
     def _write(self, row: dict[str, Any]) -> None:
         append_object(self._file, row)
