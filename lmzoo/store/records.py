@@ -97,6 +97,12 @@ def run_identity(run: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def with_seed(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the config of the run that differs in the seed only."""
+    config = {**config, "seed": seed}
+    return {**config, "run": run_identity(config)}
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON; the file is replaced atomically."""
     Store(path.parent).write(path.name, json_bytes(value))
