@@ -11,6 +11,7 @@
                                       bucket has none
         traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
+    RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
     RUNS/<study>/tensorboard/<point · seed · stage · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
 

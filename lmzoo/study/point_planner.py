@@ -347,7 +347,7 @@ class PointPlanner:
         run.is_new = run.id not in self.store.known_runs
         if run.is_new:
             return
-        records = self.store.run(run.id).records()
+        records = self.store.records(run.id)
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of
@@ -364,6 +364,9 @@ class PointPlanner:
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"
+            self.store.end_run(run.id)
+        else:
+            self.store.continue_run(run.id)
         tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
         run.test_loss = tests[-1]["token"] if tests else None
 

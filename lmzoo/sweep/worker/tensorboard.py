@@ -43,6 +43,8 @@ class RunWriter:
         config: Mapping[str, Any],
         epoch: int,
         records: Sequence[Record] = (),
+        *,
+        writes: bool = True,
     ) -> None:
         """Open a new event file.
 
@@ -52,8 +54,11 @@ class RunWriter:
             config: The config of the run.
             epoch: Number of finished epochs; 0 for a new run.
             records: The epoch records of a run that is continued.
+            writes: False: no file.
         """
         self._folder, self._writer = folder.parent / BOARD / curves_name(config), None
+        if not writes:
+            return
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
         with self._catch_disk_error():

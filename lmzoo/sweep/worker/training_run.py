@@ -16,13 +16,15 @@ class TrainingRun:
         job: Job,
         trainer: Trainer,
         writer: Writer,
+        *,
+        curves: bool = True,
     ) -> None:
         config = trainer.with_facts(job.config)
         self.id, self.budget = config["run"], job.budget
         self._test = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
-        self._curves = RunWriter(folder.path, config, self.run.epoch, records)
+        self._curves = RunWriter(folder.path, config, self.run.epoch, records, writes=curves)
         self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
