@@ -195,8 +195,11 @@ class RunFolder:
 def parse_records(data: bytes) -> list[Record]:
     """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
     records: dict[tuple[Any, Any], Record] = {}
-    for line in data.splitlines():
-        record = parse_json(line)
+    lines = [line for line in data.splitlines() if line]
+    parsed = parse_json(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
+    if parsed is None or len(parsed) != len(lines):
+        parsed = map(parse_json, lines)
+    for record in parsed:
         if isinstance(record, dict) and {"event", "epoch"} <= record.keys():
             records[record["event"], record["epoch"]] = record
     return list(records.values())

@@ -258,7 +258,7 @@ def _read(content: bytes | None) -> NDArray[np.float32] | None:
     """Return the two rows of a file; None if it does not exist or is damaged."""
     try:
         stored = np.load(io.BytesIO(content or b""), allow_pickle=False)
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):
         return None
     valid = stored.ndim == 2 and stored.shape[0] == 2 and np.isfinite(stored).all()
     return stored if valid else None
