@@ -47,6 +47,7 @@ class RunWriter:
         records: Sequence[Record] = (),
         *,
         once: bool = False,
+        writes: bool = True,
     ) -> None:
         """Open a new event file.
 
@@ -57,9 +58,12 @@ class RunWriter:
             epoch: Number of finished epochs; 0 for a new run.
             records: The epoch records of a run that is continued.
             once: Whether all confirm runs of the point have the same losses; the last one is shown.
+            writes: False: no file.
         """
         self._folder = folder.parent / BOARD / curves_name(config, once=once)
         self._writer = None
+        if not writes:
+            return
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
         with self._catch_disk_error():

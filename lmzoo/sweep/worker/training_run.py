@@ -17,6 +17,8 @@ class TrainingRun:
         job: Job,
         trainer: Trainer,
         writer: Writer,
+        *,
+        curves: bool = True,
     ) -> None:
         config = trainer.with_facts(job.config)
         self.id, self.budget = config["run"], job.budget
@@ -24,7 +26,9 @@ class TrainingRun:
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
         once = is_counted(config)
-        self._curves = RunWriter(folder.path, config, self.run.epoch, records, once=once)
+        self._curves = RunWriter(
+            folder.path, config, self.run.epoch, records, once=once, writes=curves
+        )
         self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
