@@ -28,6 +28,11 @@ Config = Mapping[str, Any]
 """The config of a run."""
 
 
+def is_counted(config: Config) -> bool:
+    """Return whether a run is of a count model: runs with its key load the same estimate."""
+    return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
+
+
 class Shape:
     """What is known of the runs of one pack key."""
 
@@ -76,10 +81,6 @@ class Shapes:
             if key not in self._known:
                 self._known[key] = Shape(config, self._corpus)
             return self._known[key]
-
-    def shares_estimate(self, config: Config) -> bool:
-        """Return whether runs with the key of this one load the same closed-form estimate."""
-        return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
 
     def facts(self, config: Config) -> Mapping[str, Any]:
         """Return the facts about the run's model; they are computed at the first call."""
