@@ -120,7 +120,8 @@ class NgramCount(LanguageModel):
     def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
         if self.config.order:
             return {}
-        return {"order": float(sum(len(level.grams) > 0 for level in self.levels))}
+        used = [level for level in self.levels if isinstance(level, Level) and len(level.grams)]
+        return {"order": float(len(used))}
 
     def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
         match self.config.smoothing:
