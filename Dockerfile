@@ -8,6 +8,7 @@ ENV OMP_NUM_THREADS=1
 COPY pyproject.toml setup.py constraints.txt README.md LICENSE /src/
 COPY lmzoo /src/lmzoo
 COPY sweeps /src/sweeps
+COPY clusters /src/clusters
 RUN pip install --no-cache-dir -c /src/constraints.txt --extra-index-url "$TORCH" "/src[sweeps,analysis,figures]" \
     && rm -rf /src
 WORKDIR /work

@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test lowest quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -15,6 +15,16 @@ sweep: $(SWEEP)
 
 test: $(ALL)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+
+# The tests that depend most on other packages, with the oldest version of each that is allowed.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt setuptools
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation \
+		-e ".[sweeps,bpe,analysis,figures,test]"
+	.venv-lowest/bin/python -m pytest -m "not slow" tests/store tests/study tests/trainables tests/judging tests/statistics \
+		tests/analysis/tables tests/analysis/records tests/train tests/data tests/laws tests/cells/test_every_cell.py \
+		tests/sweep/test_ray_names.py
 
 # What changed since main, in less than a minute; `check` and `test` are complete.
 quick: $(ALL)

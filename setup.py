@@ -1,4 +1,4 @@
-"""The studies of `sweeps/` are in the wheel, too (`lmzoo/shipped.py`)."""
+"""The studies of `sweeps/` and a cluster file are in the wheel, too (`lmzoo/shipped.py`)."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ class BuildWithStudies(build_py):
         if not self.editable_mode:
             target = Path(self.build_lib, "lmzoo/shipped_studies")
             target.mkdir(parents=True, exist_ok=True)
-            for path in Path("sweeps").glob("*.py"):
+            for path in (*Path("sweeps").glob("*.py"), Path("clusters/onprem.yaml")):
                 shutil.copyfile(path, target / path.name)
 
 

@@ -1,4 +1,4 @@
-"""The studies of the package: in a clone in `sweeps/`, in a wheel inside the package."""
+"""The studies and the cluster file of the package: in a wheel inside it, in a clone beside it."""
 
 from pathlib import Path
 
@@ -10,3 +10,10 @@ def shipped_studies() -> dict[str, Path]:
     """Return name -> file of the studies that this installation has."""
     paths = next((found for folder in FOLDERS if (found := sorted(folder.glob("*.py")))), [])
     return {path.stem: path for path in paths}
+
+
+def shipped_cluster() -> str:
+    """Return the file of a cluster of machines that SSH reaches."""
+    copied = FOLDERS[0] / "onprem.yaml"
+    path = copied if copied.exists() else PACKAGE.parent / "clusters" / "onprem.yaml"
+    return path.read_text("utf-8")

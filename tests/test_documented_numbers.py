@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,17 @@ def test_the_runs_of_make_sweep(page: str, runs: int) -> None:
 )
 def test_the_runs_that_start_together(page: str, pattern: str) -> None:
     assert re.findall(pattern, (ROOT / page).read_text()) == [str(PARALLEL_RUNS)]
+
+
+def test_the_lowest_versions_are_the_bounds() -> None:
+    """`make lowest` tests what `pyproject.toml` allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    used = [*project["dependencies"], *(x for name in INSTALLED for x in extras[name])]
+    bounds = dict(match.groups() for x in used if (match := re.match(r"([\w-]+).*?>=([\d.]+)", x)))
+    pins = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    assert dict(line.split("==") for line in pins if not line.startswith("#")) == bounds
+
+
+INSTALLED = ("sweeps", "bpe", "cluster", "figures", "analysis")
+"""Extras that a user installs. Those of trackers are tested with the newest version only."""

@@ -3,8 +3,8 @@
     <!-- table: ablation records/modern_gla-text.parquet -->
 
 `published_ablations.csv` has the perplexities of the papers, one run each. A difference is the
-logarithm of the ratio of two perplexities. Two of them agree if ours, with its interval, has the
-sign of theirs; they disagree if it has the other one.
+logarithm of the ratio of two perplexities. Two of them agree if the verdict of ours has the sign of
+theirs; they disagree if it has the other one.
 """
 
 import csv
@@ -17,6 +17,7 @@ from lmzoo.analysis.text.formatting import format_mean
 from lmzoo.analysis.text.render import Report, TextTable
 
 TABLE = Path(__file__).with_suffix(".csv")
+SIGNS = {1: "agrees", -1: "disagrees", 0: "undecided"}
 
 
 def ablation_report(path: Path) -> Report:
@@ -37,9 +38,7 @@ def ablation_report(path: Path) -> Report:
             continue
         cost = math.log(perplexity / published[home])
         row = ours[label]
-        agrees = "undecided" if row["difference_low"] * row["difference_high"] < 0 else (
-            "agrees" if row["difference"] * cost > 0 else "disagrees"
-        )  # fmt: skip
+        agrees = SIGNS[int(row["sign"] * math.copysign(1, cost))]
         difference = format_mean(row["difference"], row["difference_high"], "+.3f")
         rows.append((label, f"{perplexity:.2f}", f"{cost:+.3f}", difference, agrees))
     header = ("cut", "perplexity in the paper", "difference there", "difference here", "sign")

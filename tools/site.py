@@ -8,6 +8,7 @@ reference/cli   every subcommand and its options
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -30,6 +31,8 @@ MEANINGS = {
     "objective": "training objective; no sequence has a probability",
 }
 
+SECTION = r'<label class="md-nav__title" for="(__nav_\d+)">\s*<span[^>]*></span>\s*(.*?)\s*</label>'
+"""Number and title of a section of the navigation."""
 FILTER = """<p><label>Show rows with <input type="search" id="rows" placeholder="lstm exact"></label></p>
 <script>
 document.getElementById("rows").addEventListener("input", (event) => {
@@ -52,9 +55,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Load the script that the search needs from the site, not from the network."""
+    """Load the script that the search needs from the site; name what a screen reader announces."""
     root = "../" * page.url.count("/")
-    return output.replace(SEARCH_SHIM, f"{root}assets/iframe-worker.js")
+    output = output.replace(SEARCH_SHIM, f"{root}assets/iframe-worker.js")
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+    for number, title in re.findall(SECTION, output):
+        label = f'id="{number}_label"'
+        output = output.replace(label, f'{label} aria-label="{title}"')
+    return output
 
 
 def _run(*arguments: str) -> str:

@@ -2,8 +2,9 @@ r"""Dropout of sequences: one mask for all positions, or for the recurrent weigh
 
     m ~ Bernoulli(1 − p)^E,   y_t = x_t ⊙ m / (1 − p)          one m for each sequence
     M ~ Bernoulli(1 − p),     W' = W ⊙ M / (1 − p)             one M for each batch (DropConnect)
+    r ~ Bernoulli(1 − p)^V,   e'_v = e_v r_v / (1 − p)         one r for each batch (embedding)
 
-All positions of a sequence have the same mask. Both act in training only; the noise comes from
+All positions of a sequence have the same mask. All act in training only; the noise comes from
 torch's global generator, which the trainer seeds at every epoch.
 
 Gal & Ghahramani 2016 (arXiv:1512.05287); Merity et al. 2018 (arXiv:1708.02182).
@@ -21,6 +22,11 @@ def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*
     """Multiply each sequence by one mask; the axes before B share it."""
     batch, _, width = x.shape[-3:]
     return x * nn.functional.dropout(x.new_ones(batch, 1, width), rate)
+
+
+def drop_rows(table: Float[Tensor, "V E"], rate: float) -> Float[Tensor, "V 1"]:
+    """Return the factor of each row of a table: 0, or 1 / (1 − rate)."""
+    return nn.functional.dropout(table.new_ones(len(table), 1), rate)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmzoo.errors import UserError
 from lmzoo.functional.initialisers import Draw, draw_matrices, uniform
 from lmzoo.kernels.tokens import TokenInputs, take_rows
 from lmzoo.registry import Registry
@@ -34,7 +35,7 @@ def as_published(**sizes: Any) -> Mapping[str, Any]:
 
 
 class Cell(nn.Module, ABC):
-    """A recurrence whose inputs and state have the same width, E = H."""
+    """A recurrence whose inputs and state have the same width, E = H, unless it `takes_inputs`."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
@@ -51,6 +52,8 @@ class Cell(nn.Module, ABC):
     """Why the launches of a training step grow with the length on a GPU; "" where they do not."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
+    takes_inputs: ClassVar[bool] = False
+    """Whether the class has an argument `inputs`: the width E of the inputs, if it is not H."""
     fields_of_new: ClassVar[Mapping[str, Any]] = {}
     """Fields that the configs of new runs have (`registry.new_parts`)."""
 
@@ -160,6 +163,24 @@ class Cell(nn.Module, ABC):
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 
+def build_cell(config: Any, inputs: int, width: int, length: int) -> Any:
+    """Build a cell from its config, with inputs (E) and a state (H).
+
+    Raises:
+        UserError: The cell has no weights for inputs of another width.
+    """
+    if inputs == width:
+        return CELLS.build(config, width, length)
+    name = CELLS.name_of(config)
+    if not CELLS[name].takes_inputs:
+        known = ", ".join(sorted(each for each in CELLS if CELLS[each].takes_inputs))
+        raise UserError(
+            f"the cell {name} has inputs and a state of one width, not {inputs} and {width}; "
+            f"choose {known}, or set hidden=0"
+        )
+    return CELLS.build(config, width, length, inputs=inputs)
+
+
 OwnDraw = Callable[[tuple[int, ...]], Tensor]
 """A function from a shape to initial values."""
 Adjustment = Callable[[str, Tensor], Tensor]
@@ -234,11 +255,11 @@ class Weights(nn.Module):
         weight.copy_(self._adjust(name, drawn))
 
 
-def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
+def gate_shapes(width: int, gates: int = 4, inputs: int = 0) -> dict[str, tuple[int, ...]]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
     rows = gates * width
     return {
-        "weight_ih": (rows, width),
+        "weight_ih": (rows, inputs or width),
         "weight_hh": (rows, width),
         "bias_ih": (rows,),
         "bias_hh": (rows,),

@@ -83,6 +83,7 @@ class GRU(Cell):
 
     outputs_state = True
     recurrent_weights = ("weight_hh",)
+    takes_inputs = True
 
     @config
     class Config:
@@ -113,11 +114,12 @@ class GRU(Cell):
             object.__setattr__(self, "cuts", cuts)
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int, inputs: int = 0) -> None:
         super().__init__(config, width, length)
         self.kept = {name: self._gates_with(place) for name, place in ROWS.items()}
         cut = {name for name, gates in self.kept.items() if not gates}
-        shapes = gate_shapes(width, gates=3)
+        self.inputs = inputs or width
+        shapes = gate_shapes(width, gates=3, inputs=inputs)
         self.w = Weights(shapes, cut, fan_in=width, adjust=self._keep)
 
     def _gates_with(self, place: int) -> str:
@@ -139,8 +141,8 @@ class GRU(Cell):
         kept, weight, cuts = self.kept[name], getattr(self.w, name), self.config.cuts
         if weight is None:
             like = next(iter(self.w.parameters()))
-            shape = (3 * self.width, self.width) if name.startswith("weight") else (3 * self.width,)
-            full = like.new_zeros(shape)
+            columns = {"weight_ih": (self.inputs,), "weight_hh": (self.width,)}
+            full = like.new_zeros(3 * self.width, *columns.get(name, ()))
         else:
             full = all_gates(weight, "rzn", kept)
         if name != "bias_ih" or not cuts & {Cut.RESET, Cut.UPDATE}:

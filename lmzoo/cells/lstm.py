@@ -40,6 +40,7 @@ class LSTM(Cell):
     """An LSTM layer; its state is (h, c)."""
 
     recurrent_weights = ("weight_hh",)
+    takes_inputs = True
 
     num_state_vectors = 2
 
@@ -61,10 +62,10 @@ class LSTM(Cell):
                 )
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int, inputs: int = 0) -> None:
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
-        self.w = Weights(gate_shapes(width), cut=set(), fan_in=width, adjust=adjust)
+        self.w = Weights(gate_shapes(width, inputs=inputs), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)

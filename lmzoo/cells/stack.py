@@ -20,7 +20,7 @@ Stack = tuple[State, ...]
 def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     """Return the initial states; `start` concatenates the initial vectors of all cells."""
     count = start.shape[1]
-    parts = start.flatten(0, 1).chunk(len(cells), dim=-1)
+    parts = start.flatten(0, 1).split([c.num_state_vectors * c.width for c in cells], dim=-1)
     return tuple(
         _split_states(cell.initial_state(part), count)
         for cell, part in zip(cells, parts, strict=True)

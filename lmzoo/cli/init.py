@@ -1,6 +1,12 @@
-"""`lmzoo init NAME`: a study and a cell of the user's own, which run as they are."""
+"""`lmzoo init NAME`: a study and a cell of the user's own, which run as they are, and a cluster file.
+
+The cluster file is `clusters/onprem.yaml` with another installation: outside of a clone there is no
+source to copy to the machines, so they get the wheel.
+"""
 
 import keyword
+import re
+import shlex
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,33 +15,67 @@ from typing import Annotated
 import typer
 
 from lmzoo.errors import UserError, writing
+from lmzoo.shipped import shipped_cluster
 from lmzoo.streams import echo
 
 STARTER = {"study.py": "{}.py", "cell.py": "{}_cell.py"}
 """File in `lmzoo/cli/starter` -> name of the file that is written."""
+CLUSTER = "{}_cluster.yaml"
+INSTALLED = (
+    (
+        r"(?<=file_mounts:\n)(  ~/lmzoo/.*\n)+",
+        "  ~/lmzoo/wheel: wheel    # <-- a folder with the wheel of lmzoo\n",
+    ),
+    (
+        r"-c ~/lmzoo/constraints.txt -e ~/lmzoo\"\[cluster\]\"",
+        '"$(echo ~/lmzoo/wheel/*.whl)[cluster]"',
+    ),
+    (r"in the root of the repository", "in this folder"),
+    (
+        r"docs/tutorials/cluster.md explains how it works.",
+        "`pip wheel --no-deps -w wheel CLONE` makes the wheel.",
+    ),
+)
+"""Text of `clusters/onprem.yaml` -> what a folder outside of a clone needs."""
 
 
 def init(
     name: Annotated[str, typer.Argument(help="Name of the study, a word such as my_study.")],
     folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path(),
 ) -> None:
-    """Write NAME.py, a study, and NAME_cell.py, a cell that it compares with known ones.
+    """Write NAME.py, a study, NAME_cell.py, a cell that it compares, and NAME_cluster.yaml.
 
-    Both run as they are: change the equation of the cell and the points of the study.
+    The first two run as they are: change the equation of the cell and the points of the study. The
+    cluster file is for machines that SSH reaches; enter their addresses.
     """
     if not name.isidentifier():
         raise UserError(f"name {name!r} is not a word of letters, digits and _, such as my_study")
-    targets = {source: folder / target.format(name) for source, target in STARTER.items()}
-    for path in targets.values():
+    study, cell, cluster = (folder / f.format(name) for f in (*STARTER.values(), CLUSTER))
+    for path in (study, cell, cluster):
         if path.exists():
             raise UserError(f"{path} exists; choose another name, or delete the file")
     if keyword.iskeyword(name) or find_spec(name):
         raise UserError(f"{name!r} is a word or a module of Python; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    for source, path in targets.items():
-        text = files("lmzoo.cli.starter").joinpath(source).read_text("utf-8")
-        with writing(path):
-            path.write_text(text.replace("my_study", name), encoding="utf-8")
-    study, cell = targets.values()
-    echo(f"{study}\n{cell}")
-    echo(f"next: lmzoo check {cell}, then lmzoo sweep {study}")
+    starter = files("lmzoo.cli.starter")
+    for path, source in zip((study, cell), STARTER, strict=True):
+        _write(path, starter.joinpath(source).read_text("utf-8").replace("my_study", name))
+    _write(cluster, cluster_file(name))
+    echo(f"{study}\n{cell}\n{cluster}")
+    words = [shlex.quote(str(path)) for path in (cell, study)]
+    echo("next: lmzoo check {}, then lmzoo sweep {}".format(*words))
+
+
+def cluster_file(name: str) -> str:
+    """Return the cluster file of the study NAME.py."""
+    text = shipped_cluster().replace("clusters/onprem.yaml", CLUSTER.format(name))
+    text = text.replace("sweeps/gru_ablation.py", f"{name}.py")
+    for pattern, replacement in INSTALLED:
+        text, count = re.subn(pattern, lambda _, new=replacement: new, text)
+        assert count, pattern
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    with writing(path):
+        path.write_text(text, encoding="utf-8")

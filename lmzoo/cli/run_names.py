@@ -18,8 +18,17 @@ import typer
 
 from lmzoo.describe.labels import find_point, named_points
 from lmzoo.errors import UserError
+from lmzoo.store.archive import read_run_file, restore_run
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
+from lmzoo.store.records import (
+    CHECKPOINT,
+    CONFIG,
+    STUDY,
+    RunFolder,
+    epoch_records,
+    parse_json,
+    read_json,
+)
 from lmzoo.streams import echo
 
 RUNS = Path("runs")
@@ -52,6 +61,7 @@ def find_trained(text: str, runs: Path = RUNS) -> Path | None:
     path = Path(text)
     if (path / STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
+    restore_run(path.parent, path.name)
     if path.is_dir():
         return path
     study, colon, point = text.partition(":")
@@ -117,17 +127,16 @@ def _best_seed(study: Path, text: str) -> Path:
     if not isinstance(content, dict):
         raise UserError(f"{study} is not the folder of a study, so it has no weights of a point")
     chosen: Mapping[str, Any] = content["chosen"]
-    folders = {
-        point: [RunFolder(study / run) for run in choice["runs"]]
-        for point, choice in chosen.items()
-    }
-    models = {
-        point: config["model"]
-        for point, runs in folders.items()
-        if (config := next((run.config for run in runs if run.config), None))
-    }
+    models = {}
+    for point, choice in chosen.items():
+        files = (parse_json(read_run_file(study, run, CONFIG)) for run in choice["runs"])
+        if config := next(filter(None, files), None):
+            models[point] = config["model"]
     point = find_point(named_points(content, models)["points"], text)
-    runs = [run for run in folders.get(point["id"], ()) if run.checkpoint.exists()]
+    folders = [RunFolder(study / run) for run in chosen.get(point["id"], {"runs": ()})["runs"]]
+    for folder in folders:
+        restore_run(study, folder.path.name)
+    runs = [run for run in folders if run.checkpoint.exists()]
     losses = {run.path: _best_loss(run) for run in runs}
     losses = {path: loss for path, loss in losses.items() if loss is not None}
     if not losses:

@@ -13,7 +13,6 @@ from rich.table import Table
 from lmzoo import zoo
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import MOST, MOST_SEED, nest_settings, parse_settings
-from lmzoo.config import from_dict, to_dict
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
 from lmzoo.data.text_facts import describe_data
@@ -28,7 +27,7 @@ from lmzoo.store.open import open_store
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.train.carried import check_carry
 from lmzoo.train.evaluate import Losses
-from lmzoo.train.recipe import Recipe, named_recipe
+from lmzoo.train.recipe import PUBLISHED, named_recipe
 from lmzoo.train.run import Run
 from lmzoo.train.run_config import parts_code, run_config
 
@@ -41,7 +40,7 @@ def train(
     data_dir: DataDir = None,
     epochs: Annotated[int, typer.Option(min=1, max=MOST, help="Total number of epochs.")] = 12,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of weights, batches and noise.")] = 0,
-    recipe: Annotated[str, typer.Option(help="default or published.")] = "default",
+    recipe: Annotated[str, typer.Option(help="default, published, zaremba_small or awd_lstm; the last two set model and corpus, too.")] = "default",
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     mutations: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -50,19 +49,21 @@ def train(
 ) -> int:  # fmt: skip
     """Train one model. Repeat the command to continue an interrupted run."""
     settings = parse_settings(fields or [])
-    model_fields = nest_settings(settings, "model")
+    published = PUBLISHED.get(recipe, {})
+    model_fields = zoo.overlay(published.get("model", {}), nest_settings(settings, "model"))
     if cuts is not None:
         model_fields.setdefault("cell", {})["cuts"] = cuts
     if mutations is not None:
         deprecated("--mutations", "--cuts", removed_in="0.4")
         model_fields.setdefault("cell", {})["mutations"] = mutations
     model = zoo.config(name, **model_fields)
-    recipe_fields = {**to_dict(named_recipe(recipe)), **nest_settings(settings, "recipe")}
-    spec = corpus_config(corpus, nest_settings(settings, "corpus"))
+    own_recipe = named_recipe(recipe).with_fields(nest_settings(settings, "recipe"))
+    corpus_fields = {**published.get("corpus", {}), **nest_settings(settings, "corpus")}
+    spec = corpus_config(corpus, corpus_fields)
     data = open_corpus(spec, data_dir)
     if gates:
         require_activity(zoo.build(model, data.task), zoo.row(name).name)
-    settings_of_training = from_dict(Recipe, recipe_fields).with_budget(epochs)
+    settings_of_training = own_recipe.with_budget(epochs)
     check_precision(settings_of_training.precision, best_device())
     if settings_of_training.carry_state:
         check_carry(zoo.build(model, data.task), settings_of_training, data)
@@ -105,7 +106,8 @@ def _record_activity(run: Run, sequences: Sequences | None) -> None:
 
 
 def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
-    floor = f"; entropy floor {corpus.floor.token:.4f}" if corpus.floor else ""
+    known = corpus.valid_floor or corpus.floor
+    floor = f"; entropy floor {known.token:.4f}" if known else ""
     table = Table(
         title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
     )

@@ -9,6 +9,7 @@ Open a corpus by name: `captions`, `cath`, `text:PATH`, `fasta:PATH` ...
 import dataclasses
 import functools
 import hashlib
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,10 +137,12 @@ class Corpus:
     source: str
     """Origin and licence of the data."""
     floor: EntropyFloor | None = None
-    """None where the entropy of the data is unknown."""
+    """That of the test split; None where the entropy of the data is unknown."""
     ceiling: float | None = None
     """In a task, the greatest expected accuracy that any model can reach: the share of scored
     tokens. None where it is unknown."""
+    valid_floor: EntropyFloor | None = None
+    """The floor of the validation split; None: `floor`."""
     source_vocabulary: Vocabulary | None = None
     """Vocabulary of the source sequences, in a corpus of pairs."""
     test_text: TextSize | None = None
@@ -245,9 +248,8 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
     name, colon, path = spec.partition(":")
     if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
-        raise UserError(
-            f"corpus {name!r} is a file; write text:{name}, fasta:{name} or pairs:{name}"
-        )
+        text, fasta, pairs = (shlex.quote(f"{kind}:{name}") for kind in ("text", "fasta", "pairs"))
+        raise UserError(f"corpus {name!r} is a file; write {text}, {fasta} or {pairs}")
     return {"name": name, "path": path} if colon else {"name": name}
 
 

@@ -4,8 +4,8 @@
     version="v2"   2.23 GB train: stories of GPT-4 alone
 
 The published splits are training and validation. There is no test split: here the first half of the
-validation stories validates and the others test. `<|endoftext|>` follows every story and is part of
-the text.
+validation stories validates and the others test. `<|endoftext|>` follows every story; it is part of
+the text, and one token (`separator`), as in the usual vocabularies.
 
 The stories are from huggingface.co/datasets/roneneldan/TinyStories under CDLA-Sharing-1.0. The
 files are downloaded and checked, or read from `--data-dir`: TinyStories-train.txt and
@@ -15,8 +15,8 @@ DIR/tinystories. The SHA-256 are those that Hugging Face publishes for this revi
 Source: Eldan & Li 2023 (arXiv:2305.07759).
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
@@ -55,6 +55,7 @@ class TinyStories(TextStream):
     """Stories by GPT-3.5 and GPT-4 with the vocabulary of small children."""
 
     Config = TinyStoriesConfig
+    fields_of_new: ClassVar[Mapping[str, Any]] = {"separator": "<|endoftext|>"}
     origin = "TinyStories (Eldan & Li 2023, arXiv:2305.07759), CDLA-Sharing-1.0"
 
     def texts(self) -> Sequence[bytes | memoryview]:

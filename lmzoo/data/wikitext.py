@@ -56,10 +56,12 @@ class WikiText(TextStream):
         archive = f"{self.name}{'-raw' if raw else ''}-v1.zip"
         file = RemoteFile(f"{self.name}{'-raw' if raw else ''}", f"{URL}{archive}", SHA256[archive])
         suffix = "raw" if raw else "tokens"
-        return [
+        texts = [
             read_published(file, f"wiki.{split}.{suffix}", self.data_dir, self.name)
             for split in ("train", "valid", "test")
         ]
+        # Published results count an end of line after the last line, too.
+        return [text if text.endswith(b"\n") else text + b"\n" for text in texts]
 
 
 @CORPORA("wikitext-2")

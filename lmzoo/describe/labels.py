@@ -59,13 +59,17 @@ def run_name(config: Mapping[str, Any]) -> str:
     return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
 
 
-def curves_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a run in TensorBoard: `POINT · seed SEED · STAGE · RUN`.
+def curves_name(config: Mapping[str, Any], *, once: bool = False) -> str:
+    """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
 
     Args:
-        config: the run's config.
+        config: the run's config; RUN is the start of its name.
+        once: Whether all confirm runs of the point have the same losses, and the name POINT.
     """
-    return f"{run_name(config)} · {config['run']}"
+    label = file_name(display_label(config["point"]["label"], config["model"].get("cell")))
+    if config["stage"] == "tune":
+        return f"{label} · tune · {config['run'][:6]}"
+    return label if once else f"{label} · seed {config['seed']} · {config['run'][:6]}"
 
 
 def file_name(label: str, longest: int = 80, most_bytes: int = 180) -> str:

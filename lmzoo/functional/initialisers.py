@@ -46,7 +46,7 @@ INITIALISERS: Mapping[str, Draw] = {
     "kaiming_uniform": nn.init.kaiming_uniform_,
     "kaiming_normal": nn.init.kaiming_normal_,
     **{f"normal_{std}": partial(nn.init.normal_, std=std) for std in (0.1, 0.02, 0.002)},
-    **{f"uniform_{a}": partial(nn.init.uniform_, a=-a, b=a) for a in (0.05, 0.01, 0.001)},
+    **{f"uniform_{a}": partial(nn.init.uniform_, a=-a, b=a) for a in (0.1, 0.05, 0.01, 0.001)},
 }
 
 

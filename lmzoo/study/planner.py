@@ -164,6 +164,8 @@ class Planner:
         if status == "failed":
             run.add_failure(reason, run.nodes)
             self.failed_runs.append(run)
+        else:
+            self.store.end_run(run_id)
         for point in self._points.pop(run_id):
             point.end(run_id)
             self._add_planned(point)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
-from lmzoo.store.records import epoch_records, find_end, records_pending
+from lmzoo.store.records import epoch_records, find_end, records_pending, with_seed
 from lmzoo.study.design import edges, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.pruners import make_pruner, rungs, until
@@ -224,8 +224,9 @@ class PointPlanner:
     def plan_confirm_runs(self, setting: Setting, count: int) -> int:
         """Plan runs of the best setting until there are `count`; return how many are new."""
         seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
+        first = self.point.run_config(setting, seeds[0]) if seeds else {}
         for seed in seeds:
-            config = self.point.run_config(setting, seed)
+            config = with_seed(first, seed)
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
         return len(seeds)
 
@@ -346,7 +347,7 @@ class PointPlanner:
         run.is_new = run.id not in self.store.known_runs
         if run.is_new:
             return
-        records = self.store.run(run.id).records()
+        records = self.store.records(run.id)
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of
@@ -363,6 +364,9 @@ class PointPlanner:
         if not pending:
             end = find_end(records, self.study.epochs)
             run.status = end["status"] if end else "failed"
+            self.store.end_run(run.id)
+        else:
+            self.store.continue_run(run.id)
         tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
         run.test_loss = tests[-1]["token"] if tests else None
 

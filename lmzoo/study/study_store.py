@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import UserError
+from lmzoo.store.archive import RUNS, archive_runs, archived_runs, restore_run
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
@@ -21,10 +22,13 @@ from lmzoo.store.records import (
     SETTINGS,
     STUDY,
     WORKER_LOCK,
+    Record,
     RunFolder,
     json_bytes,
     parse_json,
+    parse_records,
 )
+from lmzoo.store.retry import retry
 from lmzoo.store.writer import Writer
 
 DRIVER_LOCK = ".driver"
@@ -36,19 +40,55 @@ WORKER_SECONDS = 60.0
 class StudyStore:
     """The store of one study, in a folder or a bucket, locked by this process until closed."""
 
-    def __init__(self, location: Store | Path | str) -> None:
+    def __init__(self, location: Store | Path | str, *, archives: bool = False) -> None:
+        """`archives` moves the files of ended runs into an archive (`lmzoo/store/archive.py`).
+
+        Raises:
+            UserError: Another process has the lock, the store has another version, or it is a
+                bucket that should have an archive.
+        """
         self.store = open_store(location)
-        self.path = self.store.path
+        self.path, self.archives = self.store.path, archives
+        if archives and type(self.store) is not Store:
+            raise UserError(f"--archive needs a folder; {self.store} is a bucket")
         self._check_version()
         self._open()
-        self.known_runs = self.store.prefetch(RECORDS)
-        """Names of the run folders that the store had when it was opened."""
+        self._folders = self.store.prefetch(RECORDS)
+        self._archived = {run: records for run, _, records in archived_runs(self.path)}
+        """Run -> its records, until they are read."""
+        self._ended: list[str] = []
+        """Runs that wait for the archive."""
+        self.known_runs = self._folders | self._archived.keys()
+        """Names of the runs that the store had when it was opened."""
         self._settings = self._read_settings()
         self._study = b""
 
     def run(self, run_id: str) -> RunFolder:
         """Return the folder of a run, which need not exist."""
         return RunFolder(self.store / run_id)
+
+    def records(self, run_id: str) -> list[Record]:
+        """Return the events of a run that the store had when it was opened."""
+        archived = self._archived.pop(run_id, None)
+        if archived is None or (run_id in self._folders and self.run(run_id).config):
+            return self.run(run_id).records()
+        return parse_records(archived.encode())
+
+    def continue_run(self, run_id: str) -> None:
+        """Write the folder of an archived run again, because it is pending."""
+        if run_id not in self._folders:
+            restore_run(self.path, run_id)
+
+    def end_run(self, run_id: str) -> None:
+        """Archive a run that has ended, together with others or when the store is closed."""
+        if self.archives:
+            self._ended.append(run_id)
+            if len(self._ended) >= RUNS:
+                self._archive()
+
+    def _archive(self) -> None:
+        runs, self._ended = self._ended, []
+        self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
 
     def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
         """Return sample number -> setting, for all settings suggested for a point."""
@@ -70,6 +110,7 @@ class StudyStore:
         record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
         folder = self.run(run_id)
         self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
+        self.end_run(run_id)
 
     def study(self) -> dict[str, Any]:
         """Return the content of `study.json` when a sweep starts; {} for a new study."""
@@ -94,6 +135,8 @@ class StudyStore:
             UserError: A write failed.
         """
         try:
+            if self._ended:
+                self._archive()
             self._writer.close()
         finally:
             self._lock.close()
@@ -141,6 +184,9 @@ class ReadOnlyStudyStore(StudyStore):
 
     def prune(self, run_id: str, epoch: int) -> None:
         """Do nothing: the sweep prunes the run when it starts."""
+
+    def continue_run(self, run_id: str) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -117,6 +117,7 @@ def _run(
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
+    archive: Annotated[bool, typer.Option("--archive", help="Keep ended runs in files of a thousand, without TensorBoard curves.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
@@ -133,7 +134,9 @@ def _run(
     import_plugins(plugins)
     changed = changed_study(study, own)
     resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost)
-    sweep = Sweep(changed, resources, fuse, track or [], as_json=as_json, quiet=quiet)
+    sweep = Sweep(
+        changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
+    )
     settings = parse_settings(own["fields"] or [])
     raise SystemExit(sweep.run(data_dir, storage, points, settings, dry_run=dry_run))
 

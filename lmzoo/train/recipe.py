@@ -1,9 +1,11 @@
-"""Training recipes: the training settings as plain data, and two named recipes.
+"""Training recipes: the training settings as plain data, and named recipes.
 
 `default` is standard practice: Adam, gradients cleared at every step, gradient norm clipped at 1.
 `published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
-follows g_1 + ... + g_i.
+follows g_1 + ... + g_i. `zaremba_small` and `awd_lstm` are those of two papers on the Penn Treebank
+(`PUBLISHED`); their losses are sums over the steps of a block, here means, so that the published
+rates are multiplied, and the published clips divided, by the length of a block.
 
 The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
 epoch and f = `final_lr`:
@@ -12,8 +14,15 @@ epoch and f = `final_lr`:
     constant    lr
     linear      lr · (f + (1 − f) (1 − x))                 x = min(1, (i − w) / (S − w))
     cosine      lr · (f + (1 − f) (1 + cos πx) / 2)
+    step        lr · d^max(0, e − n)     epoch e, d = `decay`, n = `decay_after`
+    plateau     lr · d^k                 k earlier epochs whose validation loss was no new minimum
 
-Loshchilov & Hutter 2017 (arXiv:1608.03983)
+`asgd` is SGD whose weights are averaged over all steps from a trigger on; validation and test use
+the averages. The trigger, of AWD-LSTM, is the first epoch whose validation loss is above the
+minimum of all epochs but the last `nonmono` before it.
+
+Loshchilov & Hutter 2017 (arXiv:1608.03983); Polyak & Juditsky 1992; Zaremba et al. 2014
+(arXiv:1409.2329); Merity et al. 2018 (arXiv:1708.02182).
 
 The optimisers of torch that recipes name, without the import of torch's compiler.
 
@@ -25,7 +34,7 @@ call of such a wrapper imports the compiler, which costs every training process 
 import dataclasses
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -46,6 +55,8 @@ class Optimiser(StrEnum):
     ADAM = "adam"
     ADAMW = "adamw"
     RMSPROP = "rmsprop"
+    SGD = "sgd"
+    ASGD = "asgd"  # averaged from a trigger on
 
 
 class Accumulate(StrEnum):
@@ -68,6 +79,13 @@ class Schedule(StrEnum):
     CONSTANT = "constant"
     LINEAR = "linear"
     COSINE = "cosine"
+    STEP = "step"
+    PLATEAU = "plateau"
+
+
+TO_AN_END = (Schedule.LINEAR, Schedule.COSINE)
+"""Schedules that are defined by their last epoch."""
+BY_A_FACTOR = (Schedule.STEP, Schedule.PLATEAU)
 
 
 @config
@@ -93,6 +111,12 @@ class Recipe:
     """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
     final_lr: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
     """Share of `lr` at which the schedule ends."""
+    decay: float = Field(0.5, gt=0, lt=1, exclude_if=lambda factor: factor == 0.5)
+    """Factor of the schedules step and plateau."""
+    decay_after: int = Field(0, ge=0, exclude_if=lambda epochs: not epochs)
+    """Epochs before the schedule step decays."""
+    nonmono: int = Field(5, ge=0, exclude_if=lambda epochs: epochs == 5)
+    """Last epochs that the trigger of asgd does not compare with."""
     accumulate: Accumulate = Accumulate.STEP
     carry_state: bool = Field(default=False, exclude_if=lambda carry: not carry)
     """Train a recurrent model on `batch` parallel streams of a contiguous text, each block from the
@@ -115,11 +139,17 @@ class Recipe:
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "Recipe":
-        if self.schedule is Schedule.CONSTANT and (self.schedule_epochs or self.final_lr):
+        if self.schedule not in TO_AN_END and (self.schedule_epochs or self.final_lr):
             raise UserError(
-                "schedule_epochs and final_lr need a schedule that falls; set schedule to linear "
-                "or cosine"
+                "schedule_epochs and final_lr need a schedule that falls to an end; set schedule "
+                "to linear or cosine"
             )
+        if self.schedule not in BY_A_FACTOR and self.decay != 0.5:
+            raise UserError(f"decay={self.decay} needs schedule=step or schedule=plateau")
+        if self.schedule is not Schedule.STEP and self.decay_after:
+            raise UserError(f"decay_after={self.decay_after} needs schedule=step")
+        if self.optimiser is not Optimiser.ASGD and self.nonmono != 5:
+            raise UserError(f"nonmono={self.nonmono} needs optimiser=asgd")
         return self
 
     def with_budget(self, epochs: int) -> "Recipe":
@@ -135,19 +165,23 @@ class Recipe:
                 f"recipe.schedule_epochs={self.schedule_epochs}: the schedule ends before the "
                 f"budget of {epochs} epochs; set at least {epochs}, or 0 for the budget"
             )
-        if self.schedule is Schedule.CONSTANT or self.schedule_epochs:
+        if self.schedule not in TO_AN_END or self.schedule_epochs:
             return self
         return dataclasses.replace(self, schedule_epochs=epochs)
 
     def with_fields(self, fields: Mapping[str, Any]) -> "Recipe":
-        """Return the recipe with some fields changed; a constant rate drops those of a decay."""
+        """Return the recipe with some fields changed; another schedule drops those of the old."""
         merged = {**to_dict(self), **fields}
-        if fields.get("schedule") == Schedule.CONSTANT:
-            merged |= {"schedule_epochs": 0, "final_lr": 0.0}
+        if "schedule" in fields and fields["schedule"] not in TO_AN_END:
+            merged |= {"schedule_epochs": 0, "final_lr": 0.0, **fields}
+        if "schedule" in fields and fields["schedule"] != Schedule.STEP:
+            merged |= {"decay": 0.5, "decay_after": 0, **fields}
         return from_dict(Recipe, merged)
 
-    def learning_rate(self, step: int, steps_per_epoch: int) -> float:
+    def learning_rate(self, step: int, steps_per_epoch: int, losses: Sequence[float] = ()) -> float:
         """Return the learning rate of a step; steps are counted from 1.
+
+        `losses` are the validation losses of all epochs so far.
 
         Raises:
             UserError: The length of the schedule is not known, or the warm-up is as long.
@@ -156,6 +190,12 @@ class Recipe:
             return self.lr * (step / self.warmup)
         if self.schedule is Schedule.CONSTANT:
             return self.lr
+        if self.schedule is Schedule.STEP:
+            epoch = (step - 1) // steps_per_epoch + 1
+            return self.lr * self.decay ** max(0, epoch - self.decay_after)
+        if self.schedule is Schedule.PLATEAU:
+            records = sum(loss < min(losses[:i], default=math.inf) for i, loss in enumerate(losses))
+            return self.lr * self.decay ** (len(losses) - records)
         if not self.schedule_epochs:
             raise UserError(
                 f"schedule={self.schedule} has no length; set schedule_epochs, or call "
@@ -171,6 +211,13 @@ class Recipe:
         fall = 1 - x if self.schedule is Schedule.LINEAR else (1 + math.cos(math.pi * x)) / 2
         return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 
+    def averages(self, losses: Sequence[float]) -> bool:
+        """Whether the weights are averaged after epochs with these validation losses (asgd)."""
+        return self.optimiser is Optimiser.ASGD and any(
+            loss > min(losses[: max(0, i - self.nonmono)], default=math.inf)
+            for i, loss in enumerate(losses)
+        )
+
 
 RECIPES = {
     "default": Recipe(),
@@ -182,7 +229,32 @@ RECIPES = {
         accumulate=Accumulate.EPOCH,
         loss=Weighting.SENTENCE,
     ),
-}
+    "zaremba_small": Recipe(
+        optimiser=Optimiser.SGD, lr=20.0, batch=20, clip=0.25, schedule=Schedule.STEP,
+        decay_after=4, init="uniform_0.1", carry_state=True,
+    ),
+    "awd_lstm": Recipe(
+        optimiser=Optimiser.ASGD, lr=30.0, batch=40, clip=0.25, weight_decay=1.2e-6,
+        carry_state=True,
+    ),
+}  # fmt: skip
+
+_HEAD = {"emission": "vector", "norm": "none", "start": "zeros", "head_bias": True}
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "zaremba_small": {
+        "model": {**_HEAD, "width": 200, "num_layers": 2, "tied": False},
+        "corpus": {"block": 19},
+    },
+    "awd_lstm": {
+        "model": {
+            **_HEAD, "width": 400, "hidden": 1150, "num_layers": 3, "dropout_embedding": 0.1,
+            "dropout_input": 0.4, "dropout_layers": 0.25, "dropout_output": 0.4,
+            "dropout_recurrent": 0.5,
+        },
+        "corpus": {"block": 69},
+    },
+}  # fmt: skip
+"""Fields of model and corpus that a named recipe sets, too. A block of L has L + 1 steps."""
 
 
 def named_recipe(name: str) -> Recipe:
@@ -203,6 +275,8 @@ def make_optimiser(recipe: Recipe, parameters: ParamsT) -> torch.optim.Optimizer
         return RMSprop(parameters, lr=lr, alpha=0.99, eps=0.01, weight_decay=decay)
     if recipe.optimiser is Optimiser.ADAMW:
         return AdamW(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
+    if recipe.optimiser in (Optimiser.SGD, Optimiser.ASGD):
+        return SGD(parameters, lr=lr, weight_decay=decay)
     return Adam(parameters, lr=lr, betas=betas, weight_decay=decay, fused=True)
 
 
@@ -217,3 +291,4 @@ def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
 Adam = _without_wrappers(torch.optim.Adam)
 AdamW = _without_wrappers(torch.optim.AdamW)
 RMSprop = _without_wrappers(torch.optim.RMSprop)
+SGD = _without_wrappers(torch.optim.SGD)

@@ -1,4 +1,7 @@
-"""One training step of one model: forward, loss, backward, clipping, optimiser."""
+"""One training step of one model: forward, loss, backward, clipping, optimiser, averaging."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,24 +11,72 @@ from lmzoo.contract import LanguageModel
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.capture.stepper import Stepper
 from lmzoo.train.carried import CarriedObjective
-from lmzoo.train.recipe import Accumulate, Recipe, Weighting
+from lmzoo.train.recipe import SGD, Accumulate, Recipe, Weighting
+
+
+class Average:
+    """The mean of a model's weights over the last `count` steps; unused while `count` is 0."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self.grows = False
+        """Whether `add` counts the weights."""
+        self.load(0, {})
+
+    def load(self, count: int, weights: Mapping[str, Tensor]) -> None:
+        """Set the number of steps and the means by name."""
+        self.count, self.weights = count, {name: mean.clone() for name, mean in weights.items()}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Count the present weights."""
+        if not self.grows:
+            return
+        self.count += 1
+        for name, weight in self._model.named_parameters():
+            if name in self.weights:
+                self.weights[name].lerp_(weight, 1 / self.count)
+            else:
+                self.weights[name] = weight.detach().clone()
+
+    def copies(self) -> dict[str, Tensor]:
+        """Return copies of the means by name."""
+        return {name: mean.clone() for name, mean in self.weights.items()}
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Give the model its means inside the context, if there are any."""
+        named = dict(self._model.named_parameters())
+        own = {name: named[name].data for name in self.weights}
+        try:
+            for name in own:
+                named[name].data = self.weights[name]
+            yield
+        finally:
+            for name, data in own.items():
+                named[name].data = data
 
 
 class Step:
     """A training step; calling it trains on one batch."""
 
     def __init__(
-        self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
+        self,
+        model: LanguageModel,
+        recipe: Recipe,
+        optimiser: torch.optim.Optimizer,
+        average: Average,
     ) -> None:
-        self.model, self.recipe, self.optimiser = model, recipe, optimiser
+        self.model, self.recipe, self.optimiser, self.average = model, recipe, optimiser, average
         device = device_of(model)
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         """The objective, summed over all tokens of the epoch so far."""
         self._accumulates = recipe.accumulate is Accumulate.EPOCH
         self._carried = CarriedObjective(model) if recipe.carry_state else None
         self.stepper = Stepper(
-            optimiser, device, model.name, accumulates=self._accumulates, records=not self._carried
-        )
+            optimiser, device, model.name, accumulates=self._accumulates,
+            records=not self._carried and not isinstance(optimiser, SGD),
+        )  # fmt: skip
 
     def begin_epoch(self) -> None:
         """Reset the sum of the objective, the gradients and the carried state."""
@@ -59,6 +110,7 @@ class Step:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
+        self.average.add()
 
 
 def restrict(

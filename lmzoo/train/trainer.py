@@ -32,7 +32,7 @@ from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.packed.layout import Row
 from lmzoo.train.recipe import Recipe, make_optimiser
-from lmzoo.train.step import Step
+from lmzoo.train.step import Average, Step
 
 
 class Training:
@@ -49,7 +49,11 @@ class Training:
         self.epoch = 0
         self.steps = 0
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model.parameters())
-        self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
+        self.average = Average(model)
+        """The weights that asgd evaluates."""
+        self.step = Step(model, recipe, self.optimiser, self.average) if self.optimiser else None
+        self.losses: list[float] = []
+        """The validation losses of all epochs, on which schedule and averaging depend."""
         self.best_loss, self.best_epoch = math.inf, 0
         self.best_weights: dict[str, Tensor] = {}
         self.record: Record = {}
@@ -70,9 +74,15 @@ class Training:
 
         After an epoch in a pack another thread may call it later: it reads copies.
         """
-        state = {"epoch": self.epoch, "steps": self.steps, "record": self.record}
+        state = {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "record": self.record,
+            "losses": [*self.losses],
+            "average": {"count": self.average.count, "weights": self.average.weights},
+        }
         best = {"loss": self.best_loss, "epoch": self.best_epoch, "weights": self.best_weights}
-        last_is_best = 0 < self.epoch == self.best_epoch
+        last_is_best = 0 < self.epoch == self.best_epoch and not self.average.count
         optimiser, row = self.optimiser and self.optimiser.state_dict(), self.row
         if row is not None:
             row = dataclasses.replace(row, host={k: v.copy() for k, v in row.host.items()})
@@ -100,11 +110,14 @@ class Training:
         best = state["best"]
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self.best_weights = {name: value.clone() for name, value in best["weights"].items()}
+        self.losses = [*state.get("losses", [])]  # missing in earlier versions
+        self.average.load(**state.get("average", {"count": 0, "weights": {}}))
 
     def add_record(self, record: Record) -> None:
         """Store the record of the epoch just trained, and its weights if they are the best."""
         self.record = record
         loss = record["valid_token"]
+        self.losses.append(math.inf if loss is None else loss)
         if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
             self.best_weights = self._copy_weights()
@@ -117,18 +130,20 @@ class Training:
         assert self.optimiser is not None
         for weight in self.model.parameters():
             weight.data = weight.data.clone()
-            state = self.optimiser.state[weight]
+            state = self.optimiser.state.get(weight, {})
             state.update({key: value.clone() for key, value in state.items()})
 
     def _copy_weights(self) -> dict[str, Tensor]:
-        """Return copies of the model's weights; those of a row are in the memory of the host."""
+        """Return copies of the weights to evaluate; those of a row are in the host's memory."""
         if self.row:
             return self.row.copy_weights()
-        return {name: value.clone() for name, value in self.model.state_dict().items()}
+        rows, weights = self.average.copies(), self.model.state_dict()
+        return {n: rows[n] if n in rows else value.clone() for n, value in weights.items()}
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
-        return [self.recipe.learning_rate(self.steps + i + 1, steps) for i in range(steps)]
+        first, losses = self.steps + 1, self.losses
+        return [self.recipe.learning_rate(first + i, steps, losses) for i in range(steps)]
 
     @property
     def diverged(self) -> bool:
@@ -161,7 +176,8 @@ def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
                 train, tokens = _train_epoch(training, corpus.train)
                 training.epoch += 1
                 seconds = time.perf_counter() - start
-                valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
+                with training.average.in_use():
+                    valid = validate(training.model, corpus.valid) if math.isfinite(train) else None
         record = epoch_record(training, train, valid, seconds, tokens)
         training.add_record(record)
         yield record
@@ -174,6 +190,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     training.leave_pack()
     model.train()
     step.begin_epoch()
+    training.average.grows = recipe.averages(training.losses)
     place, device = {"seed": training.seed, "epoch": training.epoch}, device_of(model)
     if recipe.carry_state:
         steps, tokens, batches = carried_batches(data, recipe.batch, device, **place)

@@ -21,11 +21,16 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.store.records import PROGRAM
 from lmzoo.train.packed.compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.packed.memory import member_bytes
-from lmzoo.train.recipe import Recipe
+from lmzoo.train.recipe import Optimiser, Recipe
 from lmzoo.train.run_config import known_model_facts, model_facts
 
 Config = Mapping[str, Any]
 """The config of a run."""
+
+
+def is_counted(config: Config) -> bool:
+    """Return whether a run is of a count model: runs with its key load the same estimate."""
+    return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
 
 
 class Shape:
@@ -40,7 +45,8 @@ class Shape:
         self._model, self._recipe = _model_and_recipe(config)
         with contextlib.suppress(Exception):  # the run fails on a worker, and says why
             self.pays_on_cpu = packing_pays(self._model, self._recipe, corpus.task)
-            if not self._recipe.carry_state:  # each member would need the state of its own blocks
+            # Each member would need the state of its own blocks, and its own means (asgd).
+            if not self._recipe.carry_state and self._recipe.optimiser is not Optimiser.ASGD:
                 self.packable = not reason_not_packable(zoo.build(self._model, corpus.task))
 
     def member_bytes(self) -> int:
@@ -75,10 +81,6 @@ class Shapes:
             if key not in self._known:
                 self._known[key] = Shape(config, self._corpus)
             return self._known[key]
-
-    def shares_estimate(self, config: Config) -> bool:
-        """Return whether runs with the key of this one load the same closed-form estimate."""
-        return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
 
     def facts(self, config: Config) -> Mapping[str, Any]:
         """Return the facts about the run's model; they are computed at the first call."""

@@ -16,6 +16,7 @@ from lmzoo.data.text_facts import describe_data
 from lmzoo.errors import UserError
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.study.trainable import Trainable
+from lmzoo.train.recipe import PUBLISHED
 from lmzoo.trainables.parameter_budget import baselines
 from lmzoo.trainables.program_points import of_rows, resolve_program
 from lmzoo.trainables.rows import resolve_row
@@ -58,7 +59,8 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
     Raises:
         UserError: The corpus is unknown, or an option is invalid.
     """
-    fields = nest_settings(of_rows(study, data_fields), "corpus")
+    own = nest_settings(of_rows(study, data_fields), "corpus")
+    fields = {**PUBLISHED.get(study.recipe, {}).get("corpus", {}), **own}
     return corpora.corpus_config(study.corpus, fields)
 
 

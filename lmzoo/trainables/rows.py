@@ -14,7 +14,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
 from lmzoo.command_line import nest_settings
-from lmzoo.config import add_defaults, from_dict, to_dict
+from lmzoo.config import add_defaults, to_dict
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.batches import epoch_batches, gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
@@ -27,7 +27,7 @@ from lmzoo.search_space import Choice, Range, ranges
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.study.trainable import Trainable
 from lmzoo.train.carried import check_carry
-from lmzoo.train.recipe import Recipe, named_recipe
+from lmzoo.train.recipe import PUBLISHED, Recipe, named_recipe
 from lmzoo.train.run_config import identity_config, known_model_facts, model_facts, parts_code
 from lmzoo.trainables.common_settings import paths
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
@@ -161,8 +161,7 @@ def resolve_row(
     if corpus.valid.scored is not None:
         zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
-    recipe = from_dict(Recipe, {**to_dict(named_recipe(study.recipe)), **recipe_fields})
-    recipe = recipe.with_budget(study.epochs)
+    recipe = named_recipe(study.recipe).with_fields(recipe_fields).with_budget(study.epochs)
     if recipe.carry_state:
         check_carry(zoo.build(model, corpus.task), recipe, corpus)
     resolved = RowPoint(*("", point.label, {}, study.epochs), model, recipe, corpus, corpus_fields)
@@ -193,7 +192,8 @@ def resolve_row(
 
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
     """Return the study's model fields; among other models, a count model gets those it has."""
-    common = nest_settings(of_rows(study, study.fields), "model")
+    own = nest_settings(of_rows(study, study.fields), "model")
+    common = zoo.overlay(PUBLISHED.get(study.recipe, {}).get("model", {}), own)
     if not _is_count_model(point) or all(map(_is_count_model, study.points)):
         return common
     known = to_dict(zoo.config(point.row))

@@ -10,7 +10,7 @@ import pytest
 from lmzoo.cli.main import COMPLETE
 from lmzoo.cli.sweep import find_studies
 from lmzoo.errors import UserError
-from lmzoo.shipped import shipped_studies
+from lmzoo.shipped import shipped_cluster, shipped_studies
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +23,9 @@ def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess
 
 def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path):
     done = run("init", "gates", folder=tmp_path)
+    assert "#   python gates.py --submit gates_cluster.yaml" in (
+        tmp_path / "gates_cluster.yaml"
+    ).read_text("utf-8")
     assert (
         done.stdout.splitlines()[-1] == "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
     )
@@ -49,12 +52,22 @@ def test_the_studies_of_the_package_are_found_by_name(tmp_path, monkeypatch):
 
 def test_a_wheel_has_the_studies(tmp_path):
     build = [sys.executable, "-c", "import setuptools; exec(open('setup.py').read())"]
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "lmzoo", "sweeps"):
+    for name in (
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "lmzoo",
+        "sweeps",
+        "clusters",
+    ):
         (tmp_path / name).symlink_to(ROOT / name)
     done = subprocess.run(
         [*build, "build_py", "--build-lib", "out"], cwd=tmp_path, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    onprem = (tmp_path / "out/lmzoo/shipped_studies/onprem.yaml").read_text("utf-8")
+    assert onprem == shipped_cluster()
     built = {path.stem for path in (tmp_path / "out/lmzoo/shipped_studies").glob("*.py")}
     assert built == set(shipped_studies())
 

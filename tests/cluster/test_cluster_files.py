@@ -11,13 +11,16 @@ import yaml
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from lmzoo.cli.init import cluster_file
+
 ROOT = Path(__file__).parents[2]
 FILES = {"aws": ROOT / "cluster.yaml", "onprem": ROOT / "clusters/onprem.yaml"}
 
 
-@pytest.fixture(params=FILES, scope="module")
+@pytest.fixture(params=[*FILES, "init"], scope="module")
 def cluster(request):
-    return yaml.safe_load(FILES[request.param].read_text())
+    path = FILES.get(request.param)
+    return yaml.safe_load(path.read_text() if path else cluster_file("gates"))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +113,9 @@ def test_the_cluster_is_private(cluster):
         assert port in profile
 
 
-def test_the_file_mounts_exist_and_contain_all_that_an_installation_needs(cluster):
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_mounts_exist_and_contain_all_that_an_installation_needs(name):
+    cluster = yaml.safe_load(FILES[name].read_text())
     paths = [ROOT / local for local in cluster["file_mounts"].values()]
     assert all(path.exists() for path in paths)
     files = {"pyproject.toml", "constraints.txt", "README.md"}

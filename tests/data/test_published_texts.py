@@ -1,10 +1,11 @@
 """text8, enwik8, WikiText, PTB, TinyStories, BabyLM: their splits, their files, their faults."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
-from lmzoo.data.corpus import CORPORA, open_corpus
+from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.data.streams import TextStream
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.data.published_files import (
@@ -179,3 +180,30 @@ def test_a_damaged_member_is_named(tmp_path):
     path.write_bytes(content)
     with raises_user_error(path, "broken zip file"):
         open_corpus("wikitext-2", tmp_path)
+
+
+def test_the_separator_of_tinystories_is_one_token(tmp_path: Path) -> None:
+    write_unpacked(tmp_path, "tinystories")
+    fields = {"vocab": 300, "block": 4}
+    corpus = open_corpus(corpus_config("tinystories", fields), tmp_path)
+    separator = corpus.vocabulary.ids["<|endoftext|>"]
+    stream = corpus.train.stream
+    assert int((stream == separator).sum()) == 200  # one for each story
+    assert corpus.vocabulary.decode(stream[:40].tolist()).startswith(
+        "Story 0 of a cat.\nThe end.\n<|"
+    )
+    assert len(corpus.vocabulary) == 300
+    earlier = open_corpus({"name": "tinystories", **fields}, tmp_path)
+    assert "<|endoftext|>" not in earlier.vocabulary.ids
+    words = open_corpus(corpus_config("tinystories", {"unit": "word", "block": 4}), tmp_path)
+    assert "<|endoftext|>" in words.vocabulary.ids
+
+
+def test_the_last_line_of_wikitext_ends(tmp_path: Path) -> None:
+    """Published results count an end of line for each line, and the files end with one."""
+    write_unpacked(tmp_path, "wikitext-2")
+    fields = {"name": "wikitext-2", "block": 4}
+    whole = open_corpus(fields, tmp_path).fingerprint
+    for file in tmp_path.glob("wikitext-2/*"):
+        file.write_bytes(file.read_bytes().removesuffix(b"\n"))
+    assert open_corpus(fields, tmp_path).fingerprint == whole

@@ -83,7 +83,9 @@ def test_the_tuning_widens_the_intervals():
     assert (high == 6).all()
 
 
-@pytest.mark.parametrize(("points", "seeds", "studies"), [(12, 3, 300), (60, 5, 20)])
+@pytest.mark.parametrize(
+    ("points", "seeds", "studies"), [(12, 3, 300), pytest.param(60, 5, 20, marks=pytest.mark.slow)]
+)
 def test_the_interval_of_the_worst_point_holds_its_rank(points, seeds, studies):
     """A bootstrap over three seeds holds it in 79 %."""
     rng, means = RNG(5), 0.5 * np.arange(points)

@@ -67,12 +67,22 @@ def name_of(choice: dict) -> str:
     return "-".join(names)
 
 
+SHORT_LIVES = ((4, 15),)
+"""Runs at a time, and epochs after which the sweep dies: about twenty lives."""
+LIVES = ((9, 10**6), (8, 40))
+
+
+@pytest.mark.parametrize(
+    "lives", [LIVES, pytest.param(SHORT_LIVES, marks=pytest.mark.slow)], ids=["long", "short"]
+)
 @pytest.mark.parametrize("choice", CHOICES, ids=name_of)
-def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sweep, tmp_path):
+def test_timing_deaths_and_restarts_change_no_decision(
+    choice, lives, searched, fake_sweep, tmp_path
+):
     study = dataclasses.replace(searched, **choice)
     assert fake_sweep(study, path=tmp_path / "undisturbed", slots=1)
     expected = decided(tmp_path / "undisturbed")
-    for slots, steps in ((9, 10**6), (4, 15), (8, 40)):
+    for slots, steps in lives:
         path = tmp_path / f"disturbed-{steps}"
         for life in range(500):
             if fake_sweep(study, path=path, slots=slots, seed=life, steps=steps, deaths=0.2):

@@ -80,7 +80,10 @@ def test_only_tune_runs_are_pruned(undisturbed):
     assert stages == {"tune"}
 
 
-@pytest.mark.parametrize(("slots", "seed"), [(2, 1), (5, 2), (5, 3)])
+@pytest.mark.parametrize(
+    ("slots", "seed"),
+    [(5, 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, 1), (5, 3)))],
+)
 def test_the_order_of_execution_does_not_change_the_records(
     slots, seed, tmp_path, study, corpus, corpus_fields, undisturbed
 ):
@@ -90,7 +93,7 @@ def test_the_order_of_execution_does_not_change_the_records(
     assert (path / STUDY).read_text() == (undisturbed / STUDY).read_text()
 
 
-@pytest.mark.parametrize("steps", [3, 10])
+@pytest.mark.parametrize("steps", [10, pytest.param(3, marks=pytest.mark.slow)])
 def test_repeated_deaths_do_not_change_the_records(
     steps, tmp_path, study, corpus, corpus_fields, undisturbed
 ):

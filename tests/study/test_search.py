@@ -24,7 +24,10 @@ DESIGN = [
     {"recipe.lr": 0.01 if w < 60 else 0.1, "model.width": w, "model.norm": "l2"}
     for w in (8, 20, 40, 60)
 ]
-names = pytest.mark.parametrize("name", SAMPLERS)
+names = pytest.mark.parametrize(
+    "name",  # gp takes seconds a suggestion; test_decisions.py has it in every run
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "gp" else []) for name in SAMPLERS],
+)
 
 
 def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2, design=0) -> Search:

@@ -31,6 +31,7 @@ def sweep(
     steps=10**6,
     deaths=0.0,
     open_run=open_run,
+    archives=False,
 ) -> bool:
     """Sweep with `slots` runs at a time; return False if it dies after `steps` epochs.
 
@@ -38,7 +39,7 @@ def sweep(
     So does the worker of a run, with probability `deaths` an epoch; another one continues the run.
     """
     generator, open_runs = random.Random(seed), {}
-    store = StudyStore(path)
+    store = StudyStore(path, archives=archives)
     try:
         planner = Planner(study, resolve(study, corpus, fields), store)
         for step in range(steps):

@@ -51,7 +51,7 @@ def test_a_packed_sweep_gives_the_results_of_single_runs(study, corpus, corpus_f
     assert all(math.isfinite(test["token"]) for test in tests)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(x, marks=pytest.mark.slow) for x in (2, 3))])
 def test_deaths_and_moves_change_no_digit_of_single_runs(
     study, corpus, corpus_fields, tmp_path, seed
 ):
@@ -63,7 +63,7 @@ def test_deaths_and_moves_change_no_digit_of_single_runs(
     assert len(events.epochs) == len(set(events.epochs))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_deaths_change_packs_by_rounding_only(study, corpus, corpus_fields, tmp_path, seed):
     assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
     deaths = random.Random(seed).sample(range(25), 6)

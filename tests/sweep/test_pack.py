@@ -171,11 +171,11 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     target = (module, "TrainingRun") if when == "open" else (run_module, "fit")
     inner = getattr(*target)
 
-    def fault(first, second, *arguments):
+    def fault(first, second, *arguments, **options):
         seed = second.config["seed"] if when == "open" else first.seed
         if seed == job.config["seed"]:
             raise IndexError("planted\nfault")
-        return inner(first, second, *arguments)
+        return inner(first, second, *arguments, **options)
 
     monkeypatch.setattr(*target, fault)
     jobs = [job, dataclasses.replace(job, config={**other.config, "seed": 77})]

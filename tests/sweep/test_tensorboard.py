@@ -12,7 +12,7 @@ CONFIG = {
     **{"point": {"label": "cut 4"}, "stage": "tune", "seed": 0, "setting": {"recipe.lr": 0.1}},
     **{"run": "0123456789ab", "model": {"name": "m", "cell": {"name": "mgu"}}},
 }
-NAME = "cut state_to_candidate (4) · seed 0 · tune · 0123456789ab"
+NAME = "cut state_to_candidate (4) · tune · 012345"
 LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
 RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
 
@@ -78,6 +78,22 @@ def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_to
     second.write_epoch(record(4, 1.0))
     second.close()
     assert curve(tmp_path / BOARD / NAME) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
+
+
+def test_the_seeds_of_a_count_model_are_one_run_with_each_epoch_once(tmp_path):
+    confirm = {**CONFIG, "stage": "confirm"}
+    for seed in (1, 2):
+        config = {**confirm, "seed": seed, "run": f"{seed}" * 12}
+        writer = tensorboard.RunWriter(tmp_path / "run", config, epoch=0, once=True)
+        writer.write_epoch(record(1, 3.0))
+        writer.close()
+    assert curve(tmp_path / BOARD / "cut state_to_candidate (4)") == [(1, 3.0)]
+
+
+def test_losses_come_before_the_speed():
+    *losses, speed = sorted(tensorboard.CURVES.values())
+    assert all(tag.startswith(("train/", "valid/")) for tag in losses)
+    assert speed == "worker/tokens_per_second"
 
 
 def test_a_disk_error_of_the_background_thread_is_logged_and_not_raised(tmp_path, caplog):

@@ -19,6 +19,8 @@ def new_parameters() -> list[torch.nn.Parameter]:
 def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
     if name is Optimiser.RMSPROP:
         return torch.optim.RMSprop(parameters, lr=0.1, alpha=0.99, eps=0.01, weight_decay=0.1)
+    if name in (Optimiser.SGD, Optimiser.ASGD):
+        return torch.optim.SGD(parameters, lr=0.01, weight_decay=0.1)
     cls = torch.optim.Adam if name is Optimiser.ADAM else torch.optim.AdamW
     return cls(parameters, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
@@ -26,7 +28,8 @@ def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> to
 @pytest.mark.parametrize("name", list(Optimiser))
 def test_steps_equal_those_of_torch(name: Optimiser) -> None:
     actual, expected = new_parameters(), new_parameters()
-    recipe = Recipe(optimiser=name, lr=0.1, weight_decay=0.1, beta2=0.95)
+    lr = 0.01 if name in (Optimiser.SGD, Optimiser.ASGD) else 0.1
+    recipe = Recipe(optimiser=name, lr=lr, weight_decay=0.1, beta2=0.95)
     optimiser, reference = make_optimiser(recipe, actual), torch_optimiser(name, expected)
     for step in range(6):
         if step == 3:  # as if the process had been restarted

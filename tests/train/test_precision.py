@@ -29,7 +29,7 @@ def training(corpus, recipe=None) -> Training:
     return Training(zoo.build(config, corpus.task, 0), recipe or Recipe(batch=16), 0)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", IDENTITIES)
 def test_the_default_leaves_no_trace_in_the_identity(name):
     assert "precision" not in to_dict(RECIPES[name])
     assert identity(RECIPES[name]) == IDENTITIES[name]

@@ -32,7 +32,8 @@ from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
 from lmzoo.analysis.text.formatting import format_value
 from lmzoo.statistics.intervals import mean_interval
-from lmzoo.store.records import CONFIG, read_json
+from lmzoo.store.archive import read_run_file
+from lmzoo.store.records import CONFIG, parse_json
 
 UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}
 VARIANTS = ("published", "leaking", "accumulated", "sound")
@@ -114,7 +115,7 @@ def _ended_runs(
     )
     confirm = {run for point in folder.study.get("chosen", {}).values() for run in point["runs"]}
     for row in valid.filter(pl.col("run").is_in(list(confirm))).sort("run").to_dicts():
-        config = read_json(folder.path / row["run"] / CONFIG)
+        config = parse_json(read_run_file(folder.path, row["run"], CONFIG)) or {}
         same_data = config["corpus"]["name"] in table.corpora and config["length"] == table.length
         if same_data or (any_corpus and config["unit"] == table.unit):
             loss = None if row["diverged"] else row["valid_sentence"]

@@ -24,6 +24,7 @@ import polars as pl
 from lmzoo.analysis.records.study_parquet import SUFFIX, unpacked_study
 from lmzoo.describe.labels import named_points
 from lmzoo.errors import UserError
+from lmzoo.store.archive import FOLDER, archived_runs
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
@@ -103,17 +104,24 @@ def load_study(path: Path) -> StudyFolder:
     configs: list[dict[str, Any]] = []
     texts: list[tuple[str, bytes]] = []
     damaged: list[str] = []
-    names = sorted(e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != ".")
-    names = [name for name in names if name not in (USER_CODE, BOARD, TRACKING)]
-    for name in names:
+    folders = {e.name for e in os.scandir(path) if e.is_dir() and e.name[0] != "."}
+    folders -= {USER_CODE, BOARD, TRACKING, FOLDER}
+    archived = {run: texts for run, *texts in archived_runs(path)}  # after the list of the folders
+    for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file
-        config = parse_json(_bytes(folder, CONFIG))
+        config = parse_json(_bytes(folder, CONFIG)) if name in folders else None
+        records = b""
+        if isinstance(config, dict):
+            records = _bytes(folder, RECORDS)
+        elif name in archived:
+            text, events = archived[name]
+            config, records = parse_json(text.encode()), events.encode()
         if not isinstance(config, dict):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue
         configs.append(_run_row(config, f"{folder}/{CONFIG}"))
         _check_numerics(config, study, folder)
-        texts.append((config["run"], _bytes(folder, RECORDS)))
+        texts.append((config["run"], records))
     events, torn = read_events(texts)
     damaged += [f"{run}/{RECORDS} has {count} damaged lines" for run, count in torn.items()]
     ends = events.filter(pl.col("event") == "end").group_by("run")

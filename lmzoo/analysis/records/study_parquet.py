@@ -20,6 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from lmzoo.errors import UserError
+from lmzoo.store.archive import archived_files
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json
@@ -126,6 +127,10 @@ def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, b
                 content = path.read_bytes()
                 name = "" if parent == folder else parent.name
                 yield name, path.name, _public(path.name, content)
+    archived = {(run, name): content for run, name, content in archived_files(folder, patterns)}
+    for (run, name), content in archived.items():
+        if not (folder / run / CONFIG).exists():
+            yield run, name, _public(name, content)
 
 
 def _public(name: str, content: bytes) -> bytes:

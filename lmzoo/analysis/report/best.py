@@ -24,6 +24,7 @@ from lmzoo.analysis.report.network import count_points, program_points
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.text.formatting import table_title
 from lmzoo.analysis.text.render import TextTable
+from lmzoo.store.archive import restore_run
 from lmzoo.store.records import CONFIG, USER_CODE, read_json
 
 AUDIT_TESTS = {
@@ -150,10 +151,12 @@ def audit_table(audit: Mapping[str, Any]) -> TextTable:
 
 
 def _tested_run(folder: StudyFolder, point: str) -> str:
-    """Return the first confirm run of a point that has a test result."""
+    """Return the first confirm run of a point that has a test result; it has a folder then."""
     events = folder.events.filter(pl.col("event") == "test").select("run").collect()
     tested = set(events["run"])
-    return next(run for run in folder.study["chosen"][point]["runs"] if run in tested)
+    found = next(run for run in folder.study["chosen"][point]["runs"] if run in tested)
+    restore_run(folder.path, found)
+    return found
 
 
 ROOT = Path(__file__).parents[3]

@@ -23,8 +23,9 @@ from lmzoo.analysis.text.formatting import format_duration, format_value
 from lmzoo.analysis.text.render import TextTable, store_address
 from lmzoo.command_line import setting_text
 from lmzoo.search_space import range_text
+from lmzoo.store.archive import read_run_file
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import CONFIG, read_json
+from lmzoo.store.records import CONFIG, parse_json
 
 
 def spent_table(folder: StudyFolder) -> TextTable:
@@ -92,7 +93,7 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
     configs = [
         config
         for run in folder.runs.select("run").collect()["run"]
-        if (config := read_json(folder.path / run / CONFIG))
+        if (config := parse_json(read_run_file(folder.path, run, CONFIG)))
     ]
     commits = Counter(config.get("environment", {}).get("commit", "") for config in configs)
     commits.pop("", None)
@@ -174,7 +175,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     configs = [
         config
         for run in folder.runs.select("run").collect()["run"]
-        if (config := read_json(folder.path / run / CONFIG))
+        if (config := parse_json(read_run_file(folder.path, run, CONFIG)))
     ]
     sweep = [*_script(study), "--storage", store_address(path.parent)]
     sweep += study.get("options") or _older_options(folder, configs)

@@ -17,6 +17,7 @@ confirm runs, over the seeds that both points have:
 A run that diverged, or that an older version trained, has no such file and counts as missing.
 """
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,8 @@ from lmzoo.errors import UserError
 from lmzoo.statistics.families import holm
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.two_way import loss_contributions, two_way_difference, two_way_rank_intervals
-from lmzoo.store.records import RunFolder
+from lmzoo.store.archive import read_run_file
+from lmzoo.store.records import TEST_LOSSES
 
 SCHEMA = pl.Schema(
     {
@@ -231,7 +233,7 @@ def read_sequence_losses(
     for point, chosen in study.get("chosen", {}).items():
         rows: dict[int, Array] = {}
         for run in chosen["runs"]:
-            stored = _read(RunFolder(path / run).losses_path(epoch))
+            stored = _read(read_run_file(path, run, TEST_LOSSES.format(epoch)))
             if stored is not None and run in seeds:
                 rows[seeds[run]] = loss_contributions(stored[:1], stored[1], metric)[0]
         if len({len(row) for row in rows.values()}) == 1:
@@ -252,11 +254,11 @@ def paired_losses(point: SequenceLosses, reference: SequenceLosses) -> tuple[Arr
     return point.contributions[rows], reference.contributions[reference_rows]
 
 
-def _read(path: Path) -> NDArray[np.float32] | None:
+def _read(content: bytes | None) -> NDArray[np.float32] | None:
     """Return the two rows of a file; None if it does not exist or is damaged."""
     try:
-        stored = np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
+        stored = np.load(io.BytesIO(content or b""), allow_pickle=False)
+    except (OSError, ValueError, EOFError):
         return None
     valid = stored.ndim == 2 and stored.shape[0] == 2 and np.isfinite(stored).all()
     return stored if valid else None

@@ -10,13 +10,16 @@ of this package is a density of sequences. So a model reads its earlier answers,
 No validation or test sequence is in the training split, and none is in both. Short sequences, of
 which training has all, are therefore in the training split only.
 
+With `train_on=all` the training loss counts all tokens, as in mad-lab's recall tasks; validation
+and test count the answers.
+
 A task states two facts, each as a method: the greatest expected accuracy and the least expected
-loss that a model can reach on the validation and test splits. For most tasks the input determines
+loss that a model can reach on the validation or the test split. For most tasks the input determines
 the answers, so they are 1 and 0.
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -47,6 +50,12 @@ class TaskConfig:
     valid: int = Field(500, ge=1)
     test: int = Field(1000, ge=1)
     seed: int = Field(0, ge=0)
+    train_on: Literal["answers", "all"] = Field("answers", exclude_if=lambda on: on == "answers")
+    """The tokens that the training loss counts."""
+
+
+MAD = {"train": 12_800}
+"""Defaults of mad-lab that the fields of earlier versions do not have."""
 
 
 class GeneratedTask(CorpusSource):
@@ -67,12 +76,14 @@ class GeneratedTask(CorpusSource):
         `split` is train, valid or test; a task about length draws longer test sequences.
         """
 
-    def accuracy_ceiling(self) -> float:
+    def accuracy_ceiling(self, split: str) -> float:
         """Return the greatest expected share of scored tokens that are the most probable token."""
+        del split
         return 1.0
 
-    def entropy(self) -> float:
+    def entropy(self, split: str) -> float:
         """Return the least expected loss in nats per scored token."""
+        del split
         return 0.0
 
     def load(self) -> Corpus:
@@ -80,7 +91,10 @@ class GeneratedTask(CorpusSource):
         for split in ("train", "valid", "test"):
             parts[split] = self._draw_distinct(split, [tokens for tokens, _ in parts.values()])
         length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
-        floor = self.entropy()
+        train, _ = parts["train"]
+        if self.config.train_on == "all":
+            parts["train"] = train, train != BLANK
+        floors = [EntropyFloor(floor, floor) for floor in map(self.entropy, ("valid", "test"))]
         return Corpus(
             name=self.name,
             vocabulary=Vocabulary((*SPECIALS, *self.symbols)),
@@ -89,8 +103,9 @@ class GeneratedTask(CorpusSource):
             test=_encode(*parts["test"], length),
             unit="symbol",
             source=f"pseudo-random, after {self.citation}; nothing to license",
-            floor=EntropyFloor(token=floor, sentence=floor),
-            ceiling=self.accuracy_ceiling(),
+            floor=floors[1],
+            ceiling=self.accuracy_ceiling("test"),
+            valid_floor=floors[0],
             ends=False,
         )
 

@@ -6,18 +6,22 @@ Each sequence maps every key to a value. Keys are drawn with replacement. In `no
 of the pairs is two noise symbols. The input determines every scored value: accuracy 1, entropy 0.
 The last pair repeats an earlier key, so every sequence has a scored value.
 
-Differences from mad-lab: it trains on all tokens and tests recall; here both count recall alone.
-Its defaults are the same: 16 symbols, of noise another 16, 128 symbols a sequence.
+Difference from mad-lab: it trains on all tokens (`train_on=all`) and tests recall; by default both
+count recall alone. Its defaults are the same: 16 symbols, of noise another 16, 128 symbols a
+sequence, 12,800 training sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, names
+from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
 
 
 @CORPORA("in_context_recall")
@@ -25,6 +29,7 @@ class InContextRecall(GeneratedTask):
     """Recall the values of keys that occurred before."""
 
     citation = "Poli et al. 2024"
+    fields_of_new: ClassVar[Mapping[str, Any]] = MAD
 
     @config
     class Config(TaskConfig):

@@ -8,35 +8,45 @@ All symbols after `?` are scored. The input determines them: accuracy 1, entropy
 Differences from mad-lab: the answer follows as the next tokens, where mad-lab feeds blanks; a model
 may use its answers so far. In mad-lab's compression, a network decodes all symbols from the vector
 at `?`, so it tests that vector. Here a recurrent model is tested for what its state holds, and
-attention may look back. The defaults are mad-lab's.
+attention may look back. The defaults are mad-lab's, 12,800 training sequences included.
+
+In mad-lab each blank is before one of the symbols, all of which have the same chance
+(`blanks=gaps`), so that the last symbol is beside `?`; with `blanks=places` all places of the
+symbols have the same chance.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
+from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
 from lmzoo.errors import UserError
 
 
 class _Copying(GeneratedTask):
     citation = "Poli et al. 2024"
+    fields_of_new: ClassVar[Mapping[str, Any]] = MAD
 
     @property
     def symbols(self) -> tuple[str, ...]:
         return ("?", "blank", *names("x", self.config.values))
 
     def with_blanks(
-        self, random: np.random.Generator, values: Symbols, blanks: int
+        self, random: np.random.Generator, values: Symbols, blanks: int, *, gaps: bool = False
     ) -> tuple[Symbols, Scored]:
         """Return the values with blanks at random places, the sign and the values."""
         count, n = values.shape
-        places = np.sort(distinct(random, count, n, n + blanks), axis=1)
+        if gaps:
+            before = random.multinomial(blanks, np.full(n, 1 / n), count)
+            places = np.arange(n) + before.cumsum(axis=1)
+        else:
+            places = np.sort(distinct(random, count, n, n + blanks), axis=1)
         tokens = np.ones((count, n + blanks), dtype=np.int64)
         np.put_along_axis(tokens, places, values, axis=1)
         tokens = np.concatenate([tokens, np.zeros((count, 1), np.int64), values], axis=1)
@@ -48,6 +58,8 @@ class _Copying(GeneratedTask):
 class SelectiveCopying(_Copying):
     """Repeat the symbols that are not blank."""
 
+    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "blanks": "gaps"}
+
     @config
     class Config(TaskConfig):
         """Length, symbols to copy and vocabulary."""
@@ -58,6 +70,8 @@ class SelectiveCopying(_Copying):
         """Number of symbols to copy."""
         values: int = Field(14, ge=2)
         """Number of different symbols."""
+        blanks: Literal["places", "gaps"] = Field("places", exclude_if=lambda by: by == "places")
+        """How blanks are distributed."""
 
         @model_validator(mode="after")
         def _has_room(self) -> Any:
@@ -71,7 +85,8 @@ class SelectiveCopying(_Copying):
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
         values = random.integers(2, 2 + c.values, (count, c.copied))
-        return self.with_blanks(random, values, c.length - 2 * c.copied - 1)
+        blanks = c.length - 2 * c.copied - 1
+        return self.with_blanks(random, values, blanks, gaps=c.blanks == "gaps")
 
 
 @CORPORA("compression")

@@ -58,7 +58,7 @@ class Dyck(GeneratedTask):
         c, rows = self.config, np.arange(count)
         stack, depth = np.zeros((count, c.depth + 1), np.int64), np.zeros(count, np.int64)
         columns = []
-        for _ in range(c.test_length if split == "test" else c.length):
+        for _ in range(self._length(split)):
             kind = random.integers(0, c.kinds, count)
             opens = (depth == 0) | ((depth < c.depth) & (random.random(count) < 0.5))
             columns.append(np.where(opens, kind, c.kinds + stack[rows, depth]))
@@ -67,13 +67,15 @@ class Dyck(GeneratedTask):
         tokens = np.stack(columns, axis=1)
         return tokens, np.ones(tokens.shape, dtype=bool)
 
-    def accuracy_ceiling(self) -> float:
-        c = self.config
-        return self._mean(1 / c.kinds, 0.5, 1.0, c.test_length)
+    def accuracy_ceiling(self, split: str) -> float:
+        return self._mean(1 / self.config.kinds, 0.5, 1.0, self._length(split))
 
-    def entropy(self) -> float:
+    def entropy(self, split: str) -> float:
         k = self.config.kinds
-        return self._mean(log(k), log(2) + log(k) / 2, 0.0, self.config.test_length)
+        return self._mean(log(k), log(2) + log(k) / 2, 0.0, self._length(split))
+
+    def _length(self, split: str) -> int:
+        return self.config.test_length if split == "test" else self.config.length
 
     def _mean(self, empty: float, inside: float, full: float, length: int) -> float:
         """Return (1/n) Σ_t Σ_d π_t(d) f(d) for the values of f at depth 0, between, and m."""

@@ -9,12 +9,15 @@ determines every scored symbol of validation and test: accuracy 1, entropy 0. In
 length of a key is uncertain, so the training loss stays above 0.
 
 Differences from mad-lab: the keys of a sequence are few, where mad-lab relies on chance to repeat
-one of thousands and adds one probe; it trains on all tokens. Its defaults are otherwise the same.
+one of hundreds and adds one probe; it pads on the left and trains on all tokens (`train_on=all`).
+Its defaults are otherwise the same: 7 symbols for keys and 8 for values, 128 symbols a sequence,
+12,800 training sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -22,7 +25,7 @@ from pydantic import Field, model_validator
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import BLANK, GeneratedTask, Scored, Symbols, TaskConfig, names
+from lmzoo.data.tasks.base import BLANK, MAD, GeneratedTask, Scored, Symbols, TaskConfig, names
 from lmzoo.errors import UserError
 
 
@@ -31,6 +34,7 @@ class FuzzyRecall(GeneratedTask):
     """Recall values of several symbols by keys of several symbols."""
 
     citation = "Poli et al. 2024"
+    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "value_letters": 8}
 
     @config
     class Config(TaskConfig):
@@ -39,7 +43,9 @@ class FuzzyRecall(GeneratedTask):
         length: int = Field(128, ge=4)
         """Most symbols of a sequence; the last pair is complete."""
         letters: int = Field(7, ge=1)
-        """Number of symbols for keys, and of symbols for values."""
+        """Number of symbols for keys."""
+        value_letters: int = Field(0, ge=0, exclude_if=lambda count: not count)
+        """Number of symbols for values; 0: as many as for keys."""
         key_size: int = Field(3, ge=1)
         value_size: int = Field(3, ge=1)
         distinct_keys: int = Field(8, ge=1)
@@ -47,8 +53,12 @@ class FuzzyRecall(GeneratedTask):
 
         @model_validator(mode="after")
         def _has_room(self) -> Any:
-            if max(self.key_size, self.value_size) > self.letters:
-                raise UserError(f"letters={self.letters} is less than a key or a value has")
+            values = self.value_letters or self.letters
+            if self.key_size > self.letters or self.value_size > values:
+                raise UserError(
+                    f"letters={self.letters} or value_letters={values} is less than a key or a "
+                    "value has"
+                )
             least = (1 + self.distinct_keys) * (self.key_size + self.value_size)
             if self.length < least:
                 raise UserError(f"length={self.length} repeats no key; set at least {least}")
@@ -56,7 +66,8 @@ class FuzzyRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (*names("k", self.config.letters), *names("v", self.config.letters))
+        values = self.config.value_letters or self.config.letters
+        return (*names("k", self.config.letters), *names("v", values))
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         tokens = np.full((count, self.config.length), BLANK)
@@ -80,7 +91,10 @@ class FuzzyRecall(GeneratedTask):
         keys = [random.permutation(c.letters)[:size] for size in sizes]
         distinct_keys = list({key.tobytes(): key for key in keys}.values())
         values = [
-            c.letters + random.permutation(c.letters)[: random.integers(1, c.value_size + 1)]
+            c.letters
+            + random.permutation(c.value_letters or c.letters)[
+                : random.integers(1, c.value_size + 1)
+            ]
             for _ in distinct_keys
         ]
         while True:

@@ -7,12 +7,13 @@ dictionary, log₂ K! bits. A model that knows it has accuracy 1 and entropy 0. 
 their sequences and share the dictionary, which depends on the seed alone.
 
 Differences from mad-lab: it writes an "insert" symbol where the value would be, and keys may occur
-twice. Its defaults are the same: 256 symbols, 32 a sequence; it has 256 training sequences.
+twice. Its defaults are the same: 127 keys, 32 symbols a sequence, 256 training sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -29,6 +30,7 @@ class Memorisation(GeneratedTask):
     """Learn a fixed map from keys to values by heart."""
 
     citation = "Poli et al. 2024"
+    fields_of_new: ClassVar[Mapping[str, Any]] = {"train": 256, "keys": 127}
 
     @config
     class Config(TaskConfig):

@@ -45,6 +45,9 @@ class TokeniserConfig:
     """With `unit=bpe`, a `tokenizer.json` of Hugging Face's `tokenizers`; empty: train one."""
     tokenizer_sha256: Annotated[str, Field(exclude_if=lambda value: not value)] = ""
     """SHA-256 of the `tokenizer.json`, a part of the identity of a run; empty: compute it."""
+    separator: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
+    """A text that trained byte pairs have as one token, such as `<|endoftext|>`. Other tokens
+    ignore it."""
 
     @model_validator(mode="after")
     def _check_unit(self) -> "TokeniserConfig":
@@ -56,6 +59,8 @@ class TokeniserConfig:
             raise UserError(f"min_count={self.min_count} needs unit=word, not {self.unit}")
         if self.tokenizer and self.vocab:
             raise UserError(f"vocab={self.vocab} and tokenizer={self.tokenizer} exclude each other")
+        if self.separator and (self.unit != "bpe" or self.tokenizer):  # equal tokens, equal configs
+            object.__setattr__(self, "separator", "")
         if self.tokenizer and not self.tokenizer_sha256:
             object.__setattr__(self, "tokenizer_sha256", sha256_of(self.tokenizer))
         return self

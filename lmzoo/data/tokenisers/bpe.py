@@ -104,10 +104,11 @@ class Subwords(Tokeniser):
 
     def _train(self, text: memoryview) -> str:
         size = self.config.vocab or DEFAULT
-        if size < LEAST:
+        least = LEAST + bool(self.config.separator)
+        if size < least:
             raise UserError(
                 f"vocab={size} is too small for byte pairs; the bytes and the special "
-                f"tokens are {LEAST}"
+                f"tokens are {least}"
             )
         library = _tokenizers()
         tokenizer = library.Tokenizer(library.models.BPE())
@@ -116,6 +117,7 @@ class Subwords(Tokeniser):
         trainer = library.trainers.BpeTrainer(
             vocab_size=size - len(SPECIALS),
             initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+            special_tokens=[self.config.separator] if self.config.separator else [],
             show_progress=False,
         )
         tokenizer.train_from_iterator((part.decode() for part in self.stretches(text)), trainer)

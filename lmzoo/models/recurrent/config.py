@@ -41,12 +41,29 @@ class RecurrentConfig(EmbeddingConfig):
     """The initial state; None is the cell's own, or learned with `starts`."""
     num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
     """Number of stacked cells of the same kind."""
+    hidden: int = Field(0, ge=0, exclude_if=lambda size: not size)
+    """State size H of the cells, for rnn, lstm and gru; 0: that of the embeddings. With tied=true
+    the last cell has that of the embeddings."""
+    tied: bool = Field(default=True, exclude_if=lambda tied: tied)
+    """The emission reads the embedding table; otherwise a table of its own."""
+    head_bias: bool = Field(default=False, exclude_if=lambda biased: not biased)
+    """A bias for each token (vector emission only)."""
+    dropout_embedding: Dropout = 0.0
+    """Rate at which tokens of the vocabulary have no input vector in a batch, in training."""
     dropout_input: Dropout = 0.0
     """Dropout rate of the inputs of every cell, in training."""
+    dropout_layers: Dropout | None = Field(None, exclude_if=lambda rate: rate is None)
+    """Dropout rate of the inputs of every cell but the first; None: `dropout_input`."""
     dropout_recurrent: Dropout = 0.0
     """Dropout rate of the weights from state to state, in training."""
     dropout_output: Dropout = 0.0
     """Dropout rate of the outputs N(h_t), in training."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """The width of the embeddings, then that of each cell."""
+        sizes = [self.width, *[self.hidden or self.width] * self.num_layers]
+        return [*sizes[:-1], self.width] if self.tied else sizes
 
     @model_validator(mode="after")
     def _one_start(self) -> Any:
@@ -58,6 +75,21 @@ class RecurrentConfig(EmbeddingConfig):
                 f"starts={self.starts} learns initial states, but start={self.start} sets one; "
                 "drop one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Any:
+        if self.hidden and self.tied and self.num_layers == 1:
+            raise UserError(
+                f"hidden={self.hidden}: the only cell of a tied model has the width of the "
+                "embeddings; set tied=false or num_layers=2"
+            )
+        if self.head_bias and (
+            EMISSIONS.name_of(self.emission) != "vector" or self.norm == Norm.L2
+        ):
+            raise UserError("head_bias=true needs emission=vector, and a norm other than l2")
+        if self.dropout_layers is not None and self.num_layers == 1:
+            raise UserError(f"dropout_layers={self.dropout_layers} needs num_layers=2 or more")
         return self
 
     @model_validator(mode="before")

@@ -4,14 +4,17 @@ r"""Recurrent language model: a cell, an emission, a normaliser and W initial st
     h_t = cell(x_t, h_{t-1})            num_layers cells, each reads the outputs of the one below
     P(s_t | s_<t) = emission(N(h_t))
 
-x_t, h_t and e(s) are (E). h_0 is a vector of ones, or, with starts = W > 0, one of W learned
-vectors w_i. The sequence is then a mixture over the initial states
-(`lmzoo.functional.initial_states`):
+x_t, h_t and e(s) are (E). With `hidden` = H the cells have a state (H), but the last one only if
+`tied=false`, which gives the emission a table of its own; `head_bias` adds a bias to its logits.
+
+h_0 is a vector of ones, or, with starts = W > 0, one of W learned vectors w_i. The sequence is then
+a mixture over the initial states (`lmzoo.functional.initial_states`):
 
     log P(s_{1:T}) = LSE_i[ log ω_i + Σ_t log P(s_t | s_<t, h_0 = w_i) ]
 
-In training, `dropout_input` and `dropout_output` mask x_t of every cell and N(h_t), one mask a
-sequence; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`).
+In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but the
+first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch, at the
+input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`).
 
 S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
 embedding_std=1.
@@ -21,6 +24,7 @@ Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM1
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -28,11 +32,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.blocks.carried_state import CarriesState
-from lmzoo.blocks.dropout import drop_features, dropped_weights
+from lmzoo.blocks.dropout import drop_features, drop_rows, dropped_weights
 from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell, Inputs
+from lmzoo.cells.base import Cell, Inputs, build_cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
@@ -51,12 +55,14 @@ class RecurrentLM(CarriesState, LanguageModel):
     """Recurrent language model with any cell, emission, normaliser and initial states."""
 
     Config = RecurrentConfig
+    head_bias: nn.Parameter | None
 
     def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         cells = [
-            CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
+            build_cell(config.cell, inputs, size, task.length)
+            for inputs, size in pairwise(config.sizes)
         ]
         self.cell, self.upper = cells[0], nn.ModuleList(cells[1:])
         if config.dropout_recurrent and not self.cell.recurrent_weights:
@@ -65,9 +71,20 @@ class RecurrentLM(CarriesState, LanguageModel):
                 "weights that it drops; set it to 0, or choose rnn, lstm, lstm_peephole, janet, "
                 "gru, mut, mgu or mgru"
             )
-        self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
+        self.emission = EMISSIONS.build(config.emission, config.sizes[-1], config.norm)
+        self.head = None
+        if not config.tied:
+            self.head = EmbeddingTable(task.vocab, config.sizes[-1], config.embedding_std)
+        bias = nn.Parameter(torch.zeros(task.vocab)) if config.head_bias else None
+        self.register_parameter("head_bias", bias)
         self.latent = self.emission.latent
-        self.starts = InitialStates(config.starts, self._start_size) if config.starts else None
+        starts = sum(self._start_sizes)
+        self.starts = InitialStates(config.starts, starts) if config.starts else None
+
+    def reset_parameters(self) -> None:
+        """Set the bias of the head to 0."""
+        if self.head_bias is not None:
+            nn.init.zeros_(self.head_bias)
 
     @property
     def leaks(self) -> str:
@@ -75,18 +92,33 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     @property
     def state_size(self) -> int | None:
-        cell_size, norm, starts = self.cell.state_size, self.config.norm, self.config.starts
-        if cell_size is None or norm is Norm.TIME_STD:
+        sizes, norm, starts = (
+            [c.state_size for c in self._cells],
+            self.config.norm,
+            self.config.starts,
+        )
+        if None in sizes or norm is Norm.TIME_STD:
             return None
-        size = max(1, starts) * cell_size * self.config.num_layers
+        size = max(1, starts) * sum(size or 0 for size in sizes)
         # Each of several starts has its evidence and its output.
-        size += starts * (1 + self.config.width) if starts > 1 else 0
+        size += starts * (1 + self.config.sizes[-1]) if starts > 1 else 0
         # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
         return size + (2 * self.config.width if norm is Norm.TIME_STD_CAUSAL else 0)
 
     @property
-    def _start_size(self) -> int:
-        return self.cell.num_state_vectors * self.config.width * self.config.num_layers
+    def _start_sizes(self) -> list[int]:
+        return [cell.num_state_vectors * cell.width for cell in self._cells]
+
+    def _table(self) -> Tensor:
+        """Return the table that the emission reads; the bias of the head is its last column."""
+        table = self.embedding.weight if self.head is None else self.head.weight
+        if self.head_bias is None:
+            return table
+        return torch.cat([table, self.head_bias[:, None]], dim=-1)
+
+    def _add_one(self, y: Float[Tensor, "*N H"]) -> Float[Tensor, "*N _"]:
+        """Append 1 to the outputs, for the bias of the head."""
+        return y if self.head_bias is None else nn.functional.pad(y, (0, 1), value=1.0)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self._scores_by_start(tokens, drop=self.training)
@@ -100,7 +132,7 @@ class RecurrentLM(CarriesState, LanguageModel):
         self, tokens: Tensor, state: BlockState | None = None
     ) -> tuple[Tensor, BlockState]:
         state = state or self._begin_block(len(tokens))
-        x, stats, layers = self._inputs(tokens[:, :-1]), None, []
+        x, stats, layers = self._inputs(tokens[:, :-1], drop=self.training), None, []
         if self.config.norm is Norm.TIME_STD_CAUSAL:
             x, stats = normalise_block(self.embedding(tokens[:, :-1]), state.input_stats)
 
@@ -110,14 +142,14 @@ class RecurrentLM(CarriesState, LanguageModel):
             return h
 
         y = self._run(x, scan, drop=self.training)
-        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        scores = self.emission.log_prob(y, tokens[:, 1:], self._table())
         weights = scores.new_zeros(1) if self.starts is None else self.starts.log_weights()
         mixed, evidence = mix_block(weights, scores, state.evidence)
         return mixed, BlockState(tuple(layers), stats, evidence)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         last = self._outputs(prefix)[:, :, -1]
-        dense = self.emission.dense(last, self.embedding.weight)  # W B V
+        dense = self.emission.dense(last, self._table())  # W B V
         if self.starts is None:
             return dense[0]
         if prefix.shape[1] == 1:
@@ -129,7 +161,7 @@ class RecurrentLM(CarriesState, LanguageModel):
         return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        dense = self.emission.dense(self._outputs(tokens[:, :-1]), self.embedding.weight)
+        dense = self.emission.dense(self._outputs(tokens[:, :-1]), self._table())
         if self.starts is None:
             return dense[0].argmax(-1)
         weights = start_posterior(self.starts.log_weights(), self._scores_by_start(tokens))
@@ -144,16 +176,16 @@ class RecurrentLM(CarriesState, LanguageModel):
             return RecurrentState(layers, None, None, None)
         evidence = start.new_zeros(start.shape[:2])
         # From equal outputs `<start>` has the same score under all w_i: it is evidence of none.
-        outputs = start.new_zeros(*evidence.shape, self.config.width)
+        outputs = start.new_zeros(*evidence.shape, self.config.sizes[-1])
         return RecurrentState(layers, None, evidence, outputs)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, RecurrentState):
             return super().advance(state, token)
-        norm, table = self.config.norm, self.embedding.weight
+        norm, table = self.config.norm, self._table()
         x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
         h, layers = stack.advance(self._cells, x, state.layers)
-        y = normalise_vectors(h, norm)
+        y = self._add_one(normalise_vectors(h, norm))
         dense = self.emission.dense(y, table)
         if self.starts is None or state.evidence is None or state.outputs is None:
             return dense[:, 0], RecurrentState(layers, input_stats, None, None)
@@ -166,7 +198,7 @@ class RecurrentLM(CarriesState, LanguageModel):
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self._outputs(tokens[:, :-1])
-        joint = self.emission.joint(y, tokens[:, 1:], self.embedding.weight)  # W B T-1 K
+        joint = self.emission.joint(y, tokens[:, 1:], self._table())  # W B T-1 K
         if self.starts is not None:
             scores = torch.logsumexp(joint, dim=-1)
             joint = joint + start_posterior(self.starts.log_weights(), scores)[..., None]
@@ -174,12 +206,13 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     def _scores_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t"]:
         y = self._outputs(tokens[:, :-1], drop=drop)
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        return self.emission.log_prob(y, tokens[:, 1:], self._table())
 
     def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; `drop` applies dropout."""
         begin, cells = self._begin_vectors(len(tokens)), self._cells
-        return self._run(self._inputs(tokens), lambda i, x: cells[i].scan(x, begin[i]), drop=drop)
+        x = self._inputs(tokens, drop=drop)
+        return self._run(x, lambda i, x: cells[i].scan(x, begin[i]), drop=drop)
 
     def _run(
         self, x: Inputs, scan: Callable[[int, Inputs], Tensor], *, drop: bool
@@ -187,6 +220,7 @@ class RecurrentLM(CarriesState, LanguageModel):
         """Return N(h) of the last cell; `scan(layer, inputs)` gives the outputs of one cell."""
         c, count = self.config, max(1, self.config.starts)
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
+        between = c.dropout_layers if drop and c.dropout_layers is not None else into
         if into:
             x = drop_features(x.vectors() if isinstance(x, TokenInputs) else x, into)
         if count > 1:
@@ -196,18 +230,21 @@ class RecurrentLM(CarriesState, LanguageModel):
         with dropped_weights(modules, self.cell.recurrent_weights, recurrent):
             h = scan(0, x)
             for layer in range(1, c.num_layers):
-                if into:  # the initial states share the mask of their sequence
-                    h = drop_features(h.unflatten(0, (count, -1)), into).flatten(0, 1)
+                if between:  # the initial states share the mask of their sequence
+                    h = drop_features(h.unflatten(0, (count, -1)), between).flatten(0, 1)
                 h = scan(layer, h)
         y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
-        return drop_features(y, out) if out else y
+        return self._add_one(drop_features(y, out) if out else y)
 
-    def _inputs(self, tokens: Tensor) -> Inputs:
+    def _inputs(self, tokens: Tensor, *, drop: bool = False) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
-        norm = self.config.norm
+        norm, rate = self.config.norm, self.config.dropout_embedding if drop else 0.0
+        kept = drop_rows(self.embedding.weight, rate) if rate else None
         if norm.over_time or tokens.numel() <= self.task.vocab:
-            return normalise_sequence(self.embedding(tokens), norm)
-        return TokenInputs(tokens, normalise_vectors(self.embedding.weight, norm))
+            x = normalise_sequence(self.embedding(tokens), norm)
+            return x if kept is None else x * kept[tokens]
+        table = normalise_vectors(self.embedding.weight, norm)
+        return TokenInputs(tokens, table if kept is None else table * kept)
 
     def _begin_block(self, batch: int) -> BlockState:
         begin = self._begin_vectors(batch)
@@ -218,7 +255,7 @@ class RecurrentLM(CarriesState, LanguageModel):
         """Return the initial vectors of each cell, for all initial states and sequences."""
         start = self._start_vectors()
         start = start[:, None].expand(-1, batch, -1).reshape(len(start) * batch, -1)
-        return start.chunk(self.config.num_layers, dim=-1)
+        return start.split(self._start_sizes, dim=-1)
 
     @property
     def _cells(self) -> list[Cell]:
@@ -228,5 +265,5 @@ class RecurrentLM(CarriesState, LanguageModel):
         if self.starts is None:
             zero, start = self.cell.zero_start, self.config.start
             value = {Start.ZEROS: zero, Start.ONES: zero + 1}.get(start, 1.0)
-            return self.embedding.weight.new_full((1, self._start_size), value)
+            return self.embedding.weight.new_full((1, sum(self._start_sizes)), value)
         return self.cell.constrain_start(self.starts.vectors)

@@ -60,11 +60,13 @@ class Sweep:
         fuse: str = "auto",
         track: Sequence[str] = (),
         *,
+        archive: bool = False,
         as_json: bool = False,
         quiet: bool = False,
         prints_ranking: bool = True,
     ) -> None:
         self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
+        self.archive = archive
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self.quiet = quiet
         self._last_words = ["interrupted; run the same command again to continue"]
@@ -111,11 +113,14 @@ class Sweep:
             needed = select_labels(self.study, corpus, labels)
             points = resolve(self.study, corpus, fields, needed)
             check_selection(self.study, points, needed)
-            store_class = ReadOnlyStudyStore if dry_run else StudyStore
             self.folder = store_folder(storage, self.study.name, fields)
             if not self.quiet and (earlier := describe_earlier(storage, self.study.name, fields)):
                 self.stderr.print(earlier, markup=False)
-            with closing(store_class(self.folder)) as store:
+            with closing(
+                ReadOnlyStudyStore(self.folder)
+                if dry_run
+                else StudyStore(self.folder, archives=self.archive)
+            ) as store:
                 planner = Planner(self.study, points, store, needed)
                 if not self.quiet and any(point.design for point in planner.points):
                     self.stderr.print(_searched(self.study))

@@ -139,6 +139,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
             threads=max(1, int(resources.cpus)),
             gpu=resources.gpus or 0.0,
             nonce=write_nonce(store),
+            curves=not planner.store.archives,
             server=server,
         )
         with contextlib.suppress(_InterruptedError), STOPS.deferred():

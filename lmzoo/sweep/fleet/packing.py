@@ -15,7 +15,7 @@ from typing import Any
 from lmzoo.errors import UserError
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
-from lmzoo.trainables.packs import Shapes
+from lmzoo.trainables.packs import Shapes, is_counted
 
 CPU_PACK_SIZE = 16
 """Maximum number of pack members on a CPU with `--fuse auto`; larger packs gain little."""
@@ -85,7 +85,7 @@ class Packer:
 
     def shares_estimate(self, run: PlannedRun) -> bool:
         """Return whether runs with the key of this one load the same closed-form estimate."""
-        return self._shapes.shares_estimate(run.config)
+        return is_counted(run.config)
 
     def max_members(self, run: PlannedRun, memory: int = 0) -> int:
         """Return the maximum number of members of a pack with this run."""

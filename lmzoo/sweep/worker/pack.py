@@ -31,8 +31,14 @@ class Pack:
         corpus: Any,
         device: torch.device,
         confirm: Callable[[Ended | Released], None],
+        *,
+        curves: bool = True,
     ) -> None:
-        """`corpus` is None if no run needs one; `confirm` is called from any thread."""
+        """`corpus` is None if no run needs one; `confirm` is called from any thread.
+
+        `curves` says whether runs write curves for TensorBoard.
+        """
+        self._curves = curves
         self.store, self.device = store, device
         self.writer = Writer()
         self._trainer = Trainer(corpus, device)
@@ -65,7 +71,7 @@ class Pack:
         reports = []
         for job, folder in self._read(assignment.join):
             try:
-                run = TrainingRun(folder, job, self._trainer, self.writer)
+                run = TrainingRun(folder, job, self._trainer, self.writer, curves=self._curves)
             except Exception as error:
                 self._raise_unless_final(error)
                 self._fail(folder, error)

@@ -1,7 +1,9 @@
 """Writes a run's curves and hyper-parameters for TensorBoard.
 
-The curves are in STUDY/tensorboard/POINT · seed SEED · STAGE · RUN. TensorBoard shows these names,
-and the pattern `(.*) · seed` gives the runs of a point one colour.
+The curves are in STUDY/tensorboard/POINT · seed SEED · RUN, or POINT · tune · RUN. TensorBoard
+shows these names, and the pattern `(.*?) · ` gives the runs of a point one colour. The seeds of a
+count model, whose losses are equal, are one run POINT. TensorBoard sorts its charts by name, so the
+speed comes last.
 
 All runs of a study have the same HParams columns: point, stage, seed and the searched fields.
 Strings stay strings and numbers stay numbers, so that the table can be sorted and filtered. A
@@ -30,7 +32,7 @@ CURVES = {
     "valid_sentence": "valid/sentence",
     "valid_accuracy": "valid/accuracy",
     "valid_sequence_accuracy": "valid/sequence_accuracy",
-    "tokens_per_second": "speed/tokens_per_second",
+    "tokens_per_second": "worker/tokens_per_second",
 }
 
 
@@ -43,6 +45,9 @@ class RunWriter:
         config: Mapping[str, Any],
         epoch: int,
         records: Sequence[Record] = (),
+        *,
+        once: bool = False,
+        writes: bool = True,
     ) -> None:
         """Open a new event file.
 
@@ -52,14 +57,21 @@ class RunWriter:
             config: The config of the run.
             epoch: Number of finished epochs; 0 for a new run.
             records: The epoch records of a run that is continued.
+            once: Whether all confirm runs of the point have the same losses; the last one is shown.
+            writes: False: no file.
         """
-        self._folder, self._writer = folder.parent / BOARD / curves_name(config), None
+        self._folder = folder.parent / BOARD / curves_name(config, once=once)
+        self._writer = None
+        if not writes:
+            return
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
         with self._catch_disk_error():
             is_new = not any(self._folder.glob("events.out.tfevents.*"))
             self._writer = SummaryWriter(
-                str(self._folder), purge_step=purged if epoch else None, flush_secs=FLUSH_SECONDS
+                str(self._folder),
+                purge_step=purged if epoch or once else None,
+                flush_secs=FLUSH_SECONDS,
             )
             if is_new:
                 self._write_hparams(config)

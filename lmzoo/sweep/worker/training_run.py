@@ -4,6 +4,7 @@ from lmzoo.store.records import Record, RunFolder, epoch_records, find_end, reco
 from lmzoo.store.writer import Writer
 from lmzoo.sweep.messages import Ended, Job, Report
 from lmzoo.sweep.worker.tensorboard import RunWriter
+from lmzoo.trainables.packs import is_counted
 from lmzoo.trainables.trainer import Trainer
 
 
@@ -16,13 +17,18 @@ class TrainingRun:
         job: Job,
         trainer: Trainer,
         writer: Writer,
+        *,
+        curves: bool = True,
     ) -> None:
         config = trainer.with_facts(job.config)
         self.id, self.budget = config["run"], job.budget
         self._test = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = epoch_records(self.run.records)
-        self._curves = RunWriter(folder.path, config, self.run.epoch, records)
+        once = is_counted(config)
+        self._curves = RunWriter(
+            folder.path, config, self.run.epoch, records, once=once, writes=curves
+        )
         self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
         """Reports of epochs that a worker wrote and did not report before it died."""
 

@@ -62,10 +62,12 @@ class Worker(tune.Trainable):
         gpu: float = 0.0,
         nonce: str = "",
         server: Any = None,
+        *,
+        curves: bool = True,
     ) -> None:
         """Open the store and set up the device; torch is imported after the heartbeat starts.
 
-        `gpu` is the worker's share of a GPU; 0: the CPU.
+        `gpu` is the worker's share of a GPU; 0: the CPU. `curves` are those for TensorBoard.
 
         A worker that cannot start says so and stays without work, so that Ray starts no other one
         in its place.
@@ -90,7 +92,7 @@ class Worker(tune.Trainable):
             from lmzoo.cluster.head_store import find_store
 
             self._store = find_store(store, nonce, server, str(self.trial_id))
-            self._set_up_training(corpus, threads, gpu)
+            self._set_up_training(corpus, threads, gpu, curves=curves)
         except Exception as error:
             self._fail(error, starting=True)
 
@@ -123,7 +125,9 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Do nothing: the run folders hold all state."""
 
-    def _set_up_training(self, corpus: Any, threads: int, gpu: float) -> None:
+    def _set_up_training(
+        self, corpus: Any, threads: int, gpu: float, *, curves: bool = True
+    ) -> None:
         import torch
 
         from lmzoo.kernels.device import CPU
@@ -138,9 +142,8 @@ class Worker(tune.Trainable):
             device = granted_gpu(os.uname().nodename, share)
             self._memory = int(share * torch.cuda.get_device_properties(device).total_memory)
         self._lock = self._store.lock(WORKER_LOCK.format(self.trial_id))
-        self._pack = Pack(
-            self._store, None if corpus is None else corpus.to(device), device, self._confirm
-        )
+        own = None if corpus is None else corpus.to(device)
+        self._pack = Pack(self._store, own, device, self._confirm, curves=curves)
 
     def _exchange(self, reports: list[Report]) -> Assignment | None:
         """Report, and return the next assignment; None if the sweep has no use for this worker."""

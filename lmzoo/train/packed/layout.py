@@ -97,4 +97,5 @@ class Row:
     def optimiser_state(self) -> dict[int, dict[str, Tensor]]:
         """Return the state of each parameter by its number, views of the arrays of the host."""
         kinds = {k: self.layout.named(k, row) for k, row in self.host.items() if k != VALUES}
-        return {i: {k: kinds[k][n] for k in kinds} for i, n in enumerate(self.names)}
+        names = self.names if kinds else []
+        return {i: {k: kinds[k][n] for k in kinds} for i, n in enumerate(names)}

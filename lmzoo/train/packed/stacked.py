@@ -147,7 +147,8 @@ class StackedParameters:
             assert training.optimiser is not None
             training.optimiser.param_groups[0]["lr"] = group["lr"]
         numbers = {VALUES: self.values.detach(), **self._states()}
-        numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
+        if STEP in numbers:  # SGD has no state
+            numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
         given = [training.row for training in trainings]
         if not self._given or any(map(operator.is_not, given, self._given)):
             # Members that left keep the rows that they have.
@@ -170,7 +171,8 @@ class StackedParameters:
             assert training.optimiser is not None
             for name, weight in self._parameters[p].items():
                 weight.data = parts[VALUES][name][p]
-                training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
+                if keys:
+                    training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
             numbers = {key: rows[key][p] for key in rows}
             names, state = [*self._parameters[p]], training.model.state_dict()
             training.row = Row(self.layout, numbers, names, state, {})

@@ -29,7 +29,7 @@ from lmzoo.train.packed.compatibility import make_functional, template_model
 from lmzoo.train.packed.evaluation import PackedEvaluation
 from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.packed.stacked import StackedParameters
-from lmzoo.train.recipe import Accumulate
+from lmzoo.train.recipe import SGD, Accumulate
 from lmzoo.train.step import compute_loss, restrict
 from lmzoo.train.trainer import Training
 
@@ -53,7 +53,10 @@ class PackedTrainer:
         self._adam = None if self._accumulates else self.stacked.adam
         name = f"{len(self.stacked.values)} members of {self.template.name}"
         recorder = OperationRecorder() if self._adam else None
-        self.stepper = Stepper(self.stacked.optimiser, self.device, name, fallback=recorder)
+        records = not isinstance(self.stacked.optimiser, SGD)
+        self.stepper = Stepper(
+            self.stacked.optimiser, self.device, name, records=records, fallback=recorder
+        )
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
     def replace(self, trainings: Sequence[Training]) -> None:

@@ -71,7 +71,7 @@ def test_intervals_cover_planted_effects_in_95_percent():
     assert np.allclose([row["given_intact"], row["given_thrown"]], [0.3, 0.6])
 
 
-@pytest.mark.parametrize("own", [0.0, 0.05])
+@pytest.mark.parametrize("own", [0.05, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_two_seeds_are_enough_for_a_factorial(own):
     """Effects share their variance; a switch may change with the seed or not."""
     patterns, rng, hits, false, widths = mgu(), RNG(5), [], [], []

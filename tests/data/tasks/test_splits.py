@@ -1,8 +1,9 @@
 """The splits of generated tasks are honest, and a mistake in a config gives one line."""
 
 import pytest
+import torch
 
-from lmzoo.data.corpus import CORPORA, open_corpus
+from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.laws.corpora import CORPUS_LAWS
 from tests.data.tasks.test_ceilings import SMALL, TASKS, small
 from tests.user_errors import raises_user_error
@@ -62,3 +63,47 @@ def test_the_seed_determines_a_task():
 def test_a_mistake_gives_one_line(fields, message):
     with raises_user_error(message):
         open_corpus(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "symbols"),
+    [  # configs/tasks of mad-lab: vocab_size less special symbols that are not needed here
+        ("in_context_recall", 12_800, 16),
+        ("noisy_recall", 12_800, 32),
+        ("fuzzy_recall", 12_800, 15),
+        ("memorisation", 256, 254),
+        ("selective_copying", 12_800, 16),
+        ("compression", 12_800, 17),  # `blank` does not occur
+    ],
+)
+def test_new_corpora_have_the_sizes_of_mad_lab(name, train, symbols):
+    config = CORPORA.parse(corpus_config(name))
+    assert config.train == train
+    assert len(CORPORA.build(config, None).symbols) == symbols
+    assert CORPORA.parse({"name": name}).train == 10_000  # what earlier versions stored
+
+
+def test_blanks_of_selective_copying_are_those_of_mad_lab():
+    """Each of 32 blanks is inserted before one of 4 symbols; none follows the last symbol."""
+    sizes = {"length": 41, "copied": 4, "train": 2000, "valid": 1, "test": 1}
+    corpus = open_corpus({"name": "selective_copying", "blanks": "gaps", **sizes})
+    blank = corpus.vocabulary.ids["blank"]
+    text = corpus.train.tokens[:, 1:37]
+    assert (text[:, -1] != blank).all()
+    places = (text != blank).nonzero()[:, 1].view(-1, 4)
+    gaps = places.diff(dim=1, prepend=torch.full((2000, 1), -1)) - 1
+    assert gaps.sum(1).eq(32).all()
+    # Binomial(32, 1/4): mean 8, variance 6; uniform places would have a variance near 44.
+    assert (gaps.double().mean(0) - 8).abs().max() < 0.25
+    assert (gaps.double().var(0) - 6).abs().max() < 1
+
+
+@pytest.mark.parametrize("name", ["in_context_recall", "fuzzy_recall", "parity"])
+def test_training_may_count_all_tokens(name):
+    answers, everything = small(name), small(name, train_on="all")
+    inside = torch.arange(everything.train.tokens.shape[1]) < everything.train.lengths[:, None]
+    assert everything.train.scored[:, 1:].equal(inside[:, 1:])
+    assert not everything.train.scored[:, 0].any()
+    assert everything.train.ids.equal(answers.train.ids)
+    assert everything.test.scored.equal(answers.test.scored)
+    assert everything.fingerprint != answers.fingerprint
