@@ -72,6 +72,8 @@ def test_describe_shows_the_equations_that_a_cut_leaves(path, lmzoo):
         ("DLM10", "state between steps: the last token"),
         ("DLM9", "state between steps: nothing"),
         ("lstm_lm", "state between steps: 64 floats"),
+        ("slstm", "launches of a step grow with the length, because each token"),
+        ("gated_deltanet_block", "launches of a step grow with the length, because chunks"),
     ],
 )
 def test_describe_states_what_is_carried_and_what_is_unused(name, line, lmzoo):

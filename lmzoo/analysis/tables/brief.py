@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.analysis.records.curve_data import learning_curves
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.units import UNITS, effect_words
-from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM_NAME, LOSES
+from lmzoo.analysis.tables.baseline_comparison import LOSES, baseline_name
 from lmzoo.analysis.tables.columns import text_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_statistics import baselines
@@ -118,7 +118,7 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
         else:
             who = f"{len(labels)} of {compared.height} models lose"
         loss = row["loss"] - row["kn5_difference"]
-        found.append(f"{who} to the {FIVE_GRAM_NAME} ({loss:.3f}), a model of counts.")
+        found.append(f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts.")
     if epochs:
         found.append(f"The curves still fall at the last epoch: {raised}.")
     elif 2 * fall > frame["margin"].item(0) > 0:
