@@ -1,6 +1,7 @@
 """A series of candidates: how often a candidate without an effect is kept, and what finds effects.
 
     python -m benchmarks.stream --streams 400
+    python -m benchmarks.stream --real 100 --out FOLDER
 
 A stream has 1,000 candidates that change nothing. A loss is a number of the seed plus noise; the sd
 of both, and the shape of the noise, are those of the points in `docs/results/records`. All
@@ -14,10 +15,12 @@ candidates of an incumbent share its runs. A kept candidate is the next incumben
 
 For 500 candidates of the first stream the fast test that is used here is compared with
 `lmzoo.judging.commands.decide`. The second table has one real effect, in sd of a pair's difference,
-at several places of the series.
+at several places of the series. With `--real`, the rules judge trainings of `no_op.py` instead.
 """
 
 import argparse
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +31,8 @@ from scipy import special
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import load_study
 from lmzoo.errors import UserError
-from lmzoo.judging.commands import KEEP, decide
+from lmzoo.judging.commands import KEEP, Arm, Metric, Results, decide, judge_commands
+from lmzoo.judging.stream import SEEDS as BASE_SEEDS
 from lmzoo.statistics.compared import ERROR, looks, spend
 from lmzoo.statistics.stream import keep_level
 from lmzoo.streams import echo
@@ -38,6 +42,11 @@ RECORDS = Path(__file__).parents[1] / "docs/results/records"
 SCHEDULE = spend(looks(3, 24))
 SEEDS = [look.seeds for look in SCHEDULE]
 PLACES = (1, 10, 100, 1000)
+RULES = ("lmzoo judge --stream", "lmzoo judge", "keep if lower", "mean of three", "fixed five")
+MOST_FIXED = 80
+"""Seeds up to which a fixed number is looked for."""
+REAL_MARGIN = 0.003
+"""About a tenth of the loss of `no_op.py`."""
 
 
 class Noise:
@@ -114,7 +123,7 @@ def series(draw: Callable[[int], Array], candidates: int) -> tuple[int, float]:
 
 def nothing(streams: int, candidates: int, noise: Noise, rng: np.random.Generator) -> None:
     """Print how many candidates without an effect each rule keeps."""
-    names = ("lmzoo judge --stream", "lmzoo judge", "keep if lower", "mean of three", "fixed five")
+    names = RULES
     kept = {name: np.zeros(streams) for name in names}
     seeds = {"keep if lower": 1.0, "mean of three": 3.0, "fixed five": 5.0}
     used: dict[str, list[float]] = {name: [] for name in names[:2]}
@@ -147,20 +156,54 @@ def nothing(streams: int, candidates: int, noise: Noise, rng: np.random.Generato
 
 
 def effects(repeats: int, noise: Noise, rng: np.random.Generator) -> None:
-    """Print power and mean seeds for one real effect."""
-    names = ("fixed five", "alone", *(f"place {i}" for i in PLACES))
-    echo("\n| effect, sd | " + " | ".join(names) + " |")
-    echo("|---:|" + "---:|" * len(names))
+    """Print power and mean seeds for one real effect, beside fixed numbers of equal power."""
+    echo("\n| effect, sd | fixed five | | power | seeds | fixed number of equal power |")
+    echo("|---:|---:|---|---:|---:|---:|")
+    shape = (repeats, MOST_FIXED)
     for size in (1, 2, 3):
-        d = (noise.draw((repeats, SEEDS[-1]), rng) - noise.draw((repeats, SEEDS[-1]), rng)) / 2**0.5
-        d -= size
-        t = d[:, :5].mean(1) / (d[:, :5].std(1, ddof=1) / np.sqrt(5))
-        five = (2 * special.stdtr(4, -np.abs(t)) < ERROR) & (t < 0)
-        cells = [f"{five.mean():.0%}, 5 seeds"]
-        for level in (ERROR, *(keep_level(place, 0) for place in PLACES)):
+        d = (noise.draw(shape, rng) - noise.draw(shape, rng)) / 2**0.5 - size
+        five = fixed(d, 5, ERROR)
+        for place in (0, *PLACES):
+            level = keep_level(place, 0) if place else ERROR
             found, used = keeps(d, level)
-            cells.append(f"{found.mean():.0%}, {used.mean():.1f} seeds")
-        echo(f"| {size} | " + " | ".join(cells) + " |")
+            power = found.mean()
+            n = next((n for n in range(2, MOST_FIXED + 1) if fixed(d, n, level) >= power), None)
+            name = f"place {place}" if place else "alone"
+            echo(f"| {size} | {five:.0%} | {name} | {power:.1%} | {used.mean():.1f} | {n} |")
+
+
+def fixed(d: Array, n: int, level: float) -> float:
+    """Return the power of a paired t test of n seeds."""
+    t = d[:, :n].mean(1) / (d[:, :n].std(1, ddof=1) / np.sqrt(n))
+    return float(((2 * special.stdtr(n - 1, -np.abs(t)) < level) & (t < 0)).mean())
+
+
+def real(candidates: int, folder: Path) -> None:
+    """Print how many trainings without an effect each rule keeps."""
+    script, kept = Path(__file__).with_name("no_op.py"), dict.fromkeys(RULES[:4], 0)
+    used, ends = np.zeros(4), Counter[str]()
+    base, *others = (
+        Arm(name, f"{sys.executable} {script} {{seed}} {change}", Path.cwd(), Metric())
+        for change, name in enumerate(["base", *["candidate"] * candidates])
+    )
+    results = Results(folder)
+    for arm in others:
+        answer = judge_commands(base, arm, results, margin=REAL_MARGIN, stream=True)
+        first, n = 1 + BASE_SEEDS * answer["kept"], answer["seeds"][1]
+        x = np.array(
+            [[results.get(one, first + i) for i in range(n)] for one in (base, arm)], float
+        )
+        alone, compared, _ = decide(x, SCHEDULE, REAL_MARGIN)
+        d = x[1] - x[0]
+        found = (answer["decision"] == KEEP, alone == KEEP, d[0] < 0, d[:3].mean() < 0)
+        for rule, keep in zip(kept, found, strict=True):
+            kept[rule] += int(keep)
+        used += (n, int(compared.seeds[1]), 1, 3)
+        ends[answer["decision"]] += 1
+    echo(f"{candidates} trainings without an effect: {dict(ends)}\n")
+    echo("| rule | false keeps | mean seeds |\n|---|---:|---:|")
+    for (rule, count), seeds in zip(kept.items(), used / candidates, strict=True):
+        echo(f"| {rule} | {count} | {seeds:.1f} |")
 
 
 def check(d: Array) -> None:
@@ -180,10 +223,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--streams", type=int, default=400)
     parser.add_argument("--candidates", type=int, default=1000)
+    parser.add_argument("--real", type=int, metavar="CANDIDATES", help="judge trainings instead")
+    parser.add_argument("--out", type=Path, default=Path("stream-runs"), metavar="FOLDER")
     options = parser.parse_args()
+    if options.real:
+        return real(options.real, options.out)
     rng, noise = np.random.default_rng(0), Noise()
     nothing(options.streams, options.candidates, noise, rng)
-    effects(20 * options.streams, noise, rng)
+    effects(50 * options.streams, noise, rng)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ OF_THE_MACHINE = {
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
 }
 """Error numbers that are not a fault of the program."""
+EXTRAS = {
+    **dict.fromkeys(("ray", "optuna", "tensorboard"), "sweeps"),
+    **dict.fromkeys(("polars", "jinja2", "sklearn", "scipy"), "analysis"),
+    **dict.fromkeys(("altair", "vl_convert"), "figures"),
+}
+"""Module that may be missing -> the extra of the package that brings it (`pyproject.toml`)."""
 
 
 @contextlib.contextmanager
@@ -74,6 +80,11 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
+            raise
+        _exit_with_error(f"{error.name} is missing; run: pip install 'lmzoo-ablations[{extra}]'")
     except OSError as error:
         if stdout_error():
             raise SystemExit(1) from None
@@ -84,7 +95,11 @@ def _run_app(app: Callable[..., Any]) -> NoReturn:
     except Exception as error:
         # Usage errors of typer, whose classes are private.
         if not hasattr(error, "format_message"):
-            raise
+            if not STOPS.requested.is_set():
+                raise
+            # A library took the interrupt for an error: numba, while it compiles.
+            sys.stderr.write(f"stopped; {type(error).__name__}: {error}\n")
+            raise SystemExit(130) from None
         message = error.format_message()  # type: ignore[attr-defined]
         if isinstance(error.__cause__, pydantic.ValidationError):
             message += f", got {error.__cause__.errors()[0]['input']!r}"

@@ -187,8 +187,13 @@ class LanguageModel(nn.Module, ABC):
         """
         return None
 
-    def fit_closed_form(self, tokens: Tokens, lengths: Lengths) -> None:
-        """Estimate the model from all training sequences at once (`closed_form` models)."""
+    def fit_closed_form(
+        self, tokens: Tokens, lengths: Lengths, valid_loss: Callable[[], float] | None = None
+    ) -> None:
+        """Estimate the model from all training sequences at once (`closed_form` models).
+
+        `valid_loss` returns the present validation loss, by which a model may choose a setting.
+        """
         raise NotImplementedError(f"{self.name} is trained by gradients")
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:

@@ -1,13 +1,18 @@
 """Garbage collection at the start and at the exit of command lines; fields of parts."""
 
+import contextlib
 import gc
 import itertools
+import re
+import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from lmzoo.command_line import gc_disabled, nest_settings, parse_settings
+from lmzoo.command_line import EXTRAS, gc_disabled, nest_settings, parse_settings, run_app
 from lmzoo.errors import UserError
 
 EXIT_SCRIPT = """
@@ -55,3 +60,37 @@ def test_a_part_and_its_fields_are_set_in_any_order() -> None:
         parse_settings([f"recipe.batch={10**20}"])
     with pytest.raises(UserError, match=r"'model.width.x': 4 is not a part"):
         nest_settings({"model.width.x": 1, "model.width": 4}, "model")
+
+
+def test_a_missing_package_is_one_line_with_the_extra_that_brings_it(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(SystemExit) as stop:
+        run_app(lambda **_: __import__("altair"))
+    assert stop.value.code == 2
+    said = "error: altair is missing; run: pip install 'lmzoo-ablations[figures]'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
+    def stopped(**_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # as a callback of a C library does
+            signal.raise_signal(signal.SIGTERM)
+        raise RuntimeError("no compiled object yet")
+
+    with pytest.raises(SystemExit) as stop:
+        run_app(stopped)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped; RuntimeError: no compiled object yet\n"
+
+
+def test_a_missing_module_of_the_users_is_no_fault_of_the_package() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        run_app(lambda **_: __import__("no_such_module"))
+
+
+def test_the_extras_bring_the_modules() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    dists = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
+    for module, extra in EXTRAS.items():
+        brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
+        assert dists.get(module, module) in brought

@@ -82,6 +82,7 @@ OTHERS = {
         f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
         for cell in MODERN
     },
+    "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),

@@ -9,6 +9,7 @@ Open a corpus by name: `captions`, `cath`, `text:PATH`, `fasta:PATH` ...
 import dataclasses
 import functools
 import hashlib
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -247,9 +248,8 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
     name, colon, path = spec.partition(":")
     if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
-        raise UserError(
-            f"corpus {name!r} is a file; write text:{name}, fasta:{name} or pairs:{name}"
-        )
+        text, fasta, pairs = (shlex.quote(f"{kind}:{name}") for kind in ("text", "fasta", "pairs"))
+        raise UserError(f"corpus {name!r} is a file; write {text}, {fasta} or {pairs}")
     return {"name": name, "path": path} if colon else {"name": name}
 
 

@@ -6,14 +6,14 @@
 A cut is a text, so that it can be a setting of a study:
 
     hold PARAMETER             the parameter is zero and stays zero
-    hold PARAMETER[2/4]        of a recurrent layer of torch, the second of its four gates only
+    hold PARAMETER[2/4]        the second of four gates, heads or projections that are stacked in it
     zero MODULE                the output of the submodule is zero
     identity MODULE            the output of the submodule is its first input
 
-A cut that changes no output, or leaves nothing to learn, is left out. Cuts that give equal outputs
-on the example inputs, at weights that are not special, are the same function: one has the others as
-`aliases`. The order of operations, terms of a sum without a module of their own, and functions that
-are called without a module (`torch.softmax`) are not seen.
+A cut that changes no output is left out, and so is one with which no gradient reaches a weight.
+Cuts that give equal outputs on the example inputs, at weights that are not special, are the same
+function: one has the others as `aliases`. The order of operations, terms of a sum without a module
+of their own, and functions that are called without a module (`torch.softmax`) are not seen.
 """
 
 import copy
@@ -30,6 +30,7 @@ from lmzoo.errors import UserError, near
 HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
 """Gates that a recurrent layer of torch stacks in each of its parameters."""
+MOST_PARTS = 8
 SPREAD = 0.3
 """Noise that is added to the weights, so that zero biases and unit gains are not special."""
 TOLERANCE = 1e-5
@@ -121,13 +122,29 @@ def _names(module: nn.Module) -> Iterator[str]:
     for path, _ in module.named_parameters():
         yield f"{HOLD} {path}"
         owner = module.get_submodule(path.rpartition(".")[0])
-        parts = GATES.get(type(owner), 0)
-        for part in range(1, parts + 1):
-            yield f"{HOLD} {path}[{part}/{parts}]"
+        for parts in _parts(owner, module.get_parameter(path)):
+            for part in range(1, parts + 1):
+                yield f"{HOLD} {path}[{part}/{parts}]"
     for path, _ in reversed([*module.named_modules()]):
         if path:
             yield f"{ZERO} {path}"
             yield f"{IDENTITY} {path}"
+
+
+def _parts(owner: nn.Module, parameter: nn.Parameter) -> list[int]:
+    """Return into how many parts a parameter may be cut.
+
+    A module that has a matrix (kH, H) of its own stacks k matrices in all parameters with kH rows.
+    A single matrix in a module without submodules is a projection, which is one thing.
+    """
+    if type(owner) in GATES:
+        return [GATES[type(owner)]]
+    matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2]
+    if not parameter.dim() or (len(matrices) < 2 and not any(owner.children())):
+        return []
+    rows = len(parameter)
+    counts = {rows // p.shape[1] for p in matrices if len(p) == rows and rows % p.shape[1] == 0}
+    return sorted(count for count in counts if 2 <= count <= MOST_PARTS)
 
 
 def _zero(module: nn.Module, inputs: Any, output: Any) -> Any:
@@ -161,8 +178,13 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> Tensor | None:
     tensors = [x for x in _tensors(output) if x.is_floating_point()]
     if not any(x.requires_grad for x in tensors):
         return None
-    numbers = torch.cat([x.detach().double().flatten() for x in tensors])
-    return numbers if bool(numbers.isfinite().all()) else None
+    numbers = torch.cat([x.double().flatten() for x in tensors])
+    learned = [p for p in module.parameters() if p.requires_grad]
+    factors = torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
+    gradients = torch.autograd.grad(numbers @ factors, learned, allow_unused=True)
+    if not any(g is not None and bool(g.any()) for g in gradients):
+        return None
+    return numbers.detach() if bool(numbers.isfinite().all()) else None
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

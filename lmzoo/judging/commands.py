@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.errors import UserError, writing
+from lmzoo.errors import UserError, near, writing
+from lmzoo.judging.reports import LARGEST, append_object, number, objects, read_objects
 from lmzoo.judging.stream import Stream
 from lmzoo.statistics.compared import (
     ERROR,
@@ -76,25 +77,21 @@ class Metric:
             text = text[0] if isinstance(text, tuple) else text
             where = f"nothing matches --pattern {self.pattern!r}"
         elif self.name is not None:
-            values = [row[self.name] for row in _objects(out) if self.name in row]
-            text, where = (values or [None])[-1], f"no JSON line has the key {self.name!r}"
+            rows = list(objects(out))
+            text = ([row[self.name] for row in rows if self.name in row] or [None])[-1]
+            names = dict.fromkeys(name for row in rows for name in row)
+            where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
         else:
             lines = [line.strip() for line in out.splitlines() if line.strip()]
             text, where = (lines or [None])[-1], "it printed nothing; name --metric or --pattern"
         if text is None:
             raise UserError(where)
         try:
-            return float(text)
-        except (TypeError, ValueError):
-            raise UserError(f"the metric is {str(text)[:60]!r}, not a number") from None
-
-
-def _objects(out: str) -> Iterator[dict[str, Any]]:
-    for line in out.splitlines():
-        with contextlib.suppress(ValueError):
-            value = json.loads(line)
-            if isinstance(value, dict):
-                yield value
+            return number(text)
+        except ValueError:
+            raise UserError(
+                f"the metric is {str(text)[:60]!r}, not a number up to {LARGEST:g}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,8 @@ class Arm:
         command = self.command.replace(SEED, str(seed))
         process = subprocess.Popen(
             command, shell=True, cwd=self.folder, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
         )  # fmt: skip
         try:
             out, err = process.communicate()
@@ -153,9 +151,8 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._values: dict[tuple[str, int], float] = {}
-        if (folder / "runs.jsonl").exists():
-            for row in _objects((folder / "runs.jsonl").read_text()):
-                self._values[row["arm"], row["seed"]] = float(row["value"])
+        for row in read_objects(folder / "runs.jsonl"):
+            self._values[row["arm"], row["seed"]] = float(row["value"])
 
     def get(self, arm: Arm, seed: int) -> float | None:
         """Return the metric of a run; None if it is pending."""
@@ -167,11 +164,7 @@ class Results:
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
         }  # fmt: skip
-        file = self.folder / "runs.jsonl"
-        with writing(file), file.open("a+") as lines:
-            lines.seek(max(0, lines.seek(0, os.SEEK_END) - 1))
-            torn = lines.read(1) not in ("", "\n")  # a judge was killed while it wrote
-            lines.write("\n" * torn + json.dumps(row) + "\n")
+        append_object(self.folder / "runs.jsonl", row)
         self._values[arm.identity, seed] = value
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
@@ -180,8 +173,10 @@ class Results:
         stored = json.loads(file.read_text()) if file.exists() else {}
         made = read_looks(stored[pair], 0) if pair in stored else ()
         schedule = spend(looks(min(FIRST, most), most), made)
+        new = file.with_suffix(".new")
         with writing(file):
-            file.write_text(json.dumps({**stored, pair: schedule}))
+            new.write_text(json.dumps({**stored, pair: schedule}))
+            new.replace(file)
         return schedule
 
 
@@ -204,7 +199,9 @@ def judge_commands(
         UserError: A command fails, or an argument is out of range.
     """
     if max_seeds < 2:
-        raise UserError(f"{max_seeds} seeds show nothing; give --max-seeds 2 or more")
+        raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
+    if not minutes >= 0:
+        raise UserError(f"a budget of {minutes:g} minutes; give 0 or more")
     if not 0 <= margin < math.inf:
         raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
     for arm in (base, candidate):

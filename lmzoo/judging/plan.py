@@ -90,6 +90,8 @@ def pilot_of_results(
     seconds: float | None = None,
 ) -> Pilot:
     """Return the pilot in a table of results; `seconds` is the time of one run."""
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
     runs, seed, _ = runs_of(results, Question(by=by, metric=metric, seed=seed))
     labels = runs["variant"].unique(maintain_order=True).to_list()
     if reference is not None and reference not in labels:
@@ -132,6 +134,8 @@ def plan(
         raise UserError(f"effect {effect} is not a positive number; give one, as 0.02")
     if not 0 < power < 1:
         raise UserError(f"power {power} is not between 0 and 1; give one, as 0.8")
+    if price is not None and not 0 <= price < float("inf"):
+        raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
     seeds, sd = planned_seeds(

@@ -24,6 +24,7 @@ from typing import Any
 import polars as pl
 
 from lmzoo.errors import UserError, near
+from lmzoo.judging.reports import LARGEST, number
 
 Row = dict[str, Any]
 FAILED = ("crashed", "failed", "killed", "running", "preempted", "pruned", "fail", "waiting")
@@ -37,7 +38,9 @@ def read_results(path: str | Path) -> pl.DataFrame:
     Raises:
         UserError: It does not exist, cannot be read, or has no rows.
     """
-    source = Path(str(path).removeprefix("sqlite:///"))
+    text = str(path)
+    bare = re.sub("^sqlite:/+", "", text)  # a Path of sqlite:///FILE has a single slash
+    source = Path(bare if bare == text or Path(bare).exists() else f"/{bare}")
     if not source.exists():
         raise UserError(f"no file or folder {str(source)!r}; give a CSV, JSON lines, Parquet, ...")
     read = _folder if source.is_dir() else _reader(source)
@@ -45,7 +48,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
         frame = read(source)
     except UserError as error:
         raise UserError(f"{source}: {error}".replace(f"{source}: {source}", str(source))) from error
-    except (OSError, ValueError, sqlite3.Error, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, RecursionError, sqlite3.Error, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"cannot read {source}: {reason}") from error
     if frame.is_empty():
@@ -121,13 +124,11 @@ def numbers(frame: pl.DataFrame, metric: str) -> list[float | None]:
             result.append(None)
             continue
         try:
-            if isinstance(text, bool):
-                raise ValueError
-            result.append(float(text))
-        except (TypeError, ValueError):
+            result.append(number(text))
+        except ValueError:
             raise UserError(
-                f"row {i + 1}: {metric} is {text!r}, not a number; leave the cell of a run without "
-                "a result empty"
+                f"row {i + 1}: {metric} is {text!r}, not a number up to {LARGEST:g}; leave the "
+                "cell of a run without a result empty"
             ) from None
     return result
 
@@ -181,7 +182,7 @@ def _wandb_chart(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _json_lines(path: Path) -> pl.DataFrame:
     rows = []
-    for i, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for i, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if line.strip():
             rows.append(_parsed(line, f"{path}, line {i}"))
     return _from_rows(rows)
@@ -254,11 +255,11 @@ def _sqlite(path: Path) -> pl.DataFrame:
 
 def _optuna(db: sqlite3.Connection) -> pl.DataFrame:
     rows: dict[int, Row] = {}
-    for trial, number, state, study in db.execute(
+    for trial, count, state, study in db.execute(
         "SELECT trial_id, number, state, study_name FROM trials JOIN studies USING (study_id) "
         "ORDER BY trial_id"
     ):
-        rows[trial] = {"study": study, "number": number, "state": state, "value": None}
+        rows[trial] = {"study": study, "number": count, "state": state, "value": None}
     kinds = {"INF_POS": math.inf, "INF_NEG": -math.inf}
     for trial, objective, value, kind in db.execute(
         "SELECT trial_id, objective, value, value_type FROM trial_values"
@@ -318,7 +319,8 @@ def _mlflow_run(folder: Path) -> Row:
     meta = dict(line.split(": ", 1) for line in lines if ": " in line)
     name = meta.get("run_name", folder.name).strip("'\"")
     row: Row = {"run": name, "status": MLFLOW_STATUS.get(meta.get("status", ""), "")}
-    row["started"] = int(meta.get("start_time", 0))
+    started = meta.get("start_time", "")
+    row["started"] = int(started) if started.isdecimal() else 0
     for kind in ("params", "tags"):
         for file in sorted((folder / kind).glob("**/*")):
             key = str(file.relative_to(folder / kind))
@@ -327,6 +329,8 @@ def _mlflow_run(folder: Path) -> Row:
     for file in sorted((folder / "metrics").glob("**/*")):
         if file.is_file():  # lines of time, value, step
             lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
+            if not lines:
+                continue
             last = max(lines, key=lambda part: (int(part[2]) if len(part) > 2 else 0, int(part[0])))
             row[str(file.relative_to(folder / "metrics"))] = float(last[1])
     return row

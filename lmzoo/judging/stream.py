@@ -6,11 +6,10 @@ candidate that is judged twice takes one place. After each keep all seeds are ne
 chose the winner are not those that it is compared by.
 """
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmzoo.errors import writing
+from lmzoo.judging.reports import append_object, read_objects
 from lmzoo.statistics.stream import keep_level
 
 SEEDS = 1000
@@ -35,10 +34,8 @@ class Stream:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "stream.jsonl"
         self._rows: dict[str, dict[str, Any]] = {}
-        if self._file.exists():
-            for line in self._file.read_text().splitlines():
-                row = json.loads(line)
-                self._rows[row["pair"]] = row  # the last line of a pair has the decision
+        for row in read_objects(self._file):
+            self._rows[row["pair"]] = row  # the last line of a pair has the decision
 
     def place(self, pair: str) -> Place:
         """Return the place of a candidate; a new one is the next of the series."""
@@ -53,9 +50,9 @@ class Stream:
 
     def decide(self, pair: str, decision: str) -> None:
         """Write the decision about a candidate."""
-        self._write({**self._rows[pair], "decision": decision})
+        if self._rows[pair]["decision"] != decision:
+            self._write({**self._rows[pair], "decision": decision})
 
     def _write(self, row: dict[str, Any]) -> None:
-        with writing(self._file), self._file.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_object(self._file, row)
         self._rows[row["pair"]] = row

@@ -7,6 +7,7 @@ infinite has diverged and is a count.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -137,15 +138,19 @@ def runs_of(results: Any, question: Question) -> tuple[pl.DataFrame, str | None,
     if q.parse:
         frame = parse_column(frame, q.parse)
     columns = [by] if isinstance(by, str) else list(by)
-    if seed is None and "seed" in frame.columns and "seed" not in columns:
+    if seed is None and "seed" in frame.columns and "seed" not in {*columns, within, step}:
         seed = "seed"
-    optional = [name for name in (seed, within, step) if name is not None]
-    require(frame, *columns, metric, *optional)
+    named = [*columns, metric, *(name for name in (seed, within, step) if name is not None)]
+    require(frame, *named)
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        raise UserError(f"column {twice[0]!r} is named twice; each of --by, --metric, --seed, "
+                        "--within and --step needs a column of its own")  # fmt: skip
     known = frame.drop_nulls([*columns, *(name for name in (seed, within) if name)])
     if known.is_empty():
         raise UserError(f"no row has a value of {' and '.join(columns)}")
-    notes = [f"left out: {len(frame) - len(known)} rows without a variant, seed or table"]
-    notes = notes if len(known) < len(frame) else []
+    left = len(frame) - len(known)
+    rows = "1 row" if left == 1 else f"{left} rows"
+    notes = [f"left out: {rows} without a variant, seed or table"] if left else []
     keys = [*columns, *(name for name in (seed, within) if name)]
     if step is not None:
         if seed is None:
@@ -177,7 +182,7 @@ def _nothing(table: pl.DataFrame, metric: str) -> str:
         return f"no run has a value of {metric}"
     few = table.filter(pl.col("seeds") < 2)
     if few.is_empty():
-        return "the variants share no two seeds; leave out --paired"
+        return "the variants share no two seeds with a number; give --unpaired"
     return (
         f"variant {few['variant'][0]!r} has a single seed; how much a loss varies between seeds "
         "needs two runs or more of each variant"

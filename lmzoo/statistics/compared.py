@@ -420,5 +420,6 @@ def _seeds_needed(c: Contrasts, margin: float, error: float, left: int) -> Array
         apart = -float(special.ndtri(error / 2 / max(left, 1))) + z
         within = -float(special.ndtri(error)) + z
         size = np.abs(c.mean)[:, None]
-        enough = (size >= apart * after) | (size + within * after <= margin)
+        shown = (size > 0) & (size >= apart * after)
+        enough = shown | ((margin > 0) & (size + within * after <= margin))
     return np.where(enough.any(1), further[enough.argmax(1)], np.nan)

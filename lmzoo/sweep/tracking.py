@@ -7,6 +7,7 @@ continues: W&B gets the run's identity as its id, MLflow as a tag.
 import importlib.util
 import logging
 import os
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,8 +23,8 @@ from lmzoo.study.planned_run import PlannedRun
 LOG = logging.getLogger("lmzoo.sweep")
 CONFIG = ("study", "stage", "seed", "run", "corpus", "model", "recipe")
 """Parts of a run's config that a tracker shows."""
-NOT_METRICS = ("event", "epoch", "host", "device")
-"""Keys of a record that are not shown; the epoch is the step."""
+NOT_METRICS = ("event", "epoch", "host", "device", "metrics")
+"""Keys of a record that are not shown; the epoch is the step, a program's metrics have names."""
 
 
 class Tracker(ABC):
@@ -69,7 +70,8 @@ class Tracker(ABC):
 
     def epoch(self, run: PlannedRun, record: Mapping[str, Any]) -> None:
         """Show the `epoch` event of a run, unless its epoch has been shown before."""
-        metrics = {key: value for key, value in record.items() if key not in NOT_METRICS}
+        own = {key: value for key, value in record.items() if key not in NOT_METRICS}
+        metrics = {**record.get("metrics", {}), **own}
 
         def show() -> None:
             if run.id in self._opened and record["epoch"] > self._last[run.id]:
@@ -147,6 +149,8 @@ class MLflow(Tracker):
 
     IDENTITY = "lmzoo.run"
     """Tag with the identity of a run."""
+    REFUSED = re.compile(r"[^\w\-./: ]", re.ASCII)
+    """Characters that MLflow refuses in a name."""
 
     def __init__(self, experiment: str, folder: Path) -> None:
         from mlflow.tracking import MlflowClient
@@ -165,7 +169,7 @@ class MLflow(Tracker):
             return found[0].info.run_id
         tags = {self.IDENTITY: run_id}
         opened = self._client.create_run(self._experiment, tags=tags, run_name=name).info.run_id
-        params = [Param(key, str(value)) for key, value in flattened(config)]
+        params = [Param(self._name(key), str(value)) for key, value in flattened(config)]
         self._client.log_batch(opened, params=params)
         return opened
 
@@ -173,8 +177,11 @@ class MLflow(Tracker):
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        numbers = [(key, x) for key, x in metrics.items() if isinstance(x, int | float)]
+        numbers = [(self._name(k), x) for k, x in metrics.items() if isinstance(x, int | float)]
         self._client.log_batch(opened, [Metric(key, x, now, epoch) for key, x in numbers])
+
+    def _name(self, key: str) -> str:
+        return self.REFUSED.sub("_", key)
 
     def _close(self, opened: Any, status: str, *, failed: bool) -> None:
         self._client.set_tag(opened, "status", status)

@@ -100,7 +100,12 @@ def evaluate_carried(model: LanguageModel, part: Sequences) -> Losses:
             values, state = cast("CarriesState", model).score_block(tokens, state)
             scores.append(values[0].double().clamp_max(0).cpu())
     model.train(was_training)
+    return text_losses(part, torch.cat(scores))
+
+
+def text_losses(part: Sequences, scores: Tensor) -> Losses:
+    """Return the losses of evaluation windows from log P of each scored token of their text."""
     counts = part.counts.cpu()
     window = torch.arange(len(counts)).repeat_interleave(counts)
-    nll = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, window, -torch.cat(scores))
+    nll = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, window, -scores)
     return compute_losses(nll, counts)

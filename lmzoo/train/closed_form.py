@@ -3,6 +3,9 @@
 Such a model depends on no seed, so the runs of all seeds load one estimate. The sweep gives them to
 one worker (`lmzoo/sweep/fleet/sharing.py`). The cache is keyed by the model's config, the
 fingerprint of the corpus and the device; it keeps the last `CAPACITY` estimates.
+
+A model with `stream=true` reads a contiguous text as one sequence: the edges of blocks and windows
+do not exist for it, as they do not for a model that carries its state.
 """
 
 import math
@@ -12,14 +15,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmzoo.contract import MODELS, LanguageModel
-from lmzoo.data.corpus import Corpus
+from lmzoo.contract import MODELS, START, LanguageModel
+from lmzoo.data.blocks import Blocks
+from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.parallel_streams import scored_text
 from lmzoo.kernels.device import device_of
-from lmzoo.train.carried import evaluate_carried
+from lmzoo.train.carried import evaluate_carried, text_losses
 from lmzoo.train.evaluate import Losses, evaluate
 
+CHUNK = 2**16
+"""Tokens of a text that are scored at a time; the result does not depend on it."""
 CAPACITY = 4
 """Estimates kept; the tables of a 5-gram are about as large as its training data."""
 
@@ -61,24 +68,50 @@ def evaluate_test(model: LanguageModel, corpus: Corpus, *, carry_state: bool = F
     with _LOCK:
         found = _ESTIMATES.get(_key(model, corpus))
         if found is None:  # the model comes from a checkpoint
-            return evaluate(model, corpus.test)
+            return _evaluate(model, corpus, corpus.test)
         if found.test is None:
-            found.test = evaluate(model, corpus.test)
+            found.test = _evaluate(model, corpus, corpus.test)
         return found.test
 
 
 def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
     start = time.perf_counter()
     part = corpus.train.to(device_of(model))
-    model.fit_closed_form(part.tokens, part.lengths)
-    train = evaluate(model, corpus.train).token
+    tokens, lengths = part.tokens, part.lengths
+    if _reads_text(model, corpus):
+        assert isinstance(part, Blocks)
+        assert part.stream is not None
+        tokens = nn.functional.pad(part.stream.long()[None], (1, 0), value=START)
+        lengths = lengths.new_tensor([tokens.shape[1]])
+    model.fit_closed_form(tokens, lengths, lambda: _evaluate(model, corpus, corpus.valid).token)
+    train = _evaluate(model, corpus, corpus.train).token
     seconds = time.perf_counter() - start
-    valid = evaluate(model, corpus.valid) if math.isfinite(train) else None
+    valid = _evaluate(model, corpus, corpus.valid) if math.isfinite(train) else None
     tables = {name: table.clone() for name, table in model.state_dict().items()}
     estimate = _ESTIMATES[_key(model, corpus)] = Estimate(tables, train, valid, seconds)
     while len(_ESTIMATES) > CAPACITY:
         _ESTIMATES.popitem(last=False)
     return estimate
+
+
+def _reads_text(model: LanguageModel, corpus: Corpus) -> bool:
+    """Whether the model reads the splits of this corpus as one sequence each."""
+    return getattr(model.config, "stream", False) and isinstance(corpus.train, Blocks)
+
+
+@torch.no_grad()
+def _evaluate(model: LanguageModel, corpus: Corpus, part: Sequences) -> Losses:
+    """Return the losses on a split; with all context if the model reads texts."""
+    if not _reads_text(model, corpus) or isinstance(part, Blocks):
+        return evaluate(model, part)
+    text = nn.functional.pad(scored_text(part).to(device_of(model)).long(), (1, 0), value=START)
+    past, scores = model.context_length or 0, []
+    for begin in range(0, len(text) - 1, CHUNK):
+        first = max(0, begin + 1 - max(1, past))
+        chunk = text[None, first : begin + 1 + CHUNK]
+        values = model.log_prob(chunk, chunk.new_tensor([chunk.shape[1]]))[0]
+        scores.append(values[begin + 1 - first :].double().cpu())
+    return text_losses(part, torch.cat(scores))
 
 
 def _key(model: LanguageModel, corpus: Corpus) -> tuple[str, str, str]:

@@ -11,6 +11,8 @@ r"""A command of the user: any program that prints its metrics, or writes them i
     tensorboard  scalars of the event files below this folder; the step is the epoch
 
 A report counts if it has the study's metric. Of reports without an epoch, the last one counts.
+Most programs count steps: with `every=500`, the reports of steps 500, 1000, ... are those of epochs
+1, 2, ...
 
 The program runs in the folder in which the study was started. The environment variable
 `LMZOO_FOLDER`, and `{folder}`, name a folder of the run that outlives the process: a program that
@@ -62,6 +64,8 @@ class Command:
     tensorboard: str = ""
     first_epoch: int = 1
     """The number of the first epoch in the program's reports."""
+    every: int = 1
+    """Steps that are one epoch, for a program that reports steps; other steps are left out."""
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Check that the command uses the seed and all settings, and nothing else.
@@ -79,10 +83,28 @@ class Command:
             raise UserError(f"command {self.text!r}: no setting {name!r}{hint}; add it to `fields`")
         for name in sorted(settings.keys() - names):
             raise UserError(f"command {self.text!r} has no {{{name}}}, a setting of the point")
+        if self.every < 1:
+            raise UserError(f"every={self.every} steps are no epoch; give 1 or more")
         try:
             re.compile(self.pattern)
         except re.error as error:
             raise UserError(f"pattern {self.pattern!r}: {error}") from None
+
+    def numbered(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a report whose epochs count from 1; None if its step is inside of an epoch.
+
+        Raises:
+            RuntimeError: The epoch or the step is not a number.
+        """
+        name = "step" if self.every > 1 and "step" in row else "epoch"
+        own = {key: value for key, value in row.items() if key != "epoch"}
+        if row.get(name) in (None, ""):
+            return own
+        try:
+            epoch, rest = divmod(float(row[name]), self.every)
+            return None if rest else {**own, "epoch": int(epoch) + 1 - self.first_epoch}
+        except (TypeError, ValueError):
+            raise RuntimeError(f"{name} is {str(row[name])[:60]!r}, not a number") from None
 
     @property
     def takes_epochs(self) -> bool:
@@ -130,7 +152,7 @@ class CommandRun(ProgramRun):
         pause = SHORTEST
         while True:
             ended = process.poll() is not None  # before the look, so that nothing is missed
-            found = [(_shifted(row, read.first_epoch), None) for row in look()]
+            found = [(row, None) for row in map(read.numbered, look()) if row is not None]
             pause = SHORTEST if found else min(LONGEST, 1.5 * pause)
             yield from found
             if ended:
@@ -172,13 +194,6 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
         return shlex.quote(str(values[name])) if name in values else found[0]
 
     return NAME.sub(fill, text)
-
-
-def _shifted(row: dict[str, Any], first: int) -> dict[str, Any]:
-    """Return a report whose epochs count from 1."""
-    if row.get("epoch") in (None, ""):
-        return {key: value for key, value in row.items() if key != "epoch"}
-    return {**row, "epoch": int(float(row["epoch"])) + 1 - first}
 
 
 def _reader(

@@ -14,6 +14,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS, Score, Task
+from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.study.study import Point
@@ -76,9 +77,17 @@ BASELINES = (
     Point("unigram count", "ngram_count", {"order": 1}, search={}),
     Point("Kneser-Ney 5-gram", "ngram_count", {"order": 5}, search={}),
 )
+TEXT_BASELINES = (
+    *BASELINES,
+    Point("bigram count", "ngram_count", {"order": 2, "stream": True}, search={}),
+    Point("Kneser-Ney n-gram", "ngram_count", {"order": 0, "stream": True}, search={}),
+)
+"""Those of a contiguous text: the last one has the best order, and all of the past."""
 
 
 def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
     """Return the baselines; none on a task, or if no row of the study is an exact density."""
     exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
-    return BASELINES if exact and corpus is not None and not corpus.test.is_task else ()
+    if not exact or corpus is None or corpus.test.is_task:
+        return ()
+    return TEXT_BASELINES if isinstance(corpus.train, Blocks) else BASELINES

@@ -100,7 +100,10 @@ class ProgramRun(SavedRun):
                 self._add(int(epoch), metrics, state, begun)
                 return
             elif epoch > self.epoch + 1 and not self._resumed:
-                raise RuntimeError(f"it reported epoch {epoch} after epoch {self.epoch}")
+                raise RuntimeError(
+                    f"it reported epoch {epoch} after epoch {self.epoch}; if it counts steps, say "
+                    f"how many are an epoch: Command(..., every={epoch - self.epoch})"
+                )
             elif epoch > self.epoch + 1:
                 self._begin_again()
                 return self.train_epoch(budget)

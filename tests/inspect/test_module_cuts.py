@@ -53,7 +53,7 @@ def spellings(module: nn.Module) -> set[str]:
     return {name for cut in cuts(module, TOKENS) for name in (cut.name, *cut.aliases)}
 
 
-def trains(module: nn.Module, name: str) -> None:
+def trains(module: nn.Module, name: str, read=lambda output: output) -> None:
     """Train a cut module for some steps: its loss falls, what is held stays zero."""
     changed = copy.deepcopy(module).train()
     apply_cut(changed, name)
@@ -61,7 +61,7 @@ def trains(module: nn.Module, name: str) -> None:
     losses = []
     for _ in range(12):
         optimiser.zero_grad()
-        logits = changed(TOKENS)[:, :-1]
+        logits = read(changed(TOKENS))[:, :-1]
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), TOKENS[:, 1:].flatten())
         loss.backward()
         optimiser.step()
@@ -85,6 +85,11 @@ def test_every_cut_of_a_weight_that_the_zoo_names_is_found() -> None:
         own = Scored("DLM46", cell={"cuts": [number]}).eval()(TOKENS)
         seen = any(torch.allclose(own, output, atol=1e-6) for output in outputs)
         assert seen == (name not in ("carry", "write")), name  # terms without a module
+        if name == "write":  # the candidate is zero without its three weights
+            changed = copy.deepcopy(whole)
+            for weight in ("xh", "hh", "bh"):
+                apply_cut(changed, f"hold m.cell.w.{weight}")
+            assert torch.allclose(own, changed(TOKENS), atol=1e-6)
 
 
 def test_a_transformer_has_its_sublayers_and_its_norms() -> None:
@@ -110,6 +115,23 @@ def test_a_recurrent_layer_has_its_gates(kind, gates) -> None:
         assert expected <= found, weight
     for cut in cuts(module, TOKENS):
         trains(module, cut.name)
+
+
+def test_an_own_cell_and_an_attention_have_the_parts_that_they_stack() -> None:
+    """Of the GRU, which stacks three gates, all cuts of a weight that the zoo names are found."""
+    whole = Scored("gru").eval()
+    outputs = []
+    for name in (cut.name for cut in cuts(whole, TOKENS)):
+        changed = copy.deepcopy(whole)
+        apply_cut(changed, name)
+        outputs.append(changed(TOKENS))
+    for number, name in enumerate(cut_names("gru")):
+        own = Scored("gru", cell={"cuts": [number]}).eval()(TOKENS)
+        seen = any(torch.allclose(own, output, atol=1e-6) for output in outputs)
+        assert seen == name.startswith(("input_to", "state_to")), name
+    attention = "layers.layers.0.self_attn.in_proj_weight"
+    assert f"hold {attention}[3/3]" in spellings(Transformer())
+    assert not any("linear1.weight[" in name for name in spellings(Transformer()))
 
 
 def test_a_part_of_a_weight_stays_zero_in_training() -> None:
@@ -151,10 +173,31 @@ def test_bad_cuts_and_inputs_are_one_line() -> None:
         cuts(RecurrentLM(), torch.randn(2, 2))
 
 
-def test_a_model_of_transformers() -> None:
+def test_a_cut_that_stops_all_gradients_is_left_out() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.inner = nn.Embedding(V, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.inner(self.embedding(tokens)) @ self.embedding.weight.T
+
+    assert [cut.name for cut in cuts(Tied(), TOKENS)] == ["identity inner"]
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "Llama"])
+def test_a_model_of_transformers(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(V, T, 8, 2, 2, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
-    module = transformers.GPT2LMHeadModel(config)
+    sizes = dict(vocab_size=V, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
+    if kind == "Llama":
+        config = transformers.LlamaConfig(**sizes, intermediate_size=16)
+    else:
+        config = transformers.GPT2Config(**sizes, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
+    module = transformers.AutoModelForCausalLM.from_config(config)
+    parts = ("transformer.h", "attn") if kind == "GPT2" else ("model.layers", "self_attn")
     found = spellings(module)
     for layer in range(2):
-        assert {f"zero transformer.h.{layer}.attn", f"zero transformer.h.{layer}.mlp"} <= found
+        at = f"{parts[0]}.{layer}"
+        assert {f"zero {at}.{parts[1]}", f"zero {at}.mlp", f"identity {at}"} <= found
+    for cut in cuts(module, TOKENS):
+        trains(module, cut.name, lambda output: output.logits)

@@ -14,6 +14,7 @@ import json, pathlib, random, sys
 effect, seed = float(sys.argv[1]), int(sys.argv[2])
 pathlib.Path("count").open("a").write("x")
 if effect == 9: sys.exit("boom")
+if effect == 7: print('{"valid": true}'); sys.exit()
 if effect == 8 and seed > 1: print('{"valid": NaN}'); sys.exit()
 common, own = random.Random(seed), random.Random(f"{effect} {seed}")
 print("step 1")
@@ -92,7 +93,10 @@ def test_a_candidate_that_diverges_is_not_kept(call) -> None:
 def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
     for (code, out, err), word in (
         (call(9), "candidate, seed 1: exit code 1: boom"),
-        (call(-0.3, "--max-seeds", "1"), "--max-seeds 2"),
+        (call(-0.3, "--max-seeds", "1"), "--max-seeds 1"),
+        (call(-0.3, "--budget", "nan"), "a budget of nan minutes"),
+        (call(-0.3, metric=("--metric", "vali")), "no JSON line has the key 'vali'; near: valid"),
+        (call(7), "the metric is 'True', not a number"),
         (call(-0.3, "--margin", "-1"), "margin -1.0"),
         (call(-0.3, metric=("--pattern", "(")), "no regular expression"),
         (call(-0.3, metric=("--pattern", "x")), "0 groups"),
@@ -106,6 +110,14 @@ def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
         assert (code, out, len(lines)) == (2, "", 1)
         assert word in lines[0]
         assert "Traceback" not in err
+
+
+def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = ("--base", "cat; echo 1 # {seed}", "--candidate", "echo 1 # {seed}")
+    code, out, _ = lmzoo("judge", *commands, "--max-seeds", "3")
+    assert (code, out) == (3, "undecided: difference +0 (0 to 0), 3 pairs of seeds\n")
+    assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1
 
 
 def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:

@@ -32,6 +32,15 @@ def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) ->
         assert reached > 0.79 if is_enough else reached < 0.81
 
 
+@pytest.mark.parametrize("points", [2, 8])
+def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
+    """Of pilots with three seeds; the expected variance planned too many seeds more often."""
+    rng = np.random.default_rng(0)
+    pilots = rng.normal(size=(200, points, 3))
+    planned = [np.sqrt(0.5) * planned_seeds(x, 0, 0.7, count=1)[1][1] for x in pilots]
+    assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
+
+
 def test_a_smaller_effect_and_more_contrasts_need_more_seeds() -> None:
     x = np.random.default_rng(0).normal(size=(6, 5))
     by_effect = [np.nanmax(planned_seeds(x, 0, effect)[0]) for effect in (2.0, 1.0, 0.5)]
@@ -73,6 +82,10 @@ def test_bad_numbers_are_one_line(tmp_path: Path, lmzoo) -> None:
             plan(pilot, effect, power)
     with pytest.raises(UserError, match="no two seeds"):
         plan(pilot_of_results(rows[::4], by="v", metric="x"), 1.0)
+    with pytest.raises(UserError, match="price nan"):
+        plan(pilot, 1.0, price=float("nan"))
+    with pytest.raises(UserError, match="-1 minutes"):
+        pilot_of_results(rows, by="v", metric="x", seconds=-60)
     code, _, err = lmzoo("plan", "docs/assets/judge/results.csv", "--effect", "0.1")
     assert (code, err.count("\n")) == (2, 1)
     assert "--by" in err

@@ -31,7 +31,8 @@ def write_csv(path: Path, separator: str) -> Path:
 
 
 def write_json_lines(path: Path) -> Path:
-    path.write_text("\n".join(map(json.dumps, ROWS)))
+    rows = [{**row, "note": "a\u2028b"} for row in ROWS]  # a line end in a text is none of the file
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
     return path
 
 
@@ -228,6 +229,10 @@ def test_the_last_row_of_each_run_counts() -> None:
         ([{**r, "loss": None} for r in ROWS], {}, "no run has a value of loss"),
         ([*ROWS, {**ROWS[0], "seed": 9, "loss": "1,9"}], {}, "row 25: loss is '1,9'"),
         ([*ROWS, ROWS[3]], {}, "two rows have variant 'base', seed 4"),
+        ([*ROWS, {**ROWS[0], "seed": 9, "loss": 1e300}], {}, "not a number up to 1e+100"),
+        (ROWS, {"by": ["variant", "loss"]}, "column 'loss' is named twice"),
+        (ROWS, {"seed": "variant"}, "column 'variant' is named twice"),
+        (ROWS, {"within": "seed"}, "column 'seed' is named twice"),
         (ROWS, {"parse": "(?P<a>x"}, "no column 'run'"),
         ([{**r, "run": "a"} for r in ROWS], {"parse": "(?P<a>x"}, "no regular expression"),
         ([{**r, "run": "a"} for r in ROWS], {"parse": "x"}, "no named group"),
@@ -252,6 +257,7 @@ def test_bad_input_is_one_line(rows: Any, options: dict[str, Any], message: str)
         ("r.jsonl", b'{"a": 1}\n{"a": \n'),
         ("r.jsonl", b"[1, 2]\n"),
         ("r.json", b"[1, 2]"),
+        ("r.json", b"[" * 100_000),
         ("r.parquet", b"PAR1"),
         ("r.db", b"SQLite format 3\0 broken"),
     ],
@@ -263,6 +269,14 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes | None, tmp_path: 
         read_results(tmp_path / name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_address_of_a_storage_names_its_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_optuna(tmp_path / "o.db")
+    for address in ("sqlite:///o.db", f"sqlite:///{tmp_path}/o.db"):
+        for path in (address, Path(address)):  # the command line makes a Path of it
+            assert len(read_results(path)) == len(ROWS)
 
 
 def test_pandas_frames_are_judged_too() -> None:

@@ -51,6 +51,8 @@ def test_a_place_is_taken_once_and_a_keep_gives_new_seeds(tmp_path: Path) -> Non
     stream = Stream(tmp_path)  # a judge that was killed
     assert stream.place("a b") == first
     stream.decide("a b", KEEP)
+    with (tmp_path / "stream.jsonl").open("a") as file:
+        file.write('{"pair": "b c", "num')  # killed while it wrote
     second = Stream(tmp_path).place("b c")
     assert (second.number, second.kept, second.first_seed) == (2, 1, 1 + SEEDS)
     assert second.level == keep_level(2, 1)

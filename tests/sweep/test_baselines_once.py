@@ -42,9 +42,9 @@ def counted(monkeypatch, corpus):
     """Counts the fits to the corpus by order, and the evaluations of count models."""
     counts = Counter()
 
-    def fit(model, tokens, lengths, original=NgramCount.fit_closed_form):
+    def fit(model, tokens, lengths, valid_loss=None, original=NgramCount.fit_closed_form):
         counts[model.config.order] += len(tokens) == len(corpus.train)  # not those of the audit
-        original(model, tokens, lengths)
+        original(model, tokens, lengths, valid_loss)
 
     def evaluate(model, part, original=closed_form.evaluate):
         counts["evaluations"] += model.closed_form

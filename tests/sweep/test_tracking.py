@@ -15,6 +15,8 @@ from .wandb_file import read
 MODEL = {"name": "recurrent_lm", "width": 4, "cell": {"name": "mgu", "cuts": [4]}}
 RECIPE = {"lr": 0.02, "batch": 16}
 TEST = {"event": "test", "epoch": 3, "token": 1.25, "sentence": 12.5, "tokens": 100}
+OWN = "hits@1 (↑)"
+"""A metric of a program."""
 LOSSES = ("train_token", "valid_token", "valid_sentence", "seconds")
 POINT = "cut state_to_candidate (4)"
 NAME = f"{POINT} · seed 7 · tune"
@@ -40,7 +42,8 @@ def make_run(index=0, *, stage="tune", epochs_done=0):
 
 def make_record(epoch):
     losses = {"train_token": 4.0 / epoch, "valid_token": 3.0 / epoch, "valid_sentence": 30.0}
-    return {"event": "epoch", "epoch": epoch, **losses, "seconds": 0.5, "host": "here"}
+    own = {"seconds": 0.5, "host": "here", "metrics": {OWN: 0.1 * epoch}}
+    return {"event": "epoch", "epoch": epoch, **losses, **own}
 
 
 def train(tracker, run, epochs=(1, 2, 3), test=TEST, status="finished"):
@@ -88,7 +91,7 @@ def test_a_run_has_its_name_its_config_every_epoch_and_its_test():
     assert (config["point"], config["model"], config["recipe"]) == (POINT, MODEL, RECIPE)
     assert "environment" not in config
     keys = [make_record(epoch) for epoch in (1, 2, 3)]
-    expected = [({key: x for key, x in r.items() if key in LOSSES}, r["epoch"]) for r in keys]
+    expected = [({**r["metrics"], **{key: r[key] for key in LOSSES}}, r["epoch"]) for r in keys]
     assert [(metrics, epoch) for _, epoch, metrics in seen.epochs[:3]] == expected
     assert seen.epochs[3] == (run_id, 3, {"test_token": 1.25, "test_sentence": 12.5})
     assert seen.ends == [(run_id, "finished", False)]
@@ -199,6 +202,7 @@ def test_mlflow_has_the_params_and_metrics_of_every_run(tmp_path, monkeypatch):
         expected = [(epoch, make_record(epoch)[key]) for epoch in (1, 2, 3)]
         assert [(point.step, point.value) for point in history] == expected
     assert run.data.metrics["test_token"] == 1.25
+    assert run.data.metrics["hits_1 ___"] == pytest.approx(0.3)
 
 
 @pytest.mark.filterwarnings("ignore")  # of W&B's messages
@@ -219,6 +223,7 @@ def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, mo
     for row in rows:
         expected = make_record(row["_step"])
         assert {key: row[key] for key in LOSSES} == {key: expected[key] for key in LOSSES}
+        assert row[OWN] == expected["metrics"][OWN]
     assert rows[-1]["test_token"] == 1.25
 
 

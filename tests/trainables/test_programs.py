@@ -181,6 +181,8 @@ REPORT = "print(json.dumps({'epoch': e, 'valid': 3 / e}))"
 PRINT = "print(f'epoch {e}: lr 0.1, val {3 / e}')"
 WRITE = """open(sys.argv[2] + '/m.csv', 'a').write(
         'epoch,step,valid\\n' * (e == 1) + f'{e},7,{3 / e}\\n{e},8,\\n')"""
+STEPS = """for s in (50 * e - 50, 50 * e - 25, 50 * e):
+        print(json.dumps({'step': s, 'epoch': e / 9, 'valid': 150 / (s or 1)}))"""
 EPOCHS = "import json, sys\nfor e in range(1, 4):\n    {}\n"
 
 
@@ -191,6 +193,7 @@ EPOCHS = "import json, sys\nfor e in range(1, 4):\n    {}\n"
         (REPORT.replace("e,", "e - 1,"), {"first_epoch": 0}),
         (PRINT, {"pattern": r"epoch (?P<epoch>\d+).* val (?P<valid>\S+)"}),
         (WRITE, {"csv": "{folder}/m.csv"}),
+        (STEPS, {"every": 50}),
     ],
 )
 def test_where_a_command_reports_its_epochs(line, reading, tmp_path):
@@ -239,7 +242,8 @@ def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
         ("import sys\nsys.exit('no such file x.bin')", "exit code 1: no such file x.bin"),
         ("print('{\"loss\": 1}')", "it reported loss, not 'valid'; name the metric"),
         ("print(1)", "it reported nothing, not 'valid'"),
-        ('print(\'{"epoch": 2, "valid": 1}\')', "it reported epoch 2 after epoch 0"),
+        ('print(\'{"epoch": 2, "valid": 1}\')', "it reported epoch 2 after epoch 0; if it counts"),
+        ('print(\'{"epoch": "one", "valid": 1}\')', "epoch is 'one', not a number"),
         ('print(\'{"valid": "low"}\')', "valid is 'low', not a number"),
     ],
 )

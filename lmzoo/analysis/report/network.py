@@ -15,7 +15,7 @@ import polars as pl
 
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.report.html import code_block, paragraphs
-from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
+from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM, TEXT_BASELINE
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.describe.docstrings import class_docstring, first_block, module_docstring
 from lmzoo.describe.equations import cell_equations
@@ -138,7 +138,7 @@ def _test_size(folder: StudyFolder, fingerprint: str) -> str:
     return f" The test loss is a mean over {tokens:,} tokens of {sequences:,} sequences."
 
 
-BASELINE_ORDERS = (1, FIVE_GRAM["order"])
+BASELINE_ORDERS = (1, FIVE_GRAM["order"], TEXT_BASELINE["order"])
 """Orders of the count models to which absolute losses are compared."""
 
 

@@ -1,13 +1,16 @@
-"""Compare exact rows with the n-gram baseline of their table, a modified Kneser-Ney 5-gram.
+"""Compare exact rows with the n-gram baseline of their table, with modified Kneser-Ney smoothing.
 
-    kn5_difference   loss − loss of the 5-gram, with its interval over seeds and tuning
+On a contiguous text it is the n-gram whose order the validation split chooses, counted over the
+whole text; elsewhere, and in records of earlier versions, it is the 5-gram.
+
+    kn5_difference   loss − loss of the baseline, with its interval over seeds and tuning
     kn5              loses       a higher loss is shown
                      wins        a lower loss is shown
                      undecided   neither
                      one seed    there is no interval
 
-The signs are those of `compared.py` with the 5-gram as the reference: all rows of a table together
-are right with 95 %. Count models are not compared.
+The signs are those of `compared.py` with the baseline as the reference: all rows of a table
+together are right with 95 %. Count models are not compared.
 """
 
 import json
@@ -22,13 +25,16 @@ from lmzoo.statistics.intervals import Array
 FIVE_GRAM_NAME = "Kneser-Ney 5-gram"
 FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
 """Fields of the 5-gram's model config; the point may have any label."""
+TEXT_BASELINE_NAME = "Kneser-Ney n-gram"
+"""Label of the baseline of a contiguous text."""
+TEXT_BASELINE = {**FIVE_GRAM, "order": 0}
 LOSES, WINS, UNDECIDED, ONE_SEED = "loses", "wins", "undecided", "one seed"
 BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_difference_high")
 """The columns that `add_baseline_columns` adds; null for rows that are not compared."""
 
 
 def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -> pl.DataFrame:
-    """Add the comparison with the 5-gram of the same table to its points.
+    """Add the comparison with the baseline of the same table to its points.
 
     A point whose model leaks may lose, but not win.
 
@@ -39,7 +45,13 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
     """
     models = [json.loads(text) if text else {} for text in table["model"]]
     own = pl.Series([model.get("name") != FIVE_GRAM["name"] for model in models], dtype=pl.Boolean)
-    baseline = next((i for i, m in enumerate(models) if FIVE_GRAM.items() <= m.items()), None)
+    found = [
+        i
+        for fields in (TEXT_BASELINE, FIVE_GRAM)
+        for i, model in enumerate(models)
+        if fields.items() <= model.items()
+    ]
+    baseline = found[0] if found else None
     if baseline is None:
         nothing = {name: pl.lit(None, pl.Float64) for name in BASELINE_COLUMNS[1:]}
         return table.with_columns(kn5=pl.lit(None, pl.String), **nothing)
@@ -64,14 +76,21 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
 
 
 def baseline_lines(frame: pl.DataFrame) -> list[str]:
-    """Return one line for each table of a ranking that has points not better than the 5-gram."""
+    """Return one line for each table of a ranking that has points not better than the baseline."""
     lines = []
     compared = frame.filter(pl.col("kn5").is_not_null())
     for _, part in compared.group_by("fingerprint", maintain_order=True):
         row = part.row(0, named=True)
         outcomes = part.select("label", "kn5", "kn5_difference").iter_rows()
-        lines.append(outcome_line(outcomes, row["loss"] - row["kn5_difference"]))
+        name = baseline_name(frame.filter(pl.col("fingerprint") == row["fingerprint"]))
+        lines.append(outcome_line(outcomes, row["loss"] - row["kn5_difference"], name))
     return [line for line in lines if line]
+
+
+def baseline_name(frame: pl.DataFrame) -> str:
+    """Return what the rows of a table are compared with."""
+    chosen = frame["label"].str.ends_with(TEXT_BASELINE_NAME).any()
+    return TEXT_BASELINE_NAME if chosen else FIVE_GRAM_NAME
 
 
 def outcome(difference: float, half: float | None) -> str:
@@ -83,8 +102,10 @@ def outcome(difference: float, half: float | None) -> str:
     return LOSES if difference > 0 else WINS
 
 
-def outcome_line(outcomes: Iterable[tuple[str, str, float]], baseline: float) -> str:
-    """List the rows, (label, outcome, difference), that are not better than the 5-gram's loss."""
+def outcome_line(
+    outcomes: Iterable[tuple[str, str, float]], baseline: float, baseline_name: str = FIVE_GRAM_NAME
+) -> str:
+    """List the rows, (label, outcome, difference), that are not better than the baseline's loss."""
     rows = list(outcomes)
     groups = (
         (LOSES, "loses to {}"),
@@ -99,6 +120,6 @@ def outcome_line(outcomes: Iterable[tuple[str, str, float]], baseline: float) ->
             if result == kind and (kind != ONE_SEED or difference > 0)
         ]
         if labels:
-            name = "it" if parts else f"{FIVE_GRAM_NAME} ({format_number(baseline, '.3f')})"
+            name = "it" if parts else f"{baseline_name} ({format_number(baseline, '.3f')})"
             parts.append(f"{text.format(name)}: {', '.join(labels)}")
     return "; ".join(parts)

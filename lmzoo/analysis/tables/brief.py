@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.analysis.records.curve_data import learning_curves
 from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.records.units import UNITS, effect_words
-from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM_NAME, LOSES
+from lmzoo.analysis.tables.baseline_comparison import LOSES, baseline_name
 from lmzoo.analysis.tables.columns import text_table
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_statistics import baselines
@@ -36,6 +36,7 @@ from lmzoo.statistics.compared import UNDECIDED
 
 RUNS = Path("runs")
 """Where commands find a study by its name."""
+WIDTH = 80
 MOST_TIMES = 32
 """Epochs are not predicted further than this many times those of the study."""
 MOST_NAMED = 3
@@ -77,7 +78,7 @@ def brief_report(report: Report, folder: StudyFolder, path: Path) -> Report:
         tables=tuple(tables),
         legend=(
             f"baselines: {listed}; more with --explain" if listed else "more with --explain",
-            _last_line(frame, folder.study, path),
+            *_last_lines(frame, folder.study, path),
         ),
     )
 
@@ -117,7 +118,7 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[str]:
         else:
             who = f"{len(labels)} of {compared.height} models lose"
         loss = row["loss"] - row["kn5_difference"]
-        found.append(f"{who} to the {FIVE_GRAM_NAME} ({loss:.3f}), a model of counts.")
+        found.append(f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts.")
     if epochs:
         found.append(f"The curves still fall at the last epoch: {raised}.")
     elif 2 * fall > frame["margin"].item(0) > 0:
@@ -161,16 +162,20 @@ def _epochs_needed(folder: StudyFolder, frame: pl.DataFrame) -> int | None:
     return epochs if epochs > last else None
 
 
-def _last_line(frame: pl.DataFrame, study: Mapping[str, Any], path: Path) -> str:
-    """Return the study's folder and the next command: one that decides, or the report."""
+def _last_lines(frame: pl.DataFrame, study: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """Return the study's folder and the next command: one that decides, or the report.
+
+    A command that does not fit behind the folder has its own line: it is copied from there.
+    """
     address = store_address(path)
     undecided = frame.filter(verdict=UNDECIDED)
     if undecided.is_empty() or not study.get("script") or "given" not in study:
         name = path.name if path.parent == RUNS else address
-        return f"{address}; next: lmzoo report {shlex.quote(name)}"
+        return (f"{address}; next: lmzoo report {shlex.quote(name)}",)
     command = [*study["script"], *study["given"]]
     if undecided["needs_tuning"].any():
         command += ["--samples", str(2 * study["budget"]["samples"])]
     if undecided["seeds_needed"].count() and "--until-decided" not in command:
         command += ["--until-decided"]
-    return f"{address}; to decide more: {shlex.join(command)}"
+    lines = address, f"to decide more: {shlex.join(command)}"
+    return lines if len("; ".join(lines)) > WIDTH else ("; ".join(lines),)

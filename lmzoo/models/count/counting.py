@@ -7,8 +7,9 @@ n-grams are sorted integer keys (`table.py`). continuation(g) is the number of d
 the next order that end in g.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, islice, pairwise
 
 import torch
 from jaxtyping import Int
@@ -45,10 +46,17 @@ def count_ngrams(
     tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], order: int, vocab: int
 ) -> list[Counts]:
     """Count the n-grams of orders 1..order that end in a scored token."""
+    return [*islice(count_orders(tokens, lengths, vocab), order)]
+
+
+def count_orders(
+    tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], vocab: int
+) -> Iterator[Counts]:
+    """Yield the n-grams of orders 1, 2, ..."""
     scored = scored_mask(tokens, lengths)
     number = torch.zeros_like(tokens)
-    levels: list[Counts] = []
-    for k in range(order):
+    last: Counts | None = None
+    for k in count():
         token = shift(tokens, k) if k else torch.zeros_like(tokens)
         key = extend_keys(number, token, vocab).masked_fill(~scored, -1)
         known = key >= 0
@@ -58,10 +66,10 @@ def count_ngrams(
         context = grams // vocab
         parent, first = contexts[context] // vocab, contexts[context] % vocab
         word = grams % vocab
-        suffix = lookup(levels[-1].grams, parent * vocab + word) if k else torch.zeros_like(grams)
+        suffix = lookup(last.grams, parent * vocab + word) if last else torch.zeros_like(grams)
         has_start = (first if k else word) == START
-        levels.append(Counts(contexts, grams, context, raw, suffix, has_start))
-    return levels
+        last = Counts(contexts, grams, context, raw, suffix, has_start)
+        yield last
 
 
 def adjusted_counts(levels: list[Counts]) -> list[Tensor]:

@@ -9,25 +9,34 @@ probability of 1. No context extends beyond `<start>`. The weights of Jelinek-Me
 per order, are estimated on every tenth training sequence from the counts of the other sequences,
 and then used with the counts of all. An unfitted model is uniform.
 
+`order=0` takes the order with the least validation loss: 1 to 5, then more while the loss falls,
+at most MAX_ORDER. With `stream=true` the n-grams of a contiguous text are counted across the edges
+of blocks, and every token is scored with the order − 1 tokens before it (`train/closed_form.py`).
+
 Source: Shannon 1948; Chen & Goodman 1998; S4.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.config import config
 from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.count import smoothing
-from lmzoo.models.count.counting import Counts, count_ngrams
+from lmzoo.models.count.counting import Counts, count_ngrams, count_orders
 from lmzoo.models.count.smoothing import Smoothing, Weights
 from lmzoo.models.count.table import Level, extend_keys, lookup, shift, take
 from lmzoo.search_space import Choice, FloatRange, IntRange
 
+LEAST_ORDERS, MAX_ORDER = 5, 10
+"""Number of orders that `order=0` tries."""
 HELD_OUT = 10
 """One in HELD_OUT training sequences is used to estimate the Jelinek-Mercer weights."""
 
@@ -42,18 +51,34 @@ class NgramCount(LanguageModel):
     class Config:
         """Order and smoothing."""
 
-        order: Annotated[int, IntRange(1, 6)] = Field(3, ge=1)
-        """Length of the n-grams: order − 1 context tokens."""
+        order: Annotated[int, IntRange(1, 6)] = Field(3, ge=0)
+        """Length of the n-grams: order − 1 context tokens; 0: chosen on the validation split."""
         smoothing: Annotated[Smoothing, Choice(tuple(Smoothing))] = Smoothing.KNESER_NEY
         alpha: Annotated[float, FloatRange(1e-4, 1.0, log=True)] = Field(0.1, ge=0)
         """Pseudo-count of every token in every context (`add_alpha`)."""
+        stream: bool = Field(default=False, exclude_if=lambda on: not on)
+        """Read a contiguous text as one sequence, in training and evaluation."""
+
+        @model_validator(mode="after")
+        def _can_choose(self) -> Any:
+            if not self.order and self.smoothing is not Smoothing.KNESER_NEY:
+                raise UserError(
+                    f"order=0 chooses the order of kneser_ney, not of {self.smoothing}; give one"
+                )
+            return self
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.levels = nn.ModuleList(Level() for _ in range(config.order))
-        self.context_length = config.order - 1
+        order = config.order or MAX_ORDER
+        self.levels = nn.ModuleList(Level() for _ in range(order))
+        self.context_length = order - 1
 
-    def fit_closed_form(self, tokens: Tensor, lengths: Tensor) -> None:
+    def fit_closed_form(
+        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float] | None = None
+    ) -> None:
+        if not self.config.order:
+            self._choose_order(tokens, lengths, valid_loss)
+            return
         if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
             held_out = torch.arange(len(tokens), device=tokens.device) % HELD_OUT == 0
             self._fit_levels(tokens[~held_out], lengths[~held_out], [1.0] * self.config.order)
@@ -64,11 +89,39 @@ class NgramCount(LanguageModel):
 
     def _fit_levels(self, tokens: Tensor, lengths: Tensor, lambdas: list[float]) -> None:
         """Count the n-grams and store f and γ of every order."""
-        counts = count_ngrams(tokens, lengths, self.config.order, self.task.vocab)
+        self._set_levels(count_ngrams(tokens, lengths, self.config.order, self.task.vocab), lambdas)
+
+    def _set_levels(self, counts: list[Counts], lambdas: list[float]) -> None:
+        """Store f and γ of the orders counted; a level without n-grams changes nothing."""
         weights = self._weights(counts, lambdas)
-        for level, found, (share, backoff) in zip(self.levels, counts, weights, strict=True):
+        for level, found, (share, backoff) in zip(self.levels, counts, weights, strict=False):
             assert isinstance(level, Level)
             level.set_tables(found.contexts, found.grams, backoff, share)
+
+    def _choose_order(
+        self, tokens: Tensor, lengths: Tensor, valid_loss: Callable[[], float] | None
+    ) -> None:
+        if valid_loss is None:  # no data but these: the order that is usual
+            self._set_levels(count_ngrams(tokens, lengths, LEAST_ORDERS, self.task.vocab), [])
+            return
+        counts, losses = list[Counts](), list[float]()
+        for found in islice(count_orders(tokens, lengths, self.task.vocab), MAX_ORDER):
+            counts.append(found)
+            self._set_levels(counts, [])
+            losses.append(valid_loss())
+            if len(losses) >= LEAST_ORDERS and losses[-1] > min(losses):
+                break
+        empty = Level()
+        for level in self.levels:
+            assert isinstance(level, Level)
+            level.set_tables(empty.contexts, empty.grams, empty.backoff, empty.share)
+        self._set_levels(counts[: 1 + losses.index(min(losses))], [])
+
+    def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
+        if self.config.order:
+            return {}
+        used = [level for level in self.levels if isinstance(level, Level) and len(level.grams)]
+        return {"order": float(len(used))}
 
     def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
         match self.config.smoothing:

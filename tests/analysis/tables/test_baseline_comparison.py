@@ -117,3 +117,12 @@ def test_undecided_points_are_listed_if_none_loses(toy):
     text = render(study_ranking(toy.path), "md")
     assert "\nno clear difference from Kneser-Ney 5-gram (3.947): cut near" in text
     assert "loses" not in text
+
+
+def test_the_baseline_of_a_text_is_the_n_gram_of_the_best_order(toy):
+    toy.add_point("near", [3.90, 3.94, 4.02])
+    toy.add_point("count", COUNT, model=KN5)
+    toy.add_point("Kneser-Ney n-gram", [3.5] * 3, model={**KN5, "order": 0})
+    text = render(study_ranking(toy.path), "md")
+    assert "loses to Kneser-Ney n-gram (3.500): cut near" in text
+    assert _outcomes(rank(toy)) == {"near": "loses", "count": None, "Kneser-Ney n-gram": None}

@@ -53,7 +53,7 @@ def test_the_last_line_decides_what_is_open(toy):
     assert " ".join(brief(toy.write())[-2:]).endswith(f"next: lmzoo report {toy.path}")
     assert brief(toy.path, Path("runs/toy"))[-1] == "runs/toy; next: lmzoo report toy"
     toy.add_point("open", [2.0, 2.3, 2.2])
-    last = " ".join(brief(toy.write())).rpartition("; ")[2]
+    last = brief(toy.write())[-1].rpartition("; ")[2]
     assert last == "to decide more: python s.py --epochs 3 --until-decided"
 
 

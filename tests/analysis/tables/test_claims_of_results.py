@@ -58,6 +58,15 @@ CLAIMS = [
      {"rnn_lm E=128": (-0.073, -0.009), "transformer_decoder E=128": (-0.377, 0.175)}),
     ("latents", "is undecided (0.02 to\n0.16 nats)", "mixtures-captions",
      {"latent CRF, two tokens": (-0.158, -0.019)}),
+    ("lstm_variants", "better by 0.05 to 0.10 nats, with 0.74 times", "lstm_variants-captions",
+     {"JANET": (-0.100, -0.050)}),
+    ("lstm_variants", "without it the loss is 0.02 to 0.07 nats higher", "lstm_variants-captions",
+     {"no forget gate": (0.020, 0.070)}),
+    ("lstm_variants", "worse by 0.17 to 0.23 nats, with 1.6 times", "lstm_variants-captions",
+     {"full gate recurrence": (0.172, 0.228)}),
+    ("lstm_variants", "between 0.05 better and 0.01 worse", "lstm_variants-captions",
+     {"no output activation": (-0.046, 0.012), "no peepholes": "undecided",
+      "coupled gates": "undecided"}),
 ]  # fmt: skip
 
 
