@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test lowest quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu
+.PHONY: sweep test lowest quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -73,10 +73,15 @@ bench: $(ALL)
 	for name in scan fuse; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/publish.py
 
-# On a machine with a GPU; needs torch and this package's own dependencies, no Ray and no .venv.
+# On a machine with a GPU, torch and Triton; no Ray, no .venv, and with build/gpu no network.
 bench-gpu:
-	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
-	PYTHONPATH=. $(PYTHON) benchmarks/publish.py
+	PYTHONPATH=.:build/gpu $(PYTHON) benchmarks/gpu.py
+	PYTHONPATH=.:build/gpu $(PYTHON) benchmarks/publish.py
+
+# This package's other dependencies in build/gpu, for a machine without an index (benchmarks/README.md).
+bench-gpu-bundle:
+	$(PYTHON) -m pip install --quiet --upgrade --constraint constraints.txt --target build/gpu $$($(PYTHON) -c \
+	  "import tomllib; print(*[d for d in tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'] if 'torch' not in d])")
 
 format: $(ALL)
 	$(BIN)/ruff check --fix .

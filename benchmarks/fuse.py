@@ -5,11 +5,19 @@
 Both sides train the same runs on the same random sequences with the library's own code and one
 thread: `KeptTrainers` for the pack, an epoch of `fit` for each run. The runs are of DLM46.
 There are two rivals: the library with its compiled recurrences, and with loops over `step`.
+
+    python benchmarks/fuse.py --rows all                  every row that can be packed
+
+measures rows with their own widths in packs of four, and writes runs/bench/packed_rows.md.
 """
 
+import dataclasses
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -18,8 +26,11 @@ from measure import Ratio, Work, interleave, save, speedup
 from lmzoo import zoo
 from lmzoo.cells.base import Cell
 from lmzoo.command_line import run_command
+from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.train.checkpoint import checkpoint_bytes
+from lmzoo.train.packed.compatibility import packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit
@@ -31,7 +42,10 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Shape:
-    """Pack members, vocabulary, width, components, batch and length; steps of an epoch."""
+    """Pack members, vocabulary, width, components, batch and length; steps of an epoch.
+
+    Without components DLM46 has a softmax tied to the embeddings.
+    """
 
     P: int
     V: int
@@ -51,13 +65,29 @@ GOALS = {
     Shape(8, 82, 128, 90, 64, 100, steps=4): 1.0,
 }
 
+ROWS_SHAPE = Shape(4, 200, 0, 0, 50, 12, steps=2)
+"""The shape for `--rows`, but for the length; the rows have their own widths."""
+
 
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/fuse.json"),
+    rows: Annotated[
+        str, typer.Option(help="all, or rows with commas: a table of these instead.")
+    ] = "",
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence, for --rows.")] = 12,
 ) -> None:
-    """Measure every shape."""
+    """Measure every shape, or rows of the zoo at one shape."""
     torch.set_num_threads(1)
+    if rows:
+        names = packed_rows() if rows == "all" else rows.split(",")
+        text = "| row | time in a pack / alone | range | packed on a CPU |\n|---|---:|---|---|\n"
+        for name in names:
+            text += compare_row(name, length, rounds)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.with_name("packed_rows.md").write_text(text)
+        typer.echo(text)
+        return
     save([row for shape, goal in GOALS.items() for row in compare(shape, goal, rounds)], out)
 
 
@@ -81,6 +111,31 @@ def compare(shape: Shape, goal: float | None, rounds: int) -> list[Ratio]:
     ]
 
 
+def packed_rows() -> list[str]:
+    """Return the rows that can be packed, without those of two languages."""
+    task = random_corpus(Shape(1, 20, 8, 8, 2, 6), steps=1).task
+    models = {name: zoo.row(name).model for name in zoo.names()}
+    names = [name for name, kind in models.items() if kind and not MODELS[kind].conditional]
+    return [n for n in names if not reason_not_packable(zoo.build(zoo.config(n), task))]
+
+
+def compare_row(name: str, length: int, rounds: int) -> str:
+    """Return the line of a row: the time of an epoch of a pack over that of its members alone."""
+    shape = dataclasses.replace(ROWS_SHAPE, T=length)
+    corpus = random_corpus(shape, shape.steps)
+    members, rivals = (pack_members(shape, corpus, row=name) for _ in range(2))
+    seconds = interleave(
+        {"packed": packed_epoch(members, corpus), "alone": sequential_epochs(rivals, corpus)},
+        rounds,
+        warmup=2,
+    )
+    ratios = [ours / theirs for ours, theirs in zip(*seconds.values(), strict=True)]
+    pays = packing_pays(members[0].model.config, members[0].recipe, corpus.task)
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    rule = "yes" if pays else "no"
+    return f"| `{name}` | {statistics.median(ratios):.2f} | {spread} | {rule} |\n"
+
+
 def packed_epoch(trainings: list[Training], corpus: Corpus) -> Work:
     """Return the training of all members for one epoch as one program."""
     trainers = KeptTrainers()
@@ -90,6 +145,31 @@ def packed_epoch(trainings: list[Training], corpus: Corpus) -> Work:
 def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:
     """Return the training of each member for one epoch, one after another."""
     return lambda: [next(fit(training, corpus, training.epoch + 1)) for training in trainings]
+
+
+def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
+    """Return the work with a checkpoint of each training after it, as in a sweep.
+
+    A thread makes those of a pack during the next epoch, which waits for them.
+    """
+    pool, writes = ThreadPoolExecutor(1), []
+
+    def write(make: Callable[[], Any]) -> bytes:
+        return checkpoint_bytes(make())
+
+    def run() -> None:
+        work()
+        for pending in writes:
+            pending.result()
+        writes.clear()
+        for training in trainings:
+            make = training.snapshot()
+            if training.row is None:
+                write(make)
+            else:
+                writes.append(pool.submit(write, make))
+
+    return run
 
 
 def with_naive_scan(work: Work) -> Work:
@@ -108,9 +188,10 @@ def with_naive_scan(work: Work) -> Work:
 def pack_members(
     shape: Shape, corpus: Corpus, device: torch.device = CPU, row: str = "DLM46"
 ) -> list[Training]:
-    """Return P runs of a row that differ in their random seed; of other rows, K is the default."""
-    fields = {"emission": {"components": shape.K}} if row == "DLM46" else {}
-    if hasattr(zoo.config(row), "width"):
+    """Return P runs of a row that differ in their random seed; a width of 0 is the row's own."""
+    emission = {"components": shape.K} if shape.K else "vector"
+    fields: dict[str, Any] = {"emission": emission} if row == "DLM46" else {}
+    if shape.E and hasattr(zoo.config(row), "width"):
         fields["width"] = shape.E
     config = zoo.config(row, **fields)
     recipe = Recipe(batch=shape.B, lr=1e-3)

@@ -9,6 +9,7 @@
     fused    64 pack members as one program; the rivals train them one after another, in one
              process and in 8 processes that share the device
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
+             (both: an epoch with its evaluation and the checkpoints of all members)
     table    the published word table (word_table.py), against ten minutes
 
 Needs this package, torch and a GPU. Each part writes its own JSON when it is done. A part that
@@ -28,7 +29,14 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from fuse import Shape, pack_members, packed_epoch, random_corpus, sequential_epochs
+from fuse import (
+    Shape,
+    pack_members,
+    packed_epoch,
+    random_corpus,
+    sequential_epochs,
+    with_checkpoints,
+)
 from measure import Ratio, device_seconds, interleave, save, speedup, time_ratio
 from roofline import compute_bound, measure_rates, memory_bound
 from scan import published, sliced, training_step
@@ -267,10 +275,11 @@ def packs(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
     """Return the rows of a pack; the rivals train its members one after another."""
     shape, steps, processes = sizes.fused, sizes.steps, sizes.processes
     corpus = random_corpus(shape, steps)
+    members, others = (pack_members(shape, corpus, device) for _ in range(2))
     seconds = interleave(
         {
-            "packed": packed_epoch(pack_members(shape, corpus, device), corpus),
-            "sequential": sequential_epochs(pack_members(shape, corpus, device), corpus),
+            "packed": with_checkpoints(packed_epoch(members, corpus), members),
+            "sequential": with_checkpoints(sequential_epochs(others, corpus), others),
         },
         rounds,
         warmup=2,
@@ -315,7 +324,8 @@ def _work(
 ) -> None:  # fmt: skip
     torch.set_num_threads(1)
     corpus = random_corpus(shape, steps)
-    epoch = sequential_epochs(pack_members(shape, corpus, device), corpus)
+    members = pack_members(shape, corpus, device)
+    epoch = with_checkpoints(sequential_epochs(members, corpus), members)
     seconds = []
     epoch()
 
@@ -339,7 +349,8 @@ def growth(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
     for count in sizes.growth:
         shape = dataclasses.replace(sizes.fused, P=count)
         corpus = random_corpus(shape, sizes.steps)
-        epoch = packed_epoch(pack_members(shape, corpus, device), corpus)
+        members = pack_members(shape, corpus, device)
+        epoch = with_checkpoints(packed_epoch(members, corpus), members)
         seconds = interleave({"epoch": epoch}, rounds, warmup=2, timer=timer)["epoch"]
         step = [second / sizes.steps for second in seconds]
         single = single or step

@@ -16,22 +16,29 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
 
+import math
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from fuse import Shape, pack_members, random_corpus
+from fuse import Shape, pack_members, packed_rows, random_corpus
 from measure import Ratio, save
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from triton.runtime.interpreter import GridExecutor
 
-from lmzoo import zoo
 from lmzoo.command_line import run_command
+from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.dispatch import without_kernels
-from lmzoo.train.packed.compatibility import reason_not_packable
+from lmzoo.train.capture import stepper
+from lmzoo.train.capture.recorder import Work
+from lmzoo.train.checkpoint import checkpoint_bytes
+from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.packed.replay import leaves, returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 
@@ -79,14 +86,6 @@ def row(shape: Shape, goal: int | None) -> Ratio:
     )  # fmt: skip
 
 
-def packed_rows() -> list[str]:
-    """Return the rows that can be packed, without those of two languages."""
-    task = random_corpus(Shape(1, 20, 8, 8, 2, 6), steps=1).task
-    models = {name: zoo.build(zoo.config(name), task) for name in zoo.names()}
-    packed = {n: m for n, m in models.items() if not m.conditional and not reason_not_packable(m)}
-    return [*packed]
-
-
 def count_launches(shape: Shape, row: str = "DLM46") -> "LaunchCounter":
     """Return the launches of a step as it is recorded on a GPU, and the bytes that they move."""
     corpus = random_corpus(shape, steps=1)
@@ -108,6 +107,83 @@ VIEW = "_unsafe_view"
 NO_LAUNCH = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", VIEW}
 
 
+@dataclass
+class EpochCounts:
+    """What a GPU does in an epoch of a pack, and the time of its host beside that."""
+
+    steps: list["LaunchCounter"]
+    evaluation: list["LaunchCounter"]
+    """The graphs that are replayed."""
+    outside: "LaunchCounter"
+    """The operations between them."""
+    copied: int
+    """Bytes of the state that are copied to the host."""
+    host: float
+    """Seconds of this CPU without the steps: batches, copies, records, states of checkpoints."""
+    writer: float
+    """Seconds of the thread that writes the checkpoints; nothing is written here."""
+
+
+def count_epoch(shape: Shape, corpus: Corpus, rounds: int = 5) -> EpochCounts:
+    """Return the counts of an epoch as a sweep runs it on a GPU, after the first ones."""
+    trainings, trainers = pack_members(shape, corpus), KeptTrainers()
+    recorder, outside = CountingRecorder(), LaunchCounter()
+    execute, GridExecutor.__call__ = GridExecutor.__call__, recorder.count_kernel
+    find, stepper.device_recorder = stepper.device_recorder, lambda device: recorder
+    host, writer = [], []
+    try:
+        with without_kernels("cpu"):
+            for _ in range(rounds):
+                recorder.replayed.clear()
+                for training in trainings:
+                    training.best_loss = math.inf  # every epoch is the best one
+                begin = time.thread_time()
+                trainers.train_epoch(trainings, corpus)
+                snapshots = [training.snapshot() for training in trainings]
+                middle = time.thread_time()
+                for make in snapshots:
+                    checkpoint_bytes(make())
+                host.append(middle - begin)
+                writer.append(time.thread_time() - middle)
+            recorder.replayed.clear()
+            with outside:
+                trainers.train_epoch(trainings, corpus)
+    finally:
+        GridExecutor.__call__, stepper.device_recorder = execute, find
+    assert trainings[0].row is not None
+    copied = sum(array.nbytes for array in trainings[0].row.host.values()) * shape.P
+    steps = math.ceil(len(corpus.train) / shape.B)
+    graphs = recorder.replayed[:steps], recorder.replayed[steps:]
+    return EpochCounts(*graphs, outside, copied, min(host), min(writer))
+
+
+class CountingRecorder:
+    """Stands in for CUDA graphs: a recording counts its launches, a replay computes nothing."""
+
+    warmup_steps, few_shapes = 0, True
+    rate_dtype, runs_while_recording = torch.float32, False
+
+    def __init__(self) -> None:
+        self.replayed: list[LaunchCounter] = []
+        self._counter = LaunchCounter()
+
+    def run(self, work: Work) -> str:
+        """Run the work."""
+        work()
+        return ""
+
+    def record(self, work: Work) -> Work:
+        """Run the work once and count it."""
+        self._counter = counter = LaunchCounter()
+        with counter:
+            work()
+        return lambda: self.replayed.append(counter)
+
+    def count_kernel(self, *args: Any, **kwargs: Any) -> None:
+        """Count a kernel of the recording."""
+        self._counter.count_kernel(*args, **kwargs)
+
+
 class LaunchCounter(TorchDispatchMode):
     """Counts the torch operations that compute something, and Triton kernels."""
 
@@ -117,6 +193,8 @@ class LaunchCounter(TorchDispatchMode):
         """Launches, by the name of the operation."""
         self.bytes = 0
         """Size of all tensors that a launch reads or writes, each once."""
+        self.flops = 0
+        """Floating point operations of torch's matrix products."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
@@ -127,6 +205,8 @@ class LaunchCounter(TorchDispatchMode):
             # The operations on lists are one launch for each tensor: parameters are strided.
             self.counts[name] += len(args[0]) if name.startswith("_foreach") else 1
             self._add_bytes((args, kwargs, result))
+            if count := flop_registry.get(func._overloadpacket):
+                self.flops += count(*args, **(kwargs or {}), out_val=result)
         return result
 
     def count_kernel(self, *args: Any, **kwargs: Any) -> None:

@@ -18,11 +18,17 @@ The table has the step as it is: the bytes of all tensors that its launches read
 cores. The rates are those of NVIDIA's data sheet of the H100 SXM. The time of a launch in a graph
 is an assumption; the table says how long it may be. The caches, and the latency of the steps of a
 recurrence, do not count.
+
+A second table has the epoch of the main sweep as a sweep runs it (`count_epoch`): the steps, the
+evaluation, the operations between them, the copies of the state to the host, and the time of the
+host, which is measured on this CPU. The host works while the GPU does, so the longest of the three
+is a lower bound, and the sum of the GPU and the host's thread an upper one.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -30,17 +36,29 @@ from fuse import Shape
 from measure import device_seconds
 
 from lmzoo.command_line import run_command
+from lmzoo.data.corpus import open_corpus
+
+if TYPE_CHECKING:
+    from launches import LaunchCounter
 
 BYTES, FLOAT32, TF32 = 3.35e12, 67e12, 494.7e12
 """Bytes, and operations of float32 and of TF32 numbers, of an H100 SXM in a second."""
 LAUNCH = 1e-6
 """Assumed seconds of one launch in a graph, in addition to its work."""
+PCIE = 64e9
+"""Bytes to the host in a second, by 16 lanes of PCIe 5."""
 MOST_OVERHEAD = 0.3
 """Share of a step that launches may take in a pack of 64 of the main sweep."""
 MAIN = Shape(64, 251, 32, 64, 100, 20)
 """The main sweep's size."""
 SHAPES = (MAIN, Shape(1, 251, 32, 64, 100, 20), Shape(8, 251, 32, 64, 100, 100))
+EPOCHS = (dataclasses.replace(MAIN, K=0), MAIN)
+"""The main sweep's emission, and the mixture of the published table."""
 HEAD = "pack members | launches | MB | GFLOP | least time | launches | share | goal | holds up to"
+EPOCH_HEAD = (
+    "an epoch of | steps | evaluation | operations between | copies to the host | GPU "
+    "| thread of the host | thread of checkpoints | at least"
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,7 @@ def main(
 ) -> None:
     """Print the roofline of each shape on an H100."""
     lines = [f"| {HEAD} |", "|---|" + "---:|" * 8, *map(line, SHAPES)]
+    lines += ["", f"| {EPOCH_HEAD} |", "|---|" + "---:|" * 8, *map(epoch_line, EPOCHS)]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines) + "\n")
     typer.echo(out.read_text())
@@ -109,6 +128,28 @@ def line(shape: Shape) -> str:
         f"| {(float32 + tensor_cores) / 1e9:.1f} | {work * 1e6:.0f} µs | {launches * 1e6:.0f} µs "
         f"| {share:.0%} | {goal} |"
     )
+
+
+def epoch_line(shape: Shape) -> str:
+    """Return the times of an epoch of the main sweep; those of the host are measured."""
+    from launches import count_epoch
+
+    epoch = count_epoch(shape, open_corpus("captions"))
+    tensor_cores = 3 * count_flops(shape)[1] / TF32
+    steps = sum(seconds(step) + tensor_cores for step in epoch.steps)
+    evaluation = sum(seconds(step) + tensor_cores / 2 for step in epoch.evaluation)
+    between, copies = seconds(epoch.outside), epoch.copied / PCIE
+    gpu = steps + evaluation + between + copies
+    cells = (steps, evaluation, between, copies, gpu, epoch.host, epoch.writer)
+    times = " | ".join(f"{value * 1e3:.1f} ms" for value in (*cells, max(cells)))
+    emission = f"mixture of {shape.K}" if shape.K else "tied softmax"
+    return f"| {shape.P} members, {emission} | {times} |"
+
+
+def seconds(counter: "LaunchCounter") -> float:
+    """Return the least time of launches: their memory or torch's products, and their starts."""
+    work = max(counter.bytes / BYTES, counter.flops / FLOAT32)
+    return work + counter.counts.total() * LAUNCH
 
 
 def count_flops(shape: Shape) -> tuple[float, float]:

@@ -72,6 +72,7 @@ WEIGHTS = {
 class M2RNN(MatrixCell):
     """A tanh recurrence of a matrix per head, with a forget gate that reads the token."""
 
+    gpu_growth = "each token is a loop of torch operations"
     fields_of_new = as_published()
     convolved = ("q", "k", "v")
 

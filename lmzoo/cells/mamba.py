@@ -63,6 +63,7 @@ class Mamba(MatrixCell):
     """A diagonal state space whose step size, input map and output map read the token."""
 
     fields_of_new = as_published()
+    gpu_growth = ""
     convolved = ("x",)
 
     @config

@@ -35,6 +35,7 @@ class MatrixCell(Cell):
     pack_limit = 2**17
     """Packs of eight take 0.60 to 0.68 of the time alone at 41,000 numbers, and 0.94 to 1.33 at
     410,000 (GLA, Mamba, RWKV-7)."""
+    gpu_growth = "chunks of tokens are torch operations"
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
     substeps: int = 1

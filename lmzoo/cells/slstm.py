@@ -108,6 +108,7 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 class SLSTM(Cell):
     """An LSTM whose memory is a weighted average; its state is (h, c, n, m)."""
 
+    gpu_growth = "each token is a loop of torch operations"
     fields_of_new = as_published(heads=4)
 
     @config

@@ -12,6 +12,7 @@ from rich.console import Console
 
 import lmzoo.inspect.diagnostics  # noqa: F401  registers rows
 from lmzoo import zoo
+from lmzoo.cells.base import Cell
 from lmzoo.cli.common import AsJson, ModelSettings, describe_cuts, new_table
 from lmzoo.command_line import nest_settings, parse_settings
 from lmzoo.config import add_defaults, to_dict
@@ -57,7 +58,7 @@ def list_rows(
         table.add_row(*cells, count, row["summary"])
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, 120)  # the default of 80 would hide columns
+        console.width = 500  # a file has room for all columns
     console.print(table)
     console.print(f"{len(rows)} rows; parameters for V={TASK.vocab}, T={TASK.length}", style="dim")
 
@@ -103,6 +104,8 @@ def describe(
     console.print(f"state between steps: {describe_state(model)}")
     reason = reason_not_packable(model)
     console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
+    if why := gpu_growth(model):
+        console.print(f"on a GPU: launches of a step grow with the length, because {why}")
     console.print_json(data=to_dict(config))
     for field, search_range in ranges(type(config)).items():
         console.print(f"search {field}: {_range(search_range)}")
@@ -135,6 +138,12 @@ def describe_state(model: LanguageModel) -> str:
     if window is not None:
         return ("nothing", "the last token")[window] if window < 2 else f"the last {window} tokens"
     return "grows with the sequence" if size is None else f"{size} floats"
+
+
+def gpu_growth(model: LanguageModel) -> str:
+    """Return why the launches of a training step grow with the length on a GPU, or ""."""
+    cells = [module for module in model.modules() if isinstance(module, Cell)]
+    return next((cell.gpu_growth for cell in cells if cell.gpu_growth), "")
 
 
 def _describe_recipe() -> None:

@@ -12,8 +12,9 @@ pads short sequences to the length of another member's long ones.
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lmzoo.data.corpus import Sequences
@@ -28,14 +29,29 @@ def epoch_batches(
     lengths: Int[Tensor, "N"], batch: int, *, seed: int, epoch: int
 ) -> list[Int[Tensor, "b"]]:
     """Return the row indices of every batch of one epoch; every row occurs once."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
-    lengths = lengths.cpu()  # the order must not depend on the device of the data
-    order = torch.randperm(len(lengths), generator=generator, device="cpu")
-    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
-    batches = [rows for pool in pools for rows in pool.split(batch)]
-    shared_generator = torch.Generator().manual_seed(derive_seed(0, "lengths", epoch))
-    batch_order = torch.randperm(len(batches), generator=shared_generator, device="cpu")
-    return [batches[i] for i in batch_order.tolist()]
+    batches = _sorted_rows(lengths, batch, [(seed, epoch)])[0].split(batch)
+    return [batches[i] for i in _batch_order(len(batches), epoch).tolist()]
+
+
+def _sorted_rows(
+    lengths: Int[Tensor, "N"], batch: int, members: Sequence[tuple[int, int]]
+) -> Int[Tensor, "P N"]:
+    """Return the rows of an epoch of each (seed, epoch), shuffled and sorted within pools."""
+    generators = [torch.Generator().manual_seed(derive_seed(s, "order", e)) for s, e in members]
+    orders = [torch.randperm(len(lengths), generator=g, device="cpu") for g in generators]
+    shuffled = torch.stack(orders).numpy()
+    found = lengths.cpu().numpy()  # the order must not depend on the device of the data
+    if len(found) and found.max() <= np.iinfo(np.int16).max:
+        found = found.astype(np.int16)  # NumPy sorts these by radix, several times as fast
+    for begin in range(0, len(lengths), POOL * batch):
+        pool = shuffled[:, begin : begin + POOL * batch]
+        pool[:] = np.take_along_axis(pool, found[pool].argsort(1, kind="stable"), 1)
+    return torch.from_numpy(shuffled)
+
+
+def _batch_order(count: int, epoch: int) -> Int[Tensor, "n"]:
+    generator = torch.Generator().manual_seed(derive_seed(0, "lengths", epoch))
+    return torch.randperm(count, generator=generator, device="cpu")
 
 
 def iter_batches(
@@ -98,13 +114,19 @@ def _width(
     return next(width for width in (-(-whole // 4), -(-whole // 2), whole) if width >= longest)
 
 
+Rows = Int[Tensor, "P b"]
+Mask = Bool[Tensor, "P b"] | None
+
+
 def pack_batches(
-    part: Sequences, batch: int, members: Sequence[tuple[int, int]]
-) -> tuple[Sequences, list[list[Int[Tensor, "b"]]]]:
+    part: Sequences, batch: int, members: Sequence[tuple[int, int]], *, full: bool = False
+) -> tuple[Sequences, list[tuple[Rows, Mask]]]:
     """Return the training sequences of pack members, and the row indices of their batches.
 
-    `members` are pairs (seed, epoch). Where epochs have different sequences, those of all members'
-    epochs are joined.
+    `members` are pairs (seed, epoch), which may repeat. Where epochs have different sequences,
+    those of all members' epochs are joined. One batch of an epoch is smaller, at a step that
+    depends on the epoch. It is padded with its own first sequence, up to the largest batch of the
+    step or, with `full`, of the epoch. The mask is False at padding; None if no batch is padded.
     """
     parts = {epoch: part.for_epoch(epoch) for epoch in sorted({epoch for _, epoch in members})}
     first = next(iter(parts.values()))
@@ -115,14 +137,19 @@ def pack_batches(
             torch.cat([other.ids for other in parts.values()]),
             torch.cat([other.lengths for other in parts.values()]),
         )
-    orders = [
-        [
-            rows + begins[epoch]
-            for rows in epoch_batches(first.lengths, batch, seed=seed, epoch=epoch)
-        ]
-        for seed, epoch in members
-    ]
-    return data, orders
+    places = {member: i for i, member in enumerate(dict.fromkeys(members))}
+    rows = _sorted_rows(first.lengths, batch, [*places])
+    rows += torch.tensor([begins[epoch] for _, epoch in places], device=CPU)[:, None]
+    rows = rows[[places[member] for member in members]]
+    orders = {epoch: _batch_order(-(-len(first) // batch), epoch) for epoch in parts}
+    starts = torch.stack([orders[epoch] for _, epoch in members], 1) * batch
+    steps = []
+    for start, sizes in zip(starts, (len(first) - starts).clamp(max=batch), strict=True):
+        within = torch.arange(min(batch, len(first)) if full else int(sizes.max()), device=CPU)
+        mask = within < sizes[:, None]
+        chosen = rows.gather(1, start[:, None] + within * mask)
+        steps.append((chosen, None if mask.all() else mask))
+    return data, steps
 
 
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:

@@ -2,7 +2,7 @@ r"""How many seeds show a difference: planning, before anything is trained.
 
     Var(n)  = (v_p + v_r)/n + τ_p² + τ_r²                    v: `noise.py`, τ: the tuning's sd
     power   = P(|T_ν(δ/√Var(n))| > t_{1−α/2k, ν})            noncentral t; k contrasts
-    ν       = n − 1 (paired), 2(n − 1) (unpaired); ∞ where the points share their noise
+    ν       = (n − 1)(m − 1) (paired), (n − 1)m (unpaired)     m points share their noise, or 2
 
 The least n whose power reaches the target is the plan. v_p + v_r is the median of what a pilot says
 of it: the expectation, which is larger, plans too many seeds more often than too few.
@@ -51,19 +51,17 @@ def planned_seeds(
     c = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
     k = max(1, int(asked.sum()) if count is None else count)
     n = np.arange(2, MOST_SEEDS + 1)
-    freedom = (n - 1) * (1 if paired else 2)
     noise = _median_noise(c)
     one_seed = np.sqrt(np.maximum(noise, 0.0))
     result = np.full(len(x), np.nan)
     for i in np.flatnonzero(asked & ~np.isnan(noise)):
         sd = np.sqrt(np.maximum(noise[i] / n + c.tuning[i], 1e-300))
-        if np.isnan(c.freedom[i]):
-            reached = special.ndtr(effect / sd + special.ndtri(ERROR / 2 / k))
-        else:
-            critical = special.stdtrit(freedom, 1 - ERROR / 2 / k)
-            far = effect / sd > 30  # the noncentral t is then hard to compute, and certain
-            reached = 1 - special.nctdtr(freedom, np.where(far, 1.0, effect / sd), critical)
-            reached = np.where(far, 1.0 * (effect / sd > critical), reached)
+        m = k + 1 if np.isnan(c.freedom[i]) else 2
+        freedom = (n - 1) * max(1, m - paired)
+        critical = special.stdtrit(freedom, 1 - ERROR / 2 / k)
+        far = effect / sd > 30  # the noncentral t is then hard to compute, and certain
+        reached = 1 - special.nctdtr(freedom, np.where(far, 1.0, effect / sd), critical)
+        reached = np.where(far, 1.0 * (effect / sd > critical), reached)
         if (reached >= power).any():
             result[i] = n[(reached >= power).argmax()]
     return result, np.where(asked, one_seed, np.nan)

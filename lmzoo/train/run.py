@@ -96,8 +96,11 @@ class Run(SavedRun):
         return Training(model.to(self._device), recipe, config["seed"])
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes]:
-        state = {**self.training.dump(), "records": records, RUN: self._identity}
-        write = partial(checkpoint_bytes, state)
+        make, more = self.training.snapshot(), {"records": records, RUN: self._identity}
+
+        def write() -> bytes:
+            return checkpoint_bytes({**make(), **more})
+
         # The state of a pack member is a copy, so it is written while the next epoch is trained.
         return write if self.training.row else partial(bytes, write())
 

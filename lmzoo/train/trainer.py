@@ -10,10 +10,11 @@ A training that is loaded from a dump therefore continues bit for bit as if it h
 interrupted (on one machine, with the same number of threads).
 """
 
+import dataclasses
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from lmzoo.store.records import Record
 from lmzoo.train.carried import carried_batches, check_carry, evaluate_carried
 from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
-from lmzoo.train.packed.layout import VALUES, Row
+from lmzoo.train.packed.layout import Row
 from lmzoo.train.recipe import Recipe, make_optimiser
 from lmzoo.train.step import Average, Step
 
@@ -66,25 +67,38 @@ class Training:
         If the last epoch is the best one, "weights" and the best weights are the same object, so
         that `torch.save` writes them once. After an epoch in a pack, all tensors are copies.
         """
-        last_is_best = 0 < self.epoch == self.best_epoch and not self.average.count
-        if self.row is None:
-            weights = self.model.state_dict()
-        else:
-            weights = self.best_weights if last_is_best else self._copy_weights()
-        return {
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Return a function that makes the state of now.
+
+        After an epoch in a pack another thread may call it later: it reads copies.
+        """
+        state = {
             "epoch": self.epoch,
             "steps": self.steps,
-            "weights": weights,
-            "optimiser": self._optimiser_state(),
-            "best": {
-                "loss": self.best_loss,
-                "epoch": self.best_epoch,
-                "weights": weights if last_is_best else self.best_weights,
-            },
             "record": self.record,
-            "losses": self.losses,
+            "losses": [*self.losses],
             "average": {"count": self.average.count, "weights": self.average.weights},
         }
+        best = {"loss": self.best_loss, "epoch": self.best_epoch, "weights": self.best_weights}
+        last_is_best = 0 < self.epoch == self.best_epoch and not self.average.count
+        optimiser, row = self.optimiser and self.optimiser.state_dict(), self.row
+        if row is not None:
+            row = dataclasses.replace(row, host={k: v.copy() for k, v in row.host.items()})
+
+        def make() -> dict[str, Any]:
+            weights = self.model.state_dict() if row is None else best["weights"]
+            if row is not None:
+                if not last_is_best:
+                    weights = row.copy_weights()
+                assert optimiser is not None
+                optimiser["state"] = row.optimiser_state()
+            if last_is_best:
+                best["weights"] = weights
+            return {**state, "weights": weights, "optimiser": optimiser, "best": best}
+
+        return make
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the state that `dump` returned."""
@@ -121,23 +135,10 @@ class Training:
 
     def _copy_weights(self) -> dict[str, Tensor]:
         """Return copies of the weights to evaluate; those of a row are in the host's memory."""
-        rows = self.row.copy(VALUES) if self.row else self.average.copies()
-        weights = self.model.state_dict()
+        if self.row:
+            return self.row.copy_weights()
+        rows, weights = self.average.copies(), self.model.state_dict()
         return {n: rows[n] if n in rows else value.clone() for n, value in weights.items()}
-
-    def _optimiser_state(self) -> dict[str, Any] | None:
-        """Return the state of the optimiser, copied if it is that of a row."""
-        if self.optimiser is None:
-            return None
-        state = self.optimiser.state_dict()
-        if self.row is not None:
-            kinds = {key: self.row.copy(key) for key in self.row.host if key != VALUES}
-            names = [name for name, _ in self.model.named_parameters()]
-            state["state"] = {
-                i: {key: tensors[name] for key, tensors in kinds.items()}
-                for i, name in enumerate(names if kinds else ())
-            }
-        return state
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""

@@ -37,6 +37,7 @@ def test_list_has_one_line_per_row(lmzoo, monkeypatch):
     code, out, _ = lmzoo("list")
     assert code == 0
     assert all(any(line.startswith(name) for line in out.splitlines()) for name in zoo.names())
+    assert all(zoo.row(name).summary in out for name in zoo.names())  # not cut in a pipe
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -71,6 +72,8 @@ def test_describe_shows_the_equations_that_a_cut_leaves(path, lmzoo):
         ("DLM10", "state between steps: the last token"),
         ("DLM9", "state between steps: nothing"),
         ("lstm_lm", "state between steps: 64 floats"),
+        ("slstm", "launches of a step grow with the length, because each token"),
+        ("gated_deltanet_block", "launches of a step grow with the length, because chunks"),
     ],
 )
 def test_describe_states_what_is_carried_and_what_is_unused(name, line, lmzoo):

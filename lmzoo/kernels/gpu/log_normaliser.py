@@ -38,13 +38,13 @@ def forward(y: Tensor, table: Tensor) -> Tensor:
 
 def backward(y: Tensor, table: Tensor, log_z: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of y and the table; g (P, N) is that of log z."""
-    dy, dtable = torch.zeros_like(y), torch.empty_like(table)
+    dy, dtable = torch.empty_like(y), torch.empty_like(table)
     tensors = log_z.contiguous(), g.contiguous()
     for words, logits in _tiles(y, table):
         torch.bmm(y, table[:, words].mT, out=logits)
         grid = (-(-logits.numel() // BLOCK),)
         launch(_weigh, grid, logits, *tensors, logits.numel(), logits.shape[2], BLOCK)
-        dy.baddbmm_(logits, table[:, words])
+        dy.baddbmm_(logits, table[:, words], beta=float(words.start > 0))
         dtable[:, words] = logits.mT @ y
     return dy, dtable
 

@@ -7,6 +7,7 @@ To copy the state of all members, on the device or to the host, is then one oper
 of number, not one for each tensor.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ class Layout:
     def __init__(self, template: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in template.named_parameters()}
         self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
+        begins = itertools.accumulate(self.widths, initial=0)
+        self._places = {
+            name: (p.shape, torch.empty(p.shape, device="meta").stride(), begin)
+            for (name, p), begin in zip(template.named_parameters(), begins, strict=False)
+        }
+        """Shape, strides and first column of each parameter."""
 
     @property
     def length(self) -> int:
@@ -49,6 +56,13 @@ class Layout:
             return {name: column.unbind() for name, column in parts}
         return {name: view.unbind() for name, view in self.views(matrix).items()}
 
+    def named(self, key: str, row: Any) -> dict[str, Tensor]:
+        """Return views of one row, an array of the host, by the parameters' names."""
+        numbers = torch.from_numpy(row)
+        if key == STEP:
+            return dict(zip(self.shapes, numbers.unbind(), strict=True))
+        return {n: numbers.as_strided(*place) for n, place in self._places.items()}
+
     def pieces(self, tensors: Mapping[str, Tensor], zeros: Float[Tensor, "N"]) -> list[Tensor]:
         """Return what joins to a row: the tensors by name, 0 where one is missing."""
         pieces = []
@@ -68,10 +82,20 @@ class Row:
     layout: Layout
     numbers: dict[str, Tensor]
     """`VALUES`, `STEP` and the other keys of the optimiser's state -> row."""
+    names: list[str]
+    """The parameters of the training, which the template may exceed."""
+    weights: dict[str, Tensor]
+    """The state of the model: views of the row, and the model's buffers."""
     host: dict[str, Any]
     """The same numbers after the last epoch of the pack, as arrays in the memory of the host."""
 
-    def copy(self, key: str) -> dict[str, Tensor]:
-        """Return copies of one kind of number by the parameters' names, in the host's memory."""
-        row = torch.from_numpy(self.host[key].copy())
-        return {name: parts[0] for name, parts in self.layout.split(key, row[None]).items()}
+    def copy_weights(self) -> dict[str, Tensor]:
+        """Return copies of the model's state; the weights are in the memory of the host."""
+        own = self.layout.named(VALUES, self.host[VALUES].copy())
+        return {n: own[n] if n in own else v.clone() for n, v in self.weights.items()}
+
+    def optimiser_state(self) -> dict[int, dict[str, Tensor]]:
+        """Return the state of each parameter by its number, views of the arrays of the host."""
+        kinds = {k: self.layout.named(k, row) for k, row in self.host.items() if k != VALUES}
+        names = self.names if kinds else []
+        return {i: {k: kinds[k][n] for k in kinds} for i, n in enumerate(names)}

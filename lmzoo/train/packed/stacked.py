@@ -173,7 +173,9 @@ class StackedParameters:
                 weight.data = parts[VALUES][name][p]
                 if keys:
                     training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
-            training.row = Row(self.layout, {key: rows[key][p] for key in rows}, {})
+            numbers = {key: rows[key][p] for key in rows}
+            names, state = [*self._parameters[p]], training.model.state_dict()
+            training.row = Row(self.layout, numbers, names, state, {})
             self._given.append(training.row)
 
     def _gather(self, key: str) -> Float[Tensor, "P N"]:

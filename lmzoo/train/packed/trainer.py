@@ -70,11 +70,9 @@ class PackedTrainer:
         self.total.zero_()
         self.stacked.gradients.zero_()
         trainings, all_rows = self.stacked.trainings, self.stacked.row_trainings
-        members = [(t.seed, t.epoch) for t in trainings]
-        rows, orders = pack_batches(data, self.recipe.batch, members)
-        orders += [orders[0]] * (len(all_rows) - len(trainings))
-        size = max(map(len, orders[0])) if self.stepper.few_shapes else 0
-        batches = [_stack_rows(rows, size) for rows in zip(*orders, strict=True)]
+        members = [(t.seed, t.epoch) for t in all_rows]
+        full = self.stepper.few_shapes
+        rows, batches = pack_batches(data, self.recipe.batch, members, full=full)
         rates = list(zip(*(t.epoch_rates(len(batches)) for t in all_rows), strict=True))
         self.stepper.run_epoch(self.step, rates, self._columns(rows, batches))
         for group, rate in zip(self.stacked.optimiser.param_groups, rates[-1], strict=True):
@@ -143,21 +141,3 @@ class PackedTrainer:
         for rate, group in zip(rates, stacked.optimiser.param_groups, strict=True):
             group["lr"] = rate
         stacked.optimiser.step()
-
-
-def _stack_rows(
-    batches: Sequence[Int[Tensor, "_"]], size: int = 0
-) -> tuple[Int[Tensor, "P B"], Bool[Tensor, "P B"] | None]:
-    """Stack the row indices of the members' batches; return a mask that is False at padding.
-
-    One batch of an epoch is smaller, at a step that depends on the epoch. It is padded with its
-    own first sequence, up to the largest batch of the step or to `size`. The mask is None if no
-    batch is padded.
-    """
-    sizes = [len(rows) for rows in batches]
-    size = max(size, *sizes)
-    if min(sizes) == size:
-        return torch.stack(list(batches)), None
-    padded = [torch.cat([rows, rows[:1].expand(size - len(rows))]) for rows in batches]
-    ends = torch.tensor(sizes, device="cpu")[:, None]
-    return torch.stack(padded), torch.arange(size, device="cpu") < ends
