@@ -91,6 +91,7 @@ def _cell_gradients(model: Any, tokens: Tokens, *, alone: bool) -> list[Tensor]:
         c = c + 0 if c.requires_grad else c.clone().requires_grad_()
         cells.append(c)
         state = state._replace(layers=((h.detach() if alone else h, c),))
+    assert scores is not None
     loss = -scores.gather(1, tokens[:, -1:]).sum()
     return [*reversed(torch.autograd.grad(loss, cells[:-1]))]
 
