@@ -18,8 +18,17 @@ from measure import table
 from lmzoo.command_line import run_command
 from lmzoo.errors import UserError
 
-SECTIONS = ["scan", "fuse", "search", "launches", "roofline", "gpu_resources", "rows", "plain"]
-SECTIONS += [f"gpu-{part}" for part in ("equal", "scan", "fused", "growth", "table")]
+SECTIONS = [
+    "scan",
+    "fuse",
+    "packed_rows",
+    "search",
+    "launches",
+    "roofline",
+    "gpu_resources",
+    "rows",
+]
+SECTIONS += ["plain", *(f"gpu-{part}" for part in ("equal", "scan", "fused", "growth", "table"))]
 
 
 def main(

@@ -20,6 +20,7 @@ and words in one study.
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -52,6 +53,7 @@ class Recorded(NamedTuple):
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Recorded trainings.")] = None,
     studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 150,
+    first: Annotated[int, typer.Option(help="Seed of the first study.")] = 0,
     out: Annotated[Path, typer.Option(help="The table.")] = Path("runs/bench/search.md"),
     only: Annotated[str, typer.Option(help="Words of the cases; all by default.")] = "",
     rules: Annotated[str, typer.Option(help="Words of the rules; all by default.")] = "",
@@ -71,7 +73,7 @@ def main(
     for case, (parts, changed) in cases(loaded).items():
         for name, rule in RULES.items():
             if only in case and rules in name:
-                cells = measure(parts, changed, rule, studies)
+                cells = measure(parts, changed, rule, range(first, first + studies))
                 add(f"| {case} | {name} | {studies} | {' | '.join(cells)} |")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(lines))
@@ -131,10 +133,10 @@ def with_cliff(recorded: Recorded, point: int) -> Recorded:
     return Recorded(recorded.rates, curves, test)
 
 
-def measure(parts: list[Recorded], changed: int, rule: Rule, studies: int) -> list[str]:
-    """Return the cells of a row."""
+def measure(parts: list[Recorded], changed: int, rule: Rule, studies: Sequence[int]) -> list[str]:
+    """Return the cells of a row; `studies` are seeds."""
     regret, runs, stated, worse = list[Array](), list[float](), list[Array](), list[bool]()
-    for n in range(studies):
+    for n in studies:
         rng, own = np.random.default_rng(n), list[Trainings]()
         tests = [test for part in parts for test in part.test]
         for part in parts:

@@ -92,7 +92,7 @@ class MemoryStore:
     def write_study(self, *ignored: Any) -> None:
         """Do nothing."""
 
-    prune = write_study
+    prune = end_run = write_study
 
 
 @dataclass

@@ -43,6 +43,14 @@ def writing(path: Path) -> Iterator[None]:
         raise UserError(f"cannot write {path}: {reason}; choose another place") from error
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file; a text that is too long for a name is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def user_path(text: str | Path) -> Path:
     """Return a path that the user wrote, with `~` expanded.
 

@@ -58,7 +58,7 @@ def list_rows(
         table.add_row(*cells, count, row["summary"])
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, 120)  # the default of 80 would hide columns
+        console.width = 500  # a file has room for all columns
     console.print(table)
     console.print(f"{len(rows)} rows; parameters for V={TASK.vocab}, T={TASK.length}", style="dim")
 

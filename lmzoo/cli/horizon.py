@@ -19,10 +19,9 @@ from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.opened import say_facts
 from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
-from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.streams import echo
@@ -49,9 +48,12 @@ def show_horizon(
     fields: ModelSettings = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
+    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
+    if paths and not names:
+        names = ["lstm_lm"]
     if names:
         rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
     else:
@@ -61,36 +63,49 @@ def show_horizon(
             for label, (name, model_fields) in DEFAULT_ROWS.items()
         }
         rows = {label: Subject(model, data, None, label) for label, model in built.items()}
-    norms = {label: _measure(row.model, row.corpus) for label, row in rows.items()}
+    if paths:
+        norms = {
+            label if path == "all" else f"{label}, {path}": values
+            for label, row in rows.items()
+            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
+        }
+    else:
+        norms = {
+            label: gradient_horizon(row.model, _equal_lengths(row.corpus))
+            for label, row in rows.items()
+        }
     warn_initial(rows)
     if as_json:
         echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
-    _print(norms)
+    _print(norms, relative=not paths)
 
 
-def _measure(model: LanguageModel, corpus: Corpus) -> Tensor:
-    """Return the horizon over test sequences of the most frequent length."""
+def _equal_lengths(corpus: Corpus) -> Tensor:
+    """Return test sequences of the most frequent length."""
     lengths = corpus.test.lengths
     length = int(lengths.mode().values)
     if length < 3:
         raise UserError(
             f"{corpus.name}: sequences of {length} tokens have no horizon; use a corpus with at least 3"
         )
-    tokens = corpus.test.tokens[lengths == length][:SEQUENCES, :length]
-    return gradient_horizon(model, tokens)
+    return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor]) -> None:
+def _print(norms: dict[str, Tensor], *, relative: bool) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [f"{float(g[d] / g[0]):.3g}" if d < len(g) else "" for g in norms.values()]
+        cells = [
+            f"{float(g[d] / (g[0] if relative else 1)):.3g}" if d < len(g) else ""
+            for g in norms.values()
+        ]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
     console = Console()
     console.print(table)
-    console.print("gradient of the last token's loss, relative to one step back", style="dim")
+    what = "in the cell state, by paths" if not relative else "relative to one step back"
+    console.print(f"gradient of the last token's loss, {what}", style="dim")
 
 
 def show_budget(

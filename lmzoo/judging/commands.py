@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.errors import UserError, near, writing
+from lmzoo.errors import UserError, is_file, near, writing
 from lmzoo.judging.reports import LARGEST, append_object, number, objects, read_objects
 from lmzoo.judging.stream import Stream
 from lmzoo.statistics.compared import (
@@ -112,7 +112,7 @@ class Arm:
         with contextlib.suppress(ValueError):
             for word in shlex.split(self.command):
                 file = self.folder / word
-                if not self.commit and SEED not in word and file.is_file():
+                if not self.commit and SEED not in word and is_file(file):
                     digest.update(file.read_bytes())
         return digest.hexdigest()[:16]
 

@@ -38,7 +38,9 @@ def read_results(path: str | Path) -> pl.DataFrame:
     Raises:
         UserError: It does not exist, cannot be read, or has no rows.
     """
-    source = Path(str(path).removeprefix("sqlite:///"))
+    text = str(path)
+    bare = re.sub("^sqlite:/+", "", text)  # a Path of sqlite:///FILE has a single slash
+    source = Path(bare if bare == text or Path(bare).exists() else f"/{bare}")
     if not source.exists():
         raise UserError(f"no file or folder {str(source)!r}; give a CSV, JSON lines, Parquet, ...")
     read = _folder if source.is_dir() else _reader(source)
@@ -317,7 +319,8 @@ def _mlflow_run(folder: Path) -> Row:
     meta = dict(line.split(": ", 1) for line in lines if ": " in line)
     name = meta.get("run_name", folder.name).strip("'\"")
     row: Row = {"run": name, "status": MLFLOW_STATUS.get(meta.get("status", ""), "")}
-    row["started"] = int(meta.get("start_time", 0))
+    started = meta.get("start_time", "")
+    row["started"] = int(started) if started.isdecimal() else 0
     for kind in ("params", "tags"):
         for file in sorted((folder / kind).glob("**/*")):
             key = str(file.relative_to(folder / kind))
@@ -326,6 +329,8 @@ def _mlflow_run(folder: Path) -> Row:
     for file in sorted((folder / "metrics").glob("**/*")):
         if file.is_file():  # lines of time, value, step
             lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
+            if not lines:
+                continue
             last = max(lines, key=lambda part: (int(part[2]) if len(part) > 2 else 0, int(part[0])))
             row[str(file.relative_to(folder / "metrics"))] = float(last[1])
     return row

@@ -187,10 +187,6 @@ class RunFolder:
         """Path of the last checkpoint."""
         return self.path / CHECKPOINT
 
-    def losses_path(self, epoch: int) -> Path:
-        """Return the path of the test losses for a budget of `epoch` epochs."""
-        return self.path / TEST_LOSSES.format(epoch)
-
 
 def parse_records(data: bytes) -> list[Record]:
     """Return the events, the last one of each (event, epoch); damaged lines are ignored."""

@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.errors import UserError, near
+from lmzoo.errors import UserError, is_file, near
 from lmzoo.trainables.programs import ProgramRun, Report
 
 FOLDER = "LMZOO_FOLDER"
@@ -115,7 +115,7 @@ class Command:
         """Return what decides the results: the text, the reading, the files that it names."""
         files = {}
         with contextlib.suppress(ValueError):  # quotes that the shell will complain about
-            words = [word for word in shlex.split(self.text) if Path(word).is_file()]
+            words = [word for word in shlex.split(self.text) if is_file(Path(word))]
             files = {word: hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words}
         read = {k: v for k, v in asdict(self).items() if v != getattr(Command, k, self.text)}
         return {"name": "command", "command": self.text, "read": read, "files": files}

@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike
 
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.tables.ranking import rank_points
-from lmzoo.store.records import CONFIG, NUMERICS, RECORDS, SCHEMA, STUDY, RunFolder, write_json
+from lmzoo.store.records import (
+    CONFIG,
+    NUMERICS,
+    RECORDS,
+    SCHEMA,
+    STUDY,
+    TEST_LOSSES,
+    RunFolder,
+    write_json,
+)
 
 
 @dataclass
@@ -124,7 +133,7 @@ class ToyStudy:
 
     def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
         """Write the test losses of each sequence."""
-        path = RunFolder(self.path / run).losses_path(self.epochs)
+        path = self.path / run / TEST_LOSSES.format(self.epochs)
         np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
     def records_path(self, run: str) -> Path:

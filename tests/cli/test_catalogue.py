@@ -37,6 +37,7 @@ def test_list_has_one_line_per_row(lmzoo, monkeypatch):
     code, out, _ = lmzoo("list")
     assert code == 0
     assert all(any(line.startswith(name) for line in out.splitlines()) for name in zoo.names())
+    assert all(zoo.row(name).summary in out for name in zoo.names())  # not cut in a pipe
 
 
 @pytest.mark.parametrize("name", zoo.names())

@@ -114,7 +114,7 @@ def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
 
 def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    commands = ("--base", "cat; echo 1 # {seed}", "--candidate", "echo 1 # {seed}")
+    commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
     code, out, _ = lmzoo("judge", *commands, "--max-seeds", "3")
     assert (code, out) == (3, "undecided: difference +0 (0 to 0), 3 pairs of seeds\n")
     assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1

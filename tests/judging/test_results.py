@@ -271,6 +271,14 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes | None, tmp_path: 
     assert "\n" not in str(error.value)
 
 
+def test_an_address_of_a_storage_names_its_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_optuna(tmp_path / "o.db")
+    for address in ("sqlite:///o.db", f"sqlite:///{tmp_path}/o.db"):
+        for path in (address, Path(address)):  # the command line makes a Path of it
+            assert len(read_results(path)) == len(ROWS)
+
+
 def test_pandas_frames_are_judged_too() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(ROWS)

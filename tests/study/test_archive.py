@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from lmzoo.analysis.records import load
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.records.study_parquet import read_rows, save_study
 from lmzoo.errors import UserError
@@ -119,6 +120,24 @@ def test_a_death_while_runs_are_archived_loses_none(stage, small, undisturbed, m
     archive_runs(undisturbed, runs)
     _assert_equal(load_study(undisturbed), before)
     assert not [*undisturbed.glob("ended/.*")]
+
+
+@pytest.mark.parametrize("after", ["the archive was read", "a config was read"])
+def test_runs_that_are_archived_while_they_are_read_are_not_missing(
+    after, undisturbed, monkeypatch
+):
+    before = load_study(undisturbed)
+    runs = [path.parent.name for path in undisturbed.glob(f"*/{CONFIG}")]
+    name = "archived_runs" if after == "the archive was read" else "_bytes"
+    inner = getattr(load, name)
+
+    def then_archive(*arguments):
+        found = inner(*arguments) if name == "_bytes" else [*inner(*arguments)]
+        archive_runs(undisturbed, runs)
+        return found
+
+    monkeypatch.setattr(load, name, then_archive)
+    _assert_equal(load_study(undisturbed), before)
 
 
 def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.pace import COMPILATION, UNCERTAIN, UNSEEN, Interval, Pace
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.time_left import Work, describe, elapsed, time_left
+from lmzoo.sweep.fleet.time_left import Work, describe, elapsed, gain, time_left
 from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
@@ -138,6 +138,18 @@ def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(pl
 )
 def test_a_wide_interval_is_shown_as_a_range(low, high, text):
     assert describe(Interval(low, high)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs", "workers", "said"),
+    [
+        (60.0, 20, 2, ", 54 min with 4 workers"),  # 50 without waiting for the last run
+        (60.0, 2, 2, ""),  # each run is a chain
+        (0.1, 40, 2, ""),  # it is soon done
+    ],
+)
+def test_more_workers_are_named_where_they_buy_time(seconds, runs, workers, said):
+    assert gain([Work(0, "a", runs, 10)], _pace((seconds,) * 3), workers) == said
 
 
 def test_the_work_left_of_a_study_falls_to_zero_and_its_total_is_what_is_trained(planner):

@@ -10,7 +10,14 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.errors import UserError
-from lmzoo.store.records import CHECKPOINT, PREVIOUS, RunFolder, is_pending, run_identity
+from lmzoo.store.records import (
+    CHECKPOINT,
+    PREVIOUS,
+    TEST_LOSSES,
+    RunFolder,
+    is_pending,
+    run_identity,
+)
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
@@ -226,14 +233,16 @@ def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
         tested[budget] = run.test()
     run.close()
     for record in (r for r in folder.records() if r["event"] == "test"):
-        saved = np.load(folder.losses_path(record["epoch"]))
+        saved = np.load(folder.path / TEST_LOSSES.format(record["epoch"]))
         assert saved.dtype == np.float32
         assert saved.shape == (2, len(corpus.test))
         nll, tokens = saved.astype(np.float64)
         assert np.allclose(nll, tested[record["epoch"]].nll.numpy(), rtol=1e-6)
         assert np.isclose(nll.sum() / tokens.sum(), record["token"], rtol=1e-6)
         assert np.isclose((nll / tokens).mean(), record["sentence"], rtol=1e-6)
-    assert not np.allclose(np.load(folder.losses_path(1))[0], np.load(folder.losses_path(3))[0])
+    assert not np.allclose(
+        *(np.load(folder.path / TEST_LOSSES.format(epoch))[0] for epoch in (1, 3))
+    )
     assert not list(folder.path.glob(".test*"))
 
 

@@ -10,7 +10,7 @@ import torch
 from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.store.records import RunFolder
+from lmzoo.store.records import TEST_LOSSES, RunFolder
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
@@ -101,7 +101,7 @@ def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
     assert epoch["valid_accuracy"] > 0
     assert (test["accuracy"], test["sequence_accuracy"]) == (losses.accuracy, 0)
     assert "bytes" not in test
-    stored = np.load(RunFolder(tmp_path).losses_path(1))
+    stored = np.load(tmp_path / TEST_LOSSES.format(1))
     assert (stored[1] == corpus.test.scored.sum(1).numpy()).all()
 
 

@@ -291,6 +291,8 @@ def test_the_identity_has_the_code_and_the_files(tmp_path, monkeypatch):
     (tmp_path / "t.py").write_text("2\n")
     two = identity(Command("python t.py {seed}"))
     assert len({one, two, identity(Command("python  t.py {seed}"))}) == 3
+    long = "python t.py {seed} " + 300 * "x"  # too long for the name of a file
+    assert Command(long).facts()["files"].keys() == {"t.py"}
     config = resolve(own_study(POINTS[:1]), None, None)[0].run_config({"lr": 0.1}, 0)
     assert config["user_code"]["modules"].keys() == {"tests.trainables.own_programs"}
     changed = own_study(POINTS[:1], metric="loss")

@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.analysis.records.study_parquet import SUFFIX, unpacked_study
 from lmzoo.describe.labels import named_points
 from lmzoo.errors import UserError
-from lmzoo.store.archive import FOLDER, archived_runs
+from lmzoo.store.archive import FOLDER, archived_runs, read_run_file
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
@@ -110,12 +110,13 @@ def load_study(path: Path) -> StudyFolder:
     for name in sorted({*folders, *archived}):
         folder = f"{path}/{name}"  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG)) if name in folders else None
-        records = b""
-        if isinstance(config, dict):
-            records = _bytes(folder, RECORDS)
-        elif name in archived:
+        if not isinstance(config, dict) and name in archived:
             text, events = archived[name]
             config, records = parse_json(text.encode()), events.encode()
+        elif not isinstance(config, dict) or not (records := _bytes(folder, RECORDS)):
+            # A sweep may have archived it since.
+            config = parse_json(read_run_file(path, name, CONFIG))
+            records = read_run_file(path, name, RECORDS) or b""
         if not isinstance(config, dict):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")
             continue

@@ -23,6 +23,8 @@ from lmzoo.sweep.fleet.pace import Interval, Pace
 
 NARROW = 1.35
 """Ratio of the ends of an interval below which it is shown as one number."""
+LONG, WORTH = 300.0, 0.8
+"""Seconds left, and the share of them with twice as many workers, from which these are named."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ def time_left(work: Iterable[Work], pace: Pace, workers: int) -> Interval | None
     low = max(sum(shared.low for shared, _ in bounds), sum(chain.low for _, chain in bounds))
     alone = 1 - 1 / workers
     return Interval(low, sum(shared.high + alone * chain.high for shared, chain in bounds))
+
+
+def gain(work: Sequence[Work], pace: Pace, workers: int) -> str:
+    """Return what twice as many workers would buy: `, 5 min with 8 workers`; "" if it is little."""
+    now, more = (time_left(work, pace, count) for count in (workers, 2 * workers))
+    if not now or not more or now.middle < LONG or more.middle > WORTH * now.middle:
+        return ""
+    return f", {duration(more.middle)} with {2 * workers} workers"
 
 
 def describe(left: Interval) -> str:

@@ -23,7 +23,7 @@ from lmzoo.statistics.entropy_floor import is_impossible
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
-from lmzoo.sweep.fleet.time_left import Interval, describe, elapsed, time_left
+from lmzoo.sweep.fleet.time_left import Interval, describe, elapsed, gain, time_left
 from lmzoo.sweep.screen.point_table import UNIT, point_table
 from lmzoo.sweep.screen.verdicts_so_far import so_far
 from lmzoo.sweep.screen.work_left import epochs_done, work_left
@@ -159,7 +159,9 @@ class Console:
         self._done = epochs_done(planner)
         self._left = sum(part.runs * part.epochs for part in work)
         self.left = time_left(work, fleet.pace, room if states else 0)
-        self._note = describe(self.left) if self.left else "no epoch has ended yet"
+        self._note = "no epoch has ended yet"
+        if self.left:
+            self._note = describe(self.left) + gain(work, fleet.pace, room)
         self._known = so_far(planner)
 
     def _progress(self) -> str:

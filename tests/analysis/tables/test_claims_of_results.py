@@ -95,6 +95,14 @@ def test_the_five_gram_beats_every_modern_cell_on_shakespeare():
         assert frame["kn5_difference"].drop_nulls().min() > 0.375
 
 
+def test_the_five_gram_on_words_has_the_loss_of_the_page_of_guarantees():
+    text = (PAGES.parent / "guarantees/validity.md").read_text(encoding="utf-8")
+    assert "the Kneser-Ney 5-gram has 3.822 nats per token" in text
+    frame = study_ranking(PAGES / "records/reference-words.parquet").frame
+    losses = dict(zip(frame["label"], frame["loss"], strict=True))
+    assert losses["Kneser-Ney 5-gram"] == pytest.approx(3.822, abs=5e-4)
+
+
 def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
     signs = [
         row["sign"]
