@@ -13,8 +13,10 @@ export NO_MKDOCS_2_WARNING = 1
 sweep: $(SWEEP)
 	$(BIN)/python sweeps/gru_ablation.py
 
+# Tests that start Ray run one after another and mostly wait, so there is a third process. Ray would
+# start its workers at niceness 15, where they starve beside the others.
 test: $(ALL)
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
 
 # The tests that depend most on other packages, with the oldest version of each that is allowed.
 lowest:
