@@ -172,10 +172,11 @@ class Recipe:
     def with_fields(self, fields: Mapping[str, Any]) -> "Recipe":
         """Return the recipe with some fields changed; another schedule drops those of the old."""
         merged = {**to_dict(self), **fields}
-        if "schedule" in fields and fields["schedule"] not in TO_AN_END:
-            merged |= {"schedule_epochs": 0, "final_lr": 0.0, **fields}
-        if "schedule" in fields and fields["schedule"] != Schedule.STEP:
-            merged |= {"decay": 0.5, "decay_after": 0, **fields}
+        if "schedule" in fields:
+            schedule = fields["schedule"]
+            merged |= {} if schedule in TO_AN_END else {"schedule_epochs": 0, "final_lr": 0.0}
+            merged |= {} if schedule in BY_A_FACTOR else {"decay": 0.5}
+            merged |= {} if schedule == Schedule.STEP else {"decay_after": 0}
         return from_dict(Recipe, merged)
 
     def learning_rate(self, step: int, steps_per_epoch: int, losses: Sequence[float] = ()) -> float:
