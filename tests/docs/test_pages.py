@@ -11,8 +11,8 @@ from tests.cli.run_lmzoo import run_lmzoo
 from tests.docs.pages import ROOT, blocks, run_page
 
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
-SLOW = {"cluster.md"}
-"""Pages that start a Ray cluster for the whole machine."""
+SLOW = {"cluster.md", "own_question.md"}
+"""Pages that start a Ray cluster for the whole machine, or train for minutes."""
 
 
 @pytest.mark.ray

@@ -61,7 +61,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("ray")
 def test_all_commands_work_in_order_in_one_folder(tmp_path: Path) -> None:
-    for name in ("sweeps", "Makefile"):
+    for name in ("sweeps", "Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

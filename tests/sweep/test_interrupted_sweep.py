@@ -32,7 +32,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 @pytest.mark.parametrize(
     ("fuse", "seeds", "epochs"),
-    [("off", 2, 80), pytest.param("auto", 24, 60, marks=pytest.mark.slow)],
+    [("off", 2, 50), pytest.param("auto", 24, 60, marks=pytest.mark.slow)],
 )
 def test_killed_processes_and_sigterm_do_not_change_the_results(
     script, tmp_path, study, corpus, corpus_fields, fuse, seeds, epochs
