@@ -165,12 +165,13 @@ def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
     return events.join(own, on="run").collect().sort("label", "run", "epoch")
 
 
-SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64, "best": pl.Boolean}
+SCHEMA = {"label": pl.String, "value": pl.Float64, "fitted": pl.Float64}
 
 
 def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
-    """Return label, value, fitted, best: the fitted loss of each point at each tuned setting.
+    """Return label, value, fitted: the smoothed loss of each point at each setting that it tried.
 
+    The sweep chose by a fit that also knows losses at the rung and repeated measurements.
     The frame is empty unless `name` is the only field that was searched, and unless at least two
     points tried several settings. A setting that a point did not try has no row.
     """
@@ -198,9 +199,9 @@ def response_curves(folder: StudyFolder, name: str) -> pl.DataFrame:
     x = 2 * (places - low) / (high - low) - 1
     fit = fit_responses(list(shared.values()), x[:, None])
     rows = [
-        (label, value, float(fitted), j == best)
-        for label, means, best in zip(shared, fit.mean, fit.best, strict=True)
-        for j, (value, fitted) in enumerate(zip(every, means, strict=True))
+        (label, value, float(fitted))
+        for label, means in zip(shared, fit.mean, strict=True)
+        for value, fitted in zip(every, means, strict=True)
         if value in losses[label]
     ]
     return pl.DataFrame(rows, SCHEMA, orient="row").sort("label", "value")

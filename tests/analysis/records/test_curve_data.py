@@ -149,16 +149,16 @@ def test_each_chart_contains_its_data(folder):
 RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
 
 
-def test_the_best_setting_of_each_fit_is_the_one_that_the_sweep_chose():
+def test_the_sweep_chose_a_setting_near_the_least_of_each_curve():
     folder = load_study(RECORDS)
     fitted = response_curves(folder, "recipe.lr")
-    chosen = tuned_settings(folder, "recipe.lr").filter("chosen").select("label", "value")
-    chosen = chosen.unique()  # some were measured again with a new seed
+    chosen = tuned_settings(folder, "recipe.lr").filter("chosen").select("label", "value").unique()
     searched = [point for point in folder.study["points"] if point["search"]]
     assert chosen.height == len(searched)
-    best = fitted.filter("best").select("label", "value")
-    assert {*best["label"]} == {*chosen["label"]}
-    assert best.join(chosen, on=["label", "value"]).height == chosen.height
+    least = fitted.group_by("label").agg(least=pl.col("fitted").min())
+    both = chosen.join(fitted, on=["label", "value"]).join(least, on="label")
+    assert both.height == chosen.height
+    assert (both["fitted"] - both["least"]).max() < 0.01
 
 
 def test_a_fit_is_near_the_losses_that_it_smooths():
