@@ -14,7 +14,7 @@ sweep: $(SWEEP)
 	$(BIN)/python sweeps/gru_ablation.py
 
 # Tests that start Ray run one after another and mostly wait, so there is a third process. Ray would
-# start its workers at niceness 15, where they starve beside the others.
+# start its workers at niceness 15, where they would wait for the other processes.
 test: $(ALL)
 	RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
 

@@ -109,7 +109,7 @@ NO_LAUNCH = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_str
 
 @dataclass
 class EpochCounts:
-    """What a GPU does in an epoch of a pack, and the time of its host beside that."""
+    """What a GPU does in an epoch of a pack, and the time of the host."""
 
     steps: list["LaunchCounter"]
     evaluation: list["LaunchCounter"]

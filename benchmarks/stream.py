@@ -156,7 +156,7 @@ def nothing(streams: int, candidates: int, noise: Noise, rng: np.random.Generato
 
 
 def effects(repeats: int, noise: Noise, rng: np.random.Generator) -> None:
-    """Print power and mean seeds for one real effect, beside fixed numbers of equal power."""
+    """Print power and mean seeds for real effects, and the fixed numbers of equal power."""
     echo("\n| effect, sd | fixed five | | power | seeds | fixed number of equal power |")
     echo("|---:|---:|---|---:|---:|---:|")
     shape = (repeats, MOST_FIXED)

@@ -1,4 +1,4 @@
-"""The studies and the cluster file of the package: in a wheel inside it, in a clone beside it."""
+"""The studies and the cluster file of the package: in a wheel inside it, in a clone next to it."""
 
 from pathlib import Path
 

@@ -18,17 +18,9 @@ import typer
 
 from lmzoo.describe.labels import find_point, named_points
 from lmzoo.errors import UserError
-from lmzoo.store.archive import read_run_file, restore_run
+from lmzoo.store.archive import read_config, restore_run
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import (
-    CHECKPOINT,
-    CONFIG,
-    STUDY,
-    RunFolder,
-    epoch_records,
-    parse_json,
-    read_json,
-)
+from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
 from lmzoo.streams import echo
 
 RUNS = Path("runs")
@@ -129,8 +121,8 @@ def _best_seed(study: Path, text: str) -> Path:
     chosen: Mapping[str, Any] = content["chosen"]
     models = {}
     for point, choice in chosen.items():
-        files = (parse_json(read_run_file(study, run, CONFIG)) for run in choice["runs"])
-        if config := next(filter(None, files), None):
+        configs = (read_config(study, run) for run in choice["runs"])
+        if config := next(filter(None, configs), None):
             models[point] = config["model"]
     point = find_point(named_points(content, models)["points"], text)
     folders = [RunFolder(study / run) for run in chosen.get(point["id"], {"runs": ()})["runs"]]

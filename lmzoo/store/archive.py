@@ -18,8 +18,9 @@ import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
-from lmzoo.store.records import CONFIG, PREVIOUS, RECORDS
+from lmzoo.store.records import CONFIG, PREVIOUS, RECORDS, parse_json
 
 FOLDER, INDEX = "ended", "index.ndjson"
 RUNS, BYTES = 1000, 1 << 28
@@ -54,6 +55,11 @@ def read_run_file(study: Path, run: str, name: str) -> bytes | None:
     with contextlib.suppress(KeyError):
         return _open(path, path.stat().st_mtime_ns).read(f"{run}/{name}")
     return None
+
+
+def read_config(study: Path, run: str) -> Any:
+    """Return the config of a run, from its folder or from the archive; None if it is unreadable."""
+    return parse_json(read_run_file(study, run, CONFIG))
 
 
 def archive_runs(study: Path, runs: Sequence[str]) -> None:

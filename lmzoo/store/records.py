@@ -12,7 +12,7 @@
         traceback.txt                 of the error with which the run failed
         test-EPOCH.npy                float32 (2, N): NLL in nats and tokens of each test sequence
     RUNS/<study>/ended/NNNNN.zip      ended runs of a sweep with `--archive` (`archive.py`)
-    RUNS/<study>/tensorboard/<point · seed · stage · identity>/
+    RUNS/<study>/tensorboard/<point · seed · identity>/
         events.out.tfevents.*         the same numbers for TensorBoard
 
 RUNS is a folder or a prefix of a bucket (`lmzoo/store/open.py`). The identity of a run is the hash

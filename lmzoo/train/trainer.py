@@ -81,22 +81,26 @@ class Training:
             "losses": [*self.losses],
             "average": {"count": self.average.count, "weights": self.average.weights},
         }
-        best = {"loss": self.best_loss, "epoch": self.best_epoch, "weights": self.best_weights}
+        loss, epoch, best_weights = self.best_loss, self.best_epoch, self.best_weights
         last_is_best = 0 < self.epoch == self.best_epoch and not self.average.count
         optimiser, row = self.optimiser and self.optimiser.state_dict(), self.row
         if row is not None:
             row = dataclasses.replace(row, host={k: v.copy() for k, v in row.host.items()})
 
         def make() -> dict[str, Any]:
-            weights = self.model.state_dict() if row is None else best["weights"]
-            if row is not None:
-                if not last_is_best:
-                    weights = row.copy_weights()
+            if row is None:
+                weights = self.model.state_dict()
+            else:
                 assert optimiser is not None
+                weights = best_weights if last_is_best else row.copy_weights()
                 optimiser["state"] = row.optimiser_state()
-            if last_is_best:
-                best["weights"] = weights
-            return {**state, "weights": weights, "optimiser": optimiser, "best": best}
+            best = weights if last_is_best else best_weights
+            return {
+                **state,
+                "weights": weights,
+                "optimiser": optimiser,
+                "best": {"loss": loss, "epoch": epoch, "weights": best},
+            }
 
         return make
 

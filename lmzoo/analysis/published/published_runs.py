@@ -32,8 +32,7 @@ from lmzoo.analysis.records.load import StudyFolder
 from lmzoo.analysis.tables.baseline_comparison import FIVE_GRAM
 from lmzoo.analysis.text.formatting import format_value
 from lmzoo.statistics.intervals import mean_interval
-from lmzoo.store.archive import read_run_file
-from lmzoo.store.records import CONFIG, parse_json
+from lmzoo.store.archive import read_config
 
 UNIGRAM = {"name": "ngram_count", "order": 1, "smoothing": "kneser_ney"}
 VARIANTS = ("published", "leaking", "accumulated", "sound")
@@ -115,7 +114,7 @@ def _ended_runs(
     )
     confirm = {run for point in folder.study.get("chosen", {}).values() for run in point["runs"]}
     for row in valid.filter(pl.col("run").is_in(list(confirm))).sort("run").to_dicts():
-        config = parse_json(read_run_file(folder.path, row["run"], CONFIG)) or {}
+        config = read_config(folder.path, row["run"])
         same_data = config["corpus"]["name"] in table.corpora and config["length"] == table.length
         if same_data or (any_corpus and config["unit"] == table.unit):
             loss = None if row["diverged"] else row["valid_sentence"]

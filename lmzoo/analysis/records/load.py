@@ -24,7 +24,7 @@ import polars as pl
 from lmzoo.analysis.records.study_parquet import SUFFIX, unpacked_study
 from lmzoo.describe.labels import named_points
 from lmzoo.errors import UserError
-from lmzoo.store.archive import FOLDER, archived_runs, read_run_file
+from lmzoo.store.archive import FOLDER, archived_runs, read_config, read_run_file
 from lmzoo.store.local import Store
 from lmzoo.store.open import open_store
 from lmzoo.store.records import (
@@ -115,7 +115,7 @@ def load_study(path: Path) -> StudyFolder:
             config, records = parse_json(text.encode()), events.encode()
         elif not isinstance(config, dict) or not (records := _bytes(folder, RECORDS)):
             # A sweep may have archived it since.
-            config = parse_json(read_run_file(path, name, CONFIG))
+            config = read_config(path, name)
             records = read_run_file(path, name, RECORDS) or b""
         if not isinstance(config, dict):
             damaged.append(f"{name} has no readable {CONFIG}; if it was a run, {REMEDY}")

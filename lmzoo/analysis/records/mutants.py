@@ -22,8 +22,7 @@ from lmzoo.analysis.tables.ranking import METRICS
 from lmzoo.errors import UserError
 from lmzoo.statistics.factorial import Patterns
 from lmzoo.statistics.intervals import Array
-from lmzoo.store.archive import read_run_file
-from lmzoo.store.records import CONFIG, parse_json
+from lmzoo.store.archive import read_config
 
 
 class Mutants(NamedTuple):
@@ -74,7 +73,7 @@ def read_mutants(path: Path, folder: StudyFolder, metric: str) -> list[Mutants]:
     for point in folder.study["points"]:
         chosen = folder.study["chosen"].get(point["id"], {})
         runs = chosen.get("runs", [])
-        configs = [parse_json(read_run_file(path, run, CONFIG)) for run in runs]
+        configs = [read_config(path, run) for run in runs]
         cell = next((c["model"].get("cell") for c in configs if c), None)
         is_cell = isinstance(cell, dict)
         name = cell["name"] if is_cell else point.get("cell", cell_of_run.get(point["id"]))

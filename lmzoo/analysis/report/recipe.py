@@ -23,9 +23,8 @@ from lmzoo.analysis.text.formatting import format_duration, format_value
 from lmzoo.analysis.text.render import TextTable, store_address
 from lmzoo.command_line import setting_text
 from lmzoo.search_space import range_text
-from lmzoo.store.archive import read_run_file
+from lmzoo.store.archive import read_config
 from lmzoo.store.open import S3_SCHEME
-from lmzoo.store.records import CONFIG, parse_json
 
 
 def spent_table(folder: StudyFolder) -> TextTable:
@@ -90,11 +89,7 @@ DATA = (
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
     """Return tables of what was spent and of the recipe, then all commands."""
-    configs = [
-        config
-        for run in folder.runs.select("run").collect()["run"]
-        if (config := parse_json(read_run_file(folder.path, run, CONFIG)))
-    ]
+    configs = _configs(folder)
     commits = Counter(config.get("environment", {}).get("commit", "") for config in configs)
     commits.pop("", None)
     last = max(commits, key=lambda name: commits[name], default="")
@@ -167,16 +162,18 @@ OLD_STUDY_NOTE = (
 CHANGED = "; + after a commit: the clone had changes that were not committed"
 
 
+def _configs(folder: StudyFolder) -> list[dict[str, Any]]:
+    """Return the configs of the runs of a study that can be read."""
+    runs = folder.runs.select("run").collect()["run"]
+    return [config for run in runs if (config := read_config(folder.path, run))]
+
+
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     """Return shell lines: the sweep with all its options, then the ranking and the page."""
     study = folder.study
     if str(path).endswith(SUFFIX):  # the sweep runs into the default store
         path = Path("runs") / path.stem
-    configs = [
-        config
-        for run in folder.runs.select("run").collect()["run"]
-        if (config := parse_json(read_run_file(folder.path, run, CONFIG)))
-    ]
+    configs = _configs(folder)
     sweep = [*_script(study), "--storage", store_address(path.parent)]
     sweep += study.get("options") or _older_options(folder, configs)
     chosen = [

@@ -156,7 +156,8 @@ def _markdown(report: Report) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    return re.sub(r"([\\|*_<\[`])", r"\\\1", text.replace("\n", " "))
+    text = text.replace("\n", " ").replace("<", "&lt;")  # not every reader knows a backslash there
+    return re.sub(r"([\\|*_\[`])", r"\\\1", text)
 
 
 TEX = {

@@ -11,8 +11,8 @@ at `?`, so it tests that vector. Here a recurrent model is tested for what its s
 attention may look back. The defaults are mad-lab's, 12,800 training sequences included.
 
 In mad-lab each blank is before one of the symbols, all of which have the same chance
-(`blanks=gaps`), so that the last symbol is beside `?`; with `blanks=places` all places of the
-symbols have the same chance.
+(`blanks=gaps`), so that the last symbol is directly before `?`; with `blanks=places` all places of
+the symbols have the same chance.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """

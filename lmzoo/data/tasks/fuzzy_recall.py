@@ -51,9 +51,14 @@ class FuzzyRecall(GeneratedTask):
         distinct_keys: int = Field(8, ge=1)
         """Keys of one sequence."""
 
+        @property
+        def values(self) -> int:
+            """The number of symbols for values."""
+            return self.value_letters or self.letters
+
         @model_validator(mode="after")
         def _has_room(self) -> Any:
-            values = self.value_letters or self.letters
+            values = self.values
             if self.key_size > self.letters or self.value_size > values:
                 raise UserError(
                     f"letters={self.letters} or value_letters={values} is less than a key or a "
@@ -66,8 +71,7 @@ class FuzzyRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        values = self.config.value_letters or self.config.letters
-        return (*names("k", self.config.letters), *names("v", values))
+        return (*names("k", self.config.letters), *names("v", self.config.values))
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         tokens = np.full((count, self.config.length), BLANK)
@@ -91,10 +95,7 @@ class FuzzyRecall(GeneratedTask):
         keys = [random.permutation(c.letters)[:size] for size in sizes]
         distinct_keys = list({key.tobytes(): key for key in keys}.values())
         values = [
-            c.letters
-            + random.permutation(c.value_letters or c.letters)[
-                : random.integers(1, c.value_size + 1)
-            ]
+            c.letters + random.permutation(c.values)[: random.integers(1, c.value_size + 1)]
             for _ in distinct_keys
         ]
         while True:

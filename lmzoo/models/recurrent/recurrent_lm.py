@@ -92,14 +92,11 @@ class RecurrentLM(CarriesState, LanguageModel):
 
     @property
     def state_size(self) -> int | None:
-        sizes, norm, starts = (
-            [c.state_size for c in self._cells],
-            self.config.norm,
-            self.config.starts,
-        )
-        if None in sizes or norm is Norm.TIME_STD:
-            return None
-        size = max(1, starts) * sum(size or 0 for size in sizes)
+        norm, starts, size = self.config.norm, self.config.starts, 0
+        for cell in self._cells:
+            if cell.state_size is None or norm is Norm.TIME_STD:
+                return None
+            size += max(1, starts) * cell.state_size
         # Each of several starts has its evidence and its output.
         size += starts * (1 + self.config.sizes[-1]) if starts > 1 else 0
         # Mean and squared deviations of the inputs. Their number is not counted: it is no float.

@@ -5,6 +5,7 @@ import io
 import json
 import re
 
+import markdown
 import polars as pl
 import pytest
 
@@ -173,3 +174,12 @@ def test_a_narrow_terminal_leaves_out_optional_columns_and_says_so(toy, width, l
         cells = dict(zip(table.header, row, strict=True))
         shown = [cells[name] for name in ("rank", "loss", "difference")]
         assert any(all(cell in line for cell in shown) for line in text.splitlines()), row
+
+
+def test_markdown_shows_every_character_as_it_is():
+    text = r"<unk> a_b * [c] `d` | \e"
+    table = TextTable("title", ("head",), ((text,),))
+    report = Report((text,), (table,), (), pl.DataFrame())
+    html = markdown.markdown(render(report, "md"), extensions=["tables"])
+    shown = re.sub(r"<[^>]+>", "\n", html).splitlines()
+    assert shown.count(text.replace("<", "&lt;").replace(">", "&gt;")) == 2
