@@ -68,8 +68,9 @@ class KeptTrainers:
             trainings[0].model.require_next_token()
         retain_freed_memory()
         start = time.perf_counter()
-        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
-            trainer = self._get(trainings)
+        with use_precision(trainings[0].recipe.precision):
+            with device_scope(trainings[0].model):  # only here: it slows every torch call
+                trainer = self._get(trainings)
             means = trainer.train_epoch(corpus.train)
             seconds = (time.perf_counter() - start) / len(trainings)
             valid = trainer.evaluate(corpus.valid, corpus)
