@@ -76,4 +76,5 @@ def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Ten
     parts of the positions are added.
     """
     parts = next(n for n in range(PARTS, 0, -1) if x.shape[1] % n == 0)
-    return (x.unflatten(1, (parts, -1)).mT @ g.unflatten(1, (parts, -1))).sum(1)
+    x, g = (t.reshape(len(t) * parts, -1, t.shape[2]) for t in (x, g))
+    return (x.mT @ g).unflatten(0, (-1, parts)).sum(1)

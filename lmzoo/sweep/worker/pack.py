@@ -2,8 +2,8 @@
 
 A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/store/saved_run.py`).
 A death loses the epoch in training and those that were not yet written. The end of a run, and its
-release for another worker, are confirmed after its last write. A run may be revoked while its epoch is
-trained, because another worker is faster: then the epoch is not saved.
+release for another worker, are confirmed after its last write. A run may be revoked while its epoch
+is trained, because another worker is faster: then the epoch is not saved.
 """
 
 import threading

@@ -87,11 +87,12 @@ class KeptTrainers:
 
         [] if no kept trainer serves them: then each model is evaluated alone.
         """
-        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
+        with use_precision(trainings[0].recipe.precision):
             trainer = self._find(trainings) if _may_share(trainings) else None
             if trainer is None:
                 return []
-            trainer.replace(trainings)
+            with device_scope(trainings[0].model):
+                trainer.replace(trainings)
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 
