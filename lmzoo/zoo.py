@@ -71,6 +71,8 @@ def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
     Raises:
         UserError: A field is invalid.
     """
+    if not fields:
+        return model_config
     kept = add_defaults(model_config, MODELS.dump(model_config))
     with new_parts():
         return MODELS.parse(overlay(kept, fields))

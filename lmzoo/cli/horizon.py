@@ -1,4 +1,4 @@
-"""`lmzoo horizon`: the gradient horizons of rows or trained runs.
+"""`lmzoo horizon`: the gradient horizons of rows or trained runs, or what their predictions read.
 
 `lmzoo budget`: the most that a leak of the bag of tokens is worth on a corpus.
 
@@ -24,6 +24,7 @@ from lmzoo.errors import UserError
 from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
+from lmzoo.inspect.reach import reach
 from lmzoo.streams import echo
 
 SEQUENCES = 64
@@ -49,9 +50,12 @@ def show_horizon(
     seed: Seed = 0,
     runs: Runs = RUNS,
     paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
+    inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
+    if paths and inputs:
+        raise UserError("--paths and --inputs exclude each other; drop one of the two")
     if paths and not names:
         names = ["lstm_lm"]
     if names:
@@ -63,7 +67,12 @@ def show_horizon(
             for label, (name, model_fields) in DEFAULT_ROWS.items()
         }
         rows = {label: Subject(model, data, None, label) for label, model in built.items()}
-    if paths:
+    order: dict[str, float] = {}
+    if inputs:
+        found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
+        norms = {label: back for label, (back, _) in found.items()}
+        order = {label: share for label, (_, share) in found.items()}
+    elif paths:
         norms = {
             label if path == "all" else f"{label}, {path}": values
             for label, row in rows.items()
@@ -76,9 +85,15 @@ def show_horizon(
         }
     warn_initial(rows)
     if as_json:
-        echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
+        values = {name: values.tolist() for name, values in norms.items()}
+        echo(json.dumps({"back": values, "order": order} if inputs else values))
         return
-    _print(norms, relative=not paths)
+    what = "gradient of the last token's loss, relative to one step back"
+    if paths:
+        what = "gradient of the last token's loss in the cell state, by paths"
+    elif inputs:
+        what = "change of the prediction by another token, relative to the last token"
+    _print(norms, order, what, relative=not paths)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -92,20 +107,21 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], *, relative: bool) -> None:
+def _print(norms: dict[str, Tensor], order: dict[str, float], what: str, *, relative: bool) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
         cells = [
-            f"{float(g[d] / (g[0] if relative else 1)):.3g}" if d < len(g) else ""
+            f"{float(g[d] / (g[0] or 1 if relative else 1)):.3g}" if d < len(g) else ""
             for g in norms.values()
         ]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
+    if order:
+        table.add_row("order", *(f"{share:.2f}" for share in order.values()))
     console = Console()
     console.print(table)
-    what = "in the cell state, by paths" if not relative else "relative to one step back"
-    console.print(f"gradient of the last token's loss, {what}", style="dim")
+    console.print(what, style="dim")
 
 
 def show_budget(
