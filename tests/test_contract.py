@@ -35,9 +35,10 @@ Case = tuple[str, dict[str, Any]]
 def one_row_per_model() -> list[str]:
     """Return a row of every model class: the one with its name, if there is one."""
     rows: dict[str, str] = {}
-    for name in row_names():
+    names = row_names()
+    for name in names:
         model = zoo.row(name).model or ""
-        rows[model] = model if model in row_names() else rows.get(model, name)
+        rows[model] = model if model in names else rows.get(model, name)
     return list(rows.values())
 
 
