@@ -5,7 +5,6 @@ trains in its own process, without Ray, which has tests of its own; the slow tes
 types its commands.
 """
 
-import glob
 import itertools
 import os
 import re
@@ -22,7 +21,7 @@ import lmzoo.analysis.tables.ranking_table
 import lmzoo.cli.main
 import lmzoo.sweep.driver.execution as execution
 import lmzoo.sweep.worker.pack
-import lmzoo.zoo  # noqa: F401
+import lmzoo.zoo
 from tests.docs.pages import Block, blocks
 from tests.sweep.local_fleet import Fleet, LocalWorker
 
@@ -64,6 +63,11 @@ def fork(work: Callable[[], object]) -> int:
         os._exit(code)
 
 
+def matching(word: str) -> Iterator[str]:
+    """The files that the shell would put in place of a pattern."""
+    return map(str, Path().glob(word)) if "*" in word else iter(())
+
+
 def run_command(line: str) -> int:
     """Execute one line of a `sh` block."""
     if line.startswith("source "):  # the reader's environment
@@ -71,7 +75,7 @@ def run_command(line: str) -> int:
     if not HERE.match(line):
         return subprocess.run(["bash", "-ec", line]).returncode
     words = shlex.split(line, comments=True)
-    words = [name for word in words for name in (sorted(glob.glob(word)) or [word])]
+    words = [name for word in words for name in (sorted(matching(word)) or [word])]
     if words[0] == "lmzoo":
         sys.argv = words
         return fork(lmzoo.cli.main.main)

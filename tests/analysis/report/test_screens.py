@@ -12,7 +12,8 @@ from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy
 
 RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
-SCREENS = [(width, scheme) for width in (390, 768, 1440) for scheme in ("light", "dark")]
+SCREENS = [(390, "light"), (768, "dark"), (1440, "light")]
+"""The width decides what overflows, the scheme what is hard to read."""
 CLIPPED = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) => {
   const outer = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("text")].filter((text) => {
