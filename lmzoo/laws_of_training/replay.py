@@ -15,7 +15,7 @@ from lmzoo.train.packed.recorder import OperationRecorder
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.trainer import Training
 
-EPOCHS = 2
+EPOCHS = 3
 RECIPES = (
     Recipe(batch=5, lr=1e-2, warmup=3),
     Recipe(batch=5, lr=3e-3, clip=0.1, schedule=Schedule.LINEAR, schedule_epochs=EPOCHS),
