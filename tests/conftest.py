@@ -9,9 +9,12 @@ import pytest
 
 TENSORS = (
     *("blocks", "cells", "data", "decode", "emissions", "functional", "inspect", "kernels"),
-    *("laws_of_training", "models", "train", "test_contract.py", "test_laws_can_fail.py"),
+    *("laws_of_training", "models", "test_contract.py", "test_laws_can_fail.py"),
 )
-"""Tests in which the shapes in signatures are checked; that takes half of the time of a sweep."""
+"""Tests in which the shapes in signatures are checked; that takes half of the time of a sweep.
+
+Training is checked by the laws of packing and replay in `test_contract.py`.
+"""
 
 
 @pytest.hookimpl(trylast=True)
