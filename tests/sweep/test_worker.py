@@ -142,7 +142,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
 
 
 def test_a_worker_without_replies_releases_its_runs_and_continues_them(
-    set_up, mailbox, monkeypatch, tmp_path, study, corpus, corpus_fields
+    set_up, mailbox, monkeypatch, tmp_path, undisturbed
 ):
     worker, seen = set_up(), []
 
