@@ -24,21 +24,12 @@ from lmzoo.laws import (
 from lmzoo.laws_of_training import laws_for, packing, replay
 from lmzoo.models.convolution.gated_convolution import Cut
 from tests.laws.support import log_prob
-from tests.tiny import batch, row_names, tiny
+from tests.tiny import batch, one_row_per_model, row_names, tiny
 
 PINS = Path(__file__).with_name("pins.json")
 
 Case = tuple[str, dict[str, Any]]
 """A row, and fields of its model that differ."""
-
-
-def one_row_per_model() -> list[str]:
-    """Return a row of every model class: the one with its name, if there is one."""
-    rows: dict[str, str] = {}
-    for name in row_names():
-        model = zoo.row(name).model or ""
-        rows[model] = model if model in row_names() else rows.get(model, name)
-    return list(rows.values())
 
 
 CASES: list[Case] = [

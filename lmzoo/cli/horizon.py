@@ -21,7 +21,7 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
@@ -49,15 +49,10 @@ def show_horizon(
     fields: ModelSettings = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
-    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
     inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
-    if paths and inputs:
-        raise UserError("--paths and --inputs exclude each other; drop one of the two")
-    if paths and not names:
-        names = ["lstm_lm"]
     if names:
         rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
     else:
@@ -72,12 +67,6 @@ def show_horizon(
         found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
         norms = {label: back for label, (back, _) in found.items()}
         order = {label: share for label, (_, share) in found.items()}
-    elif paths:
-        norms = {
-            label if path == "all" else f"{label}, {path}": values
-            for label, row in rows.items()
-            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
-        }
     else:
         norms = {
             label: gradient_horizon(row.model, _equal_lengths(row.corpus))
@@ -88,12 +77,7 @@ def show_horizon(
         values = {name: values.tolist() for name, values in norms.items()}
         echo(json.dumps({"back": values, "order": order} if inputs else values))
         return
-    what = "gradient of the last token's loss, relative to one step back"
-    if paths:
-        what = "gradient of the last token's loss in the cell state, by paths"
-    elif inputs:
-        what = "change of the prediction by another token, relative to the last token"
-    _print(norms, order, what, relative=not paths)
+    _print(norms, order)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -107,13 +91,10 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], order: dict[str, float], what: str, *, relative: bool) -> None:
+def _print(norms: dict[str, Tensor], order: dict[str, float]) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [
-            f"{float(g[d] / (g[0] or 1 if relative else 1)):.3g}" if d < len(g) else ""
-            for g in norms.values()
-        ]
+        cells = [f"{float(g[d] / (g[0] or 1)):.3g}" if d < len(g) else "" for g in norms.values()]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
@@ -121,7 +102,9 @@ def _print(norms: dict[str, Tensor], order: dict[str, float], what: str, *, rela
         table.add_row("order", *(f"{share:.2f}" for share in order.values()))
     console = Console()
     console.print(table)
-    console.print(what, style="dim")
+    read = "change of the prediction by another token, relative to the last token"
+    gradient = "gradient of the last token's loss, relative to one step back"
+    console.print(read if order else gradient, style="dim")
 
 
 def show_budget(

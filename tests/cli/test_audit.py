@@ -108,7 +108,6 @@ def test_what_the_predictions_of_rows_read(lmzoo):
     assert found["order"]["gpt"] < found["order"]["rnn_lm"]
     code, out, _ = lmzoo("horizon", *names, "--inputs", "--set", "model.width=8")
     assert [line.split()[0] for line in out.splitlines()][-3:-1] == ["half", "order"]
-    assert lmzoo("horizon", "lstm_lm", "--inputs", "--paths")[0] == 2
 
 
 def test_a_row_without_recurrent_state_has_no_horizon(lmzoo):
