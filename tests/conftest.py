@@ -13,7 +13,7 @@ TENSORS = (
 )
 """Tests in which the shapes in signatures are checked; that takes half of the time of a sweep.
 
-Training is checked by the laws of packing and replay in `test_contract.py`.
+Training is checked by the law of packing in `test_contract.py`.
 """
 
 
@@ -27,7 +27,8 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     first = item.path.relative_to(Path(__file__).parent).parts[0]
-    jaxtyping.config.update("jaxtyping_disable", first not in TENSORS)
+    checked = first in TENSORS and not item.get_closest_marker("unchecked")
+    jaxtyping.config.update("jaxtyping_disable", not checked)
 
 
 @pytest.fixture(scope="session", autouse=True)
