@@ -71,6 +71,9 @@ class Canon(StrEnum):
 class Block(Cell):
     """A cell between a short convolution and an output gate, then a feed-forward part."""
 
+    inner: Cell
+    w: Weights
+
     @config
     class Config:
         """The cell and the cuts of the block, by name or number."""
@@ -98,7 +101,7 @@ class Block(Cell):
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.inner: Cell = CELLS.build(config.inner, width, length)
+        self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
         self.w, self._windows = self._draw()
 
@@ -181,8 +184,7 @@ class Block(Cell):
 
     def _convolve(self, name: str, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Convolve T steps, and replace the window."""
-        bias = getattr(self.w, f"bias_{name}", None)
-        mixed, windows[name] = convolve(x, windows[name], getattr(self.w, name), bias)
+        mixed, windows[name] = convolve(x, windows[name], getattr(self.w, name))
         return mixed
 
     def _canon(self, place: Canon, x: Tensor, windows: dict[str, Tensor]) -> Tensor:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from lmzoo.cells.base import CELLS, OwnDraw, Weights
 from lmzoo.cells.block import Block, normed
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, linear, ones, tap_bias, taps
+from lmzoo.cells.matrix import WINDOW, convolve, linear, ones, tap_bias, taps
 from lmzoo.config import config
 
 
@@ -51,6 +51,8 @@ INNER = {"name": "min_gru", "reference": True, "expansion": 1.5}
 @CELLS("min_block")
 class MinBlock(Block):
     """A minimal cell after a short convolution, then a feed-forward part."""
+
+    w: Weights
 
     @config
     class Config:
@@ -82,7 +84,8 @@ class MinBlock(Block):
         """Return N(u) and u of T steps."""
         w, u = self.w, x
         if w.conv is not None:
-            u = x + nn.functional.linear(self._convolve("conv", x, windows), w.mix, w.bias_mix)
+            mixed, windows["conv"] = convolve(x, windows["conv"], w.conv, w.bias_conv)
+            u = x + nn.functional.linear(mixed, w.mix, w.bias_mix)
         return normed(u, w.norm), u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
