@@ -21,7 +21,7 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.streams import echo
@@ -48,12 +48,9 @@ def show_horizon(
     fields: ModelSettings = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
-    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
-    if paths and not names:
-        names = ["lstm_lm"]
     if names:
         rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
     else:
@@ -63,22 +60,15 @@ def show_horizon(
             for label, (name, model_fields) in DEFAULT_ROWS.items()
         }
         rows = {label: Subject(model, data, None, label) for label, model in built.items()}
-    if paths:
-        norms = {
-            label if path == "all" else f"{label}, {path}": values
-            for label, row in rows.items()
-            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
-        }
-    else:
-        norms = {
-            label: gradient_horizon(row.model, _equal_lengths(row.corpus))
-            for label, row in rows.items()
-        }
+    norms = {
+        label: gradient_horizon(row.model, _equal_lengths(row.corpus))
+        for label, row in rows.items()
+    }
     warn_initial(rows)
     if as_json:
         echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
         return
-    _print(norms, relative=not paths)
+    _print(norms)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -92,20 +82,16 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], *, relative: bool) -> None:
+def _print(norms: dict[str, Tensor]) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [
-            f"{float(g[d] / (g[0] if relative else 1)):.3g}" if d < len(g) else ""
-            for g in norms.values()
-        ]
+        cells = [f"{float(g[d] / g[0]):.3g}" if d < len(g) else "" for g in norms.values()]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
     console = Console()
     console.print(table)
-    what = "in the cell state, by paths" if not relative else "relative to one step back"
-    console.print(f"gradient of the last token's loss, {what}", style="dim")
+    console.print("gradient of the last token's loss, relative to one step back", style="dim")
 
 
 def show_budget(
