@@ -41,7 +41,7 @@ VARIANTS = [
 LOGIT = {"name": "mgru", "mutations": [4, 6, 9]}
 """Its gate reads a logit, which magnifies rounding, so only the default precision is tested."""
 KERNEL_CELLS = ["mgu", "mgru", "rnn", "gru", "lstm"]
-SIZES = [(3, 5, 8), (17, 1, 33), (97, 2, 16)]
+SIZES = [(3, 5, 8), (17, 1, 33), (35, 2, 16)]
 """Sequences, steps and units: neither a multiple of a program's rows nor a power of two."""
 TOLERANCE = 2e-6
 
@@ -118,7 +118,7 @@ def assert_equal_to_step(config, rows, steps, width):
 
 @pytest.mark.parametrize("config", [*VARIANTS, LOGIT], ids=str)
 def test_a_kernel_equals_the_loop_over_step(config):
-    assert_equal_to_step(config, 17, 3, 30)
+    assert_equal_to_step(config, 5, 3, 30)
 
 
 @pytest.mark.parametrize("name", KERNEL_CELLS)
