@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test lowest quick check docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test lowest quick check check-types check-docs docs results reference lock drill drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -35,7 +35,12 @@ quick: $(ALL)
 check: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --jobs 2 check-types check-docs
+
+check-types:
 	$(BIN)/pyright
+
+check-docs:
 	$(BIN)/lint-imports
 	$(BIN)/codespell lmzoo sweeps analysis tests tools docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/python tools/results.py --check

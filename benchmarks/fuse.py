@@ -12,7 +12,9 @@ measures rows with their own widths in packs of four, and writes runs/bench/pack
 """
 
 import dataclasses
+import math
 import statistics
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from lmzoo.command_line import run_command
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
+from lmzoo.store.local import Store
 from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.packed.compatibility import packing_pays, reason_not_packable
 from lmzoo.train.packed.kept_trainers import KeptTrainers
@@ -150,9 +153,10 @@ def sequential_epochs(trainings: list[Training], corpus: Corpus) -> Work:
 def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
     """Return the work with a checkpoint of each training after it, as in a sweep.
 
-    A thread makes those of a pack during the next epoch, which waits for them.
+    A thread makes those of a pack during the next epoch, which waits for them; a run has at most
+    one in a second.
     """
-    pool, writes = ThreadPoolExecutor(1), []
+    pool, writes, saved = ThreadPoolExecutor(1), [], [-math.inf]
 
     def write(make: Callable[[], Any]) -> bytes:
         return checkpoint_bytes(make())
@@ -162,8 +166,11 @@ def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
         for pending in writes:
             pending.result()
         writes.clear()
-        for training in trainings:
-            make = training.snapshot()
+        snapshots = [training.snapshot() for training in trainings]
+        if time.monotonic() - saved[0] < Store.save_seconds:
+            return
+        saved[0] = time.monotonic()
+        for training, make in zip(trainings, snapshots, strict=True):
             if training.row is None:
                 write(make)
             else:

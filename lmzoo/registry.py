@@ -15,7 +15,7 @@ import dataclasses
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -96,6 +96,9 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T | None:
         """Return a part, or None if no part has this name."""
         return self._parts.get(name)
+
+    def values(self) -> Iterable[T]:
+        return self._parts.values()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)

@@ -36,15 +36,13 @@ def row(name: str) -> Row:
     Raises:
         UserError: There is none; the message suggests similar names.
     """
-    for known in ROWS:
-        if name.upper() in ROWS[known].aliases:
-            return ROWS[known]
-    return ROWS[name]
+    alias = name.upper()
+    return next((known for known in ROWS.values() if alias in known.aliases), None) or ROWS[name]
 
 
 def is_row(name: str) -> bool:
     """Return whether a row has this name or alias."""
-    return name in ROWS or any(name.upper() in ROWS[known].aliases for known in ROWS)
+    return name in ROWS or any(name.upper() in known.aliases for known in ROWS.values())
 
 
 def config(name: str, **fields: Any) -> Any:
@@ -71,6 +69,8 @@ def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
     Raises:
         UserError: A field is invalid.
     """
+    if not fields:
+        return model_config
     kept = add_defaults(model_config, MODELS.dump(model_config))
     with new_parts():
         return MODELS.parse(overlay(kept, fields))

@@ -79,11 +79,11 @@ def test_a_reader_that_ends_changes_nothing(words, ended):
 
 
 @pytest.mark.parametrize("lost", ["2>/dev/full", "2>&-", "<&-"])
-@pytest.mark.parametrize("words", ["list", "describe no_row"])
+@pytest.mark.parametrize("words", ["--version", "rank no/study"])
 def test_what_stderr_cannot_take_does_not_change_the_exit_code(words, lost):
     command = f"{sys.executable} -m lmzoo {words} {lost}"
     run = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, check=False)
-    assert run.returncode == (0 if words == "list" else 2)
+    assert run.returncode == (0 if words == "--version" else 2)
     assert b"Traceback" not in run.stderr
 
 

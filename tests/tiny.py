@@ -2,6 +2,7 @@
 
 from hypothesis import settings
 
+from lmzoo import zoo
 from lmzoo.laws.tiny import CLOSE as CLOSE
 from lmzoo.laws.tiny import FINE as FINE
 from lmzoo.laws.tiny import SAME as SAME
@@ -16,3 +17,13 @@ from lmzoo.laws.tiny import tiny as tiny
 
 quick = settings(deadline=None, derandomize=True, max_examples=30, database=None)
 """Hypothesis settings: no time limit, and the same examples in every run."""
+
+
+def one_row_per_model() -> list[str]:
+    """Return a row of every model class: the one with its name, if there is one."""
+    rows: dict[str, str] = {}
+    names = row_names()
+    for name in names:
+        model = zoo.row(name).model or ""
+        rows[model] = model if model in names else rows.get(model, name)
+    return list(rows.values())

@@ -11,6 +11,7 @@ from lmzoo.study.planner import Planner
 from lmzoo.study.study_store import StudyStore
 from lmzoo.sweep import Point, Study
 from lmzoo.trainables.resolve import corpus_config, resolve
+from tests.sweep.local_sweep import sweep
 
 WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 
@@ -44,6 +45,14 @@ def planner(study, corpus, corpus_fields, tmp_path):
     points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
     with closing(StudyStore(tmp_path)) as store:
         yield Planner(study, points, store)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, corpus, corpus_fields, sentences) -> Path:
+    """The store of an undisturbed sweep of the toy study with one run at a time."""
+    path = tmp_path_factory.mktemp("store") / "toy"
+    assert sweep(toy_study(sentences), corpus, corpus_fields, path, slots=1)
+    return path
 
 
 def small_study(sentences: Path) -> Study:

@@ -20,15 +20,17 @@ Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245). So
 
 import math
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmzoo.blocks.layers import Linear
 from lmzoo.config import OptionalName, config
+from lmzoo.functional.vmapped import is_vmapped
 from lmzoo.registry import technique
 from lmzoo.search_space import Choice
 
@@ -137,7 +139,7 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if self.config.pick is Pick.MEAN:
             head_mask = None if mask is None else mask.unsqueeze(-3)
-            o = nn.functional.scaled_dot_product_attention(q, k, v, head_mask, dropout, scale=1.0)
+            o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
         else:
             weights = self.attention_weights(masked_logits(q, k, mask))
             o = nn.functional.dropout(weights, dropout) @ v
@@ -197,6 +199,14 @@ class Attention(nn.Module):
             logits = logits - torch.empty_like(logits).exponential_().log()
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
+
+
+def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Return torch's attention; `vmap` cannot map its fused kernels, on a GPU none of them."""
+    if not is_vmapped(q):
+        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
+    with sdpa_kernel(SDPBackend.MATH):
+        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
 
 
 def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:

@@ -17,10 +17,10 @@ N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ un
 
 Some cells have a convolution, an output gate and a norm of their own; cut one of the two.
 
-`canon` adds Canon layers, u_t + conv(u_t) without an activation (4 tokens, no bias), at up to three
-of their places: a, N(x_t) before the cell; c, N(r_t) before the feed-forward part; d, W_a N(r_t)
-and W_b N(r_t) before its activation. At place b, inside of the cell, is the convolution that cells
-such as `gated_deltanet` have, with SiLU.
+`canon` adds Canon layers, u_t + conv(u_t) without an activation (4 tokens, no bias), at up to four
+places: a, N(x_t) before the cell; b, the projections of a cell with a matrix as memory that are
+its q, k and v or become them; c, N(r_t) before the feed-forward part; d, W_a N(r_t) and W_b N(r_t)
+before its activation. Place b comes before a convolution that the cell has itself.
 
 Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
 (arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.matrix import WINDOW, convolve, ones, taps
+from lmzoo.cells.matrix import WINDOW, MatrixCell, convolve, ones, taps
 from lmzoo.config import config
 from lmzoo.errors import UserError
 from lmzoo.kernels.tokens import TokenInputs
@@ -59,9 +59,10 @@ class GateReads(StrEnum):
 
 
 class Canon(StrEnum):
-    """A place of a Canon layer; b is inside of the cell."""
+    """A place of a Canon layer."""
 
     A = "a"
+    B = "b"
     C = "c"
     D = "d"
 
@@ -69,6 +70,9 @@ class Canon(StrEnum):
 @CELLS("block")
 class Block(Cell):
     """A cell between a short convolution and an output gate, then a feed-forward part."""
+
+    inner: Cell
+    w: Weights
 
     @config
     class Config:
@@ -95,11 +99,15 @@ class Block(Cell):
                 object.__setattr__(self, "gate_reads", GateReads.CONVOLVED)
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.inner: Cell = CELLS.build(config.inner, width, length)
+        self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
-        h, units = width, -(-8 * width // 3)
+        self.w, self._windows = self._draw()
+
+    def _draw(self) -> tuple[Weights, dict[str, int]]:
+        """Return the weights, and the channels of the convolutions in the order of the windows."""
+        config, h, units = self.config, self.width, -(-8 * self.width // 3)
         shapes = {
             "norm": (h,), "conv": (h, WINDOW), "gate": (h, h), "out": (h, h),
             "forward_norm": (h,), "up": (2 * units, h), "down": (h, units),
@@ -111,12 +119,12 @@ class Block(Cell):
         cut = set[str]().union(*(weights.get(path, set()) for path in config.cuts))
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
         for place in sorted(config.canon):
-            shapes[f"canon_{place}"] = (2 * units if place is Canon.D else h, WINDOW)
+            columns = self._memory().memory_columns if place is Canon.B else h
+            shapes[f"canon_{place}"] = (2 * units if place is Canon.D else columns, WINDOW)
             own[f"canon_{place}"] = taps
-        self.w = Weights(shapes, cut, fan_in=width, own=own)
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
-        self._windows = {name: shapes[name][0] for name in kinds if name not in cut}
-        """Convolutions and their channels, in the order of the state's windows."""
+        windows = {name: shapes[name][0] for name in kinds if name not in cut}
+        return Weights(shapes, cut, fan_in=h, own=own), windows
 
     @property
     def zero_start(self) -> float:
@@ -142,11 +150,13 @@ class Block(Cell):
         x = projected[:, None]
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
-        h, inner = self.inner.advance(u[:, 0], inner)
+        h, inner = self.inner.step(self._project(u, windows)[:, 0], inner)
         return self._leave(x, gate, h[:, None], windows)[:, 0], (*inner, *windows.values())
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor:
         x = x.vectors() if isinstance(x, TokenInputs) else x
+        if "canon_b" in self._windows:
+            return self.fast_scan_from(x, self.initial_state(start))[0]
         _, windows = self._split(self.initial_state(start))
         u, gate = self._enter(x, windows)
         return self._leave(x, gate, self.inner.scan(u, start), windows)
@@ -155,14 +165,17 @@ class Block(Cell):
         x = x.vectors() if isinstance(x, TokenInputs) else x
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
-        h, inner = self.inner.scan_from(u, inner)
+        if "canon_b" in self._windows:
+            h, inner = self._memory().scan_projected(self._project(u, windows), inner)
+        else:
+            h, inner = self.inner.scan_from(u, inner)
         return self._leave(x, gate, h, windows), (*inner, *windows.values())
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return the gates of the cell inside."""
         inner, windows = self._split(state)
         u, _ = self._enter(projected[:, None], windows)
-        return self.inner.gates(self.inner.project(u)[:, 0], inner)
+        return self.inner.gates(self._project(u, windows)[:, 0], inner)
 
     def _split(self, state: State) -> tuple[State, dict[str, Tensor]]:
         """Return the state of the inner cell, and the windows by name."""
@@ -179,13 +192,34 @@ class Block(Cell):
         name = f"canon_{place}"
         return x + self._convolve(name, x, windows) if name in windows else x
 
+    def _memory(self) -> MatrixCell:
+        """Return the inner cell, which has a place for Canon layer b.
+
+        Raises:
+            UserError: It has none.
+        """
+        if isinstance(self.inner, MatrixCell) and self.inner.memory_columns:
+            return self.inner
+        raise UserError(
+            "canon=b needs a cell that projects to queries, keys and values, as gla and mamba2 do; "
+            f"{self.inner.name} does not; drop b"
+        )
+
+    def _project(self, u: Tensor, windows: dict[str, Tensor]) -> Tensor:
+        """Return the projections of the inner cell."""
+        projected, columns = self.inner.project(u), self._windows.get("canon_b", 0)
+        if not columns:
+            return projected
+        mixed = self._canon(Canon.B, projected[..., :columns], windows)
+        return torch.cat([mixed, projected[..., columns:]], dim=-1)
+
     def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return u of T steps, and what the gate reads."""
-        normed = self._canon(Canon.A, _normed(x, self.w.norm), windows)
+        inputs = self._canon(Canon.A, normed(x, self.w.norm), windows)
         if self.w.conv is None:
-            return normed, normed
-        u = nn.functional.silu(self._convolve("conv", normed, windows))
-        return u, normed if self.config.gate_reads is GateReads.INPUT else u
+            return inputs, inputs
+        u = nn.functional.silu(self._convolve("conv", inputs, windows))
+        return u, inputs if self.config.gate_reads is GateReads.INPUT else u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
@@ -195,13 +229,13 @@ class Block(Cell):
         r = x + r if residual else r
         if w.up is None:
             return r
-        read = self._canon(Canon.C, _normed(r, w.forward_norm), windows)
+        read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
         a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
         return r + y if residual else y
 
 
-def _normed(x: Tensor, scales: Tensor | None) -> Tensor:
+def normed(x: Tensor, scales: Tensor | None) -> Tensor:
     """Return RMSNorm(x); x itself if the scales are cut."""
     if scales is None:
         return x

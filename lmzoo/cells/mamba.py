@@ -36,7 +36,7 @@ from jaxtyping import Float
 from pydantic import Field, StrictBool
 from torch import Tensor, nn
 
-from lmzoo.cells.base import CELLS, Inputs, OwnDraw, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, OwnDraw, Reference, State, Weights, as_published
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.matrix import WINDOW, MatrixCell, delta_bias, linear, ones, tap_bias, taps
 from lmzoo.config import config
@@ -143,9 +143,9 @@ class Mamba(MatrixCell):
         s = self.decay(delta) * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
         return self.readout((c[..., None] * s).sum(-2), z), (s[:, None], *memory)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def scan_projected(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         s, *memory = state
-        z, memory = self.prepare(self.project_inputs(x), tuple(memory))
+        z, memory = self.prepare(projected, tuple(memory))
         delta, b, c = self.maps(z["x"])
         if has_kernels(delta) and not self.config.signed:
             o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0])

@@ -12,6 +12,7 @@ for all.
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -38,6 +39,7 @@ class MatrixCell(Cell):
     gpu_growth = "chunks of tokens are torch operations"
     convolved: tuple[str, ...] = ()
     """Projections that pass a causal depthwise convolution (`w.conv`) and SiLU; they come first."""
+    _columns: Mapping[str, int] = {}
     substeps: int = 1
     """Steps of S per token. If there are several, `update` has them on an axis before the heads
     (`matrix_state.stacked`), and the last one is read."""
@@ -54,6 +56,12 @@ class MatrixCell(Cell):
         self._columns = {name: size for name, size in columns.items() if name in present}
         self._convolved_present = [name for name in self.convolved if name in present]
         self._conv_columns = sum(self._columns[name] for name in self._convolved_present)
+
+    @property
+    def memory_columns(self) -> int:
+        """The first columns of `project`, which are q, k and v of the cell or become them."""
+        names = {"q", "k", "v", "x", "b", "c", "u"}
+        return sum(size for name, size in self._columns.items() if name in names)
 
     @abstractmethod
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -124,8 +132,14 @@ class MatrixCell(Cell):
         return self.fast_scan_from(x, self.initial_state(start))[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+        return self.scan_projected(self.project_inputs(x), state)
+
+    def scan_projected(
+        self, projected: Float[Tensor, "B T G"], state: State
+    ) -> tuple[Float[Tensor, "B T H"], State]:
+        """Compute `fast_scan_from` from the projections."""
         matrix, *memory = state
-        z, memory = self.prepare(self.project_inputs(x), tuple(memory))
+        z, memory = self.prepare(projected, tuple(memory))
         update = self.update(z)
         o, matrix = self.scan_memory(update, matrix)
         return self.output(o, z, update), (matrix, *memory)

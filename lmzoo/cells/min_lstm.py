@@ -5,7 +5,7 @@ r"""The minimal LSTM, whose gates and candidate do not read the state, and its n
     f'_t = f_t / (f_t + i_t)         i'_t = i_t / (f_t + i_t)          normaliser
     h_t = f'_t ⊙ h_{t-1} + i'_t ⊙ c_t
 
-g is that of the minimal GRU (`min_gru.py`). A cut replaces a term by zero:
+g and `expansion` are those of the minimal GRU (`min_gru.py`). A cut replaces a term by zero:
 
     0  input_to_forget         x_t W_xf            4  input_to_candidate   x_t W_xh
     1  forget_bias             b_f                 5  candidate_bias       b_h
@@ -22,6 +22,7 @@ Differences from lucidrains' code (`minLSTM.py`, 38b26e1):
     there                              here                        why
     no biases                          biases                      the paper's maps have them;
                                                                    cuts 1, 3 and 5 remove them
+    expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
 
 `reference=false` is the cell of records before version 0.3, with a start state of ones.
 
@@ -33,15 +34,14 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lmzoo.cells.base import CELLS, Reference, State, Weights, as_published
+from lmzoo.cells.base import CELLS, Reference, State, as_published
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.min_gru import FUNCTIONS, Candidate
+from lmzoo.cells.min_gru import FUNCTIONS, Candidate, Expansion, MinimalCell
 from lmzoo.config import config
-from lmzoo.functional.affine import affine
 
 
 class Cut(StrEnum):
@@ -73,7 +73,7 @@ def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
 
 
 @CELLS("min_lstm")
-class MinLSTM(DiagonalCell):
+class MinLSTM(MinimalCell):
     """A recurrence with two normalised gates that read the token only."""
 
     fields_of_new = as_published()
@@ -84,6 +84,8 @@ class MinLSTM(DiagonalCell):
 
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         reference: Reference = False
+        expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
+        """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE
         """The function g."""
 
@@ -93,16 +95,16 @@ class MinLSTM(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts, h = config.cuts, width
-        shapes = {
-            "xf": (h, h), "bf": (h,),
-            "xi": (h, h), "bi": (h,),
-            "xh": (h, h), "bh": (h,),
+        self.cuts, h = config.cuts, self.columns
+        shapes: dict[str, tuple[int, ...]] = {
+            "xf": (width, h), "bf": (h,),
+            "xi": (width, h), "bi": (h,),
+            "xh": (width, h), "bh": (h,),
         }  # fmt: skip
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
         if Cut.WRITE_GATE in self.cuts:
             cut |= {"xi", "bi"}
-        self.w = Weights(shapes, cut, fan_in=h, biases={"bf", "bi", "bh"})
+        self.set_weights(shapes, cut, {"bf", "bi", "bh"})
 
     @property
     def input_blind(self) -> bool:
@@ -112,14 +114,14 @@ class MinLSTM(DiagonalCell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        parts = [affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)]
+        parts = [self.map(x, w.xf, w.bf), self.map(x, w.xh, w.bh)]
         if Cut.WRITE_GATE not in self.cuts:
-            parts.append(affine(x, w.xi, w.bi))
+            parts.append(self.map(x, w.xi, w.bi))
         return torch.cat(parts, dim=-1)
 
     def gates(self, projected: Tensor, state: State) -> dict[str, Tensor]:
         """Return f' and i', or f and i without the normaliser."""
-        f, _, *i = projected.split(self.width, dim=-1)
+        f, _, *i = projected.split(self.columns, dim=-1)
         if not i:
             return {"f": torch.sigmoid(f), "i": torch.sigmoid(-f)}
         if Cut.NORMALISER in self.cuts:
@@ -130,6 +132,6 @@ class MinLSTM(DiagonalCell):
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
         f, i = self.gates(projected, ()).values()
-        u = projected[..., self.width : 2 * self.width]
+        u = projected[..., self.columns : 2 * self.columns]
         a = torch.zeros_like(f) if Cut.CARRY in self.cuts else f
         return a, i * FUNCTIONS[self.config.candidate](u)

@@ -1,4 +1,4 @@
-"""`lmzoo horizon`: the gradient horizons of rows or trained runs.
+"""`lmzoo horizon`: the gradient horizons of rows or trained runs, or what their predictions read.
 
 `lmzoo budget`: the most that a leak of the bag of tokens is worth on a corpus.
 
@@ -21,9 +21,10 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
+from lmzoo.inspect.reach import reach
 from lmzoo.streams import echo
 
 SEQUENCES = 64
@@ -48,12 +49,10 @@ def show_horizon(
     fields: ModelSettings = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
-    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
+    inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
-    if paths and not names:
-        names = ["lstm_lm"]
     if names:
         rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
     else:
@@ -63,12 +62,11 @@ def show_horizon(
             for label, (name, model_fields) in DEFAULT_ROWS.items()
         }
         rows = {label: Subject(model, data, None, label) for label, model in built.items()}
-    if paths:
-        norms = {
-            label if path == "all" else f"{label}, {path}": values
-            for label, row in rows.items()
-            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
-        }
+    order: dict[str, float] = {}
+    if inputs:
+        found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
+        norms = {label: back for label, (back, _) in found.items()}
+        order = {label: share for label, (_, share) in found.items()}
     else:
         norms = {
             label: gradient_horizon(row.model, _equal_lengths(row.corpus))
@@ -76,9 +74,10 @@ def show_horizon(
         }
     warn_initial(rows)
     if as_json:
-        echo(json.dumps({name: values.tolist() for name, values in norms.items()}))
+        values = {name: values.tolist() for name, values in norms.items()}
+        echo(json.dumps({"back": values, "order": order} if inputs else values))
         return
-    _print(norms, relative=not paths)
+    _print(norms, order)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -92,20 +91,20 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], *, relative: bool) -> None:
+def _print(norms: dict[str, Tensor], order: dict[str, float]) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [
-            f"{float(g[d] / (g[0] if relative else 1)):.3g}" if d < len(g) else ""
-            for g in norms.values()
-        ]
+        cells = [f"{float(g[d] / (g[0] or 1)):.3g}" if d < len(g) else "" for g in norms.values()]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
+    if order:
+        table.add_row("order", *(f"{share:.2f}" for share in order.values()))
     console = Console()
     console.print(table)
-    what = "in the cell state, by paths" if not relative else "relative to one step back"
-    console.print(f"gradient of the last token's loss, {what}", style="dim")
+    read = "change of the prediction by another token, relative to the last token"
+    gradient = "gradient of the last token's loss, relative to one step back"
+    console.print(read if order else gradient, style="dim")
 
 
 def show_budget(

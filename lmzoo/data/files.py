@@ -10,6 +10,7 @@ A published file is taken as it is.
 """
 
 import bz2
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -384,8 +385,9 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     raw = raw.removeprefix(BOM_UTF8)
     plain = raw.isascii()
     if marks := 0 if plain else raw.count(BOM_UTF8):
-        raw = raw.replace(BOM_UTF8, b"")
-        reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
+        with contextlib.suppress(UnicodeDecodeError):  # refused later; a mark splits a character
+            raw = raw.decode().replace("\ufeff", "").encode()
+            reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
     if (returns := raw.count(b"\r")) and returns > raw.count(b"\r\n"):
         raw, count = LONE_RETURN.subn(b"\n", raw)
         reading.notes.append(f"{count:,} lines end with a carriage return alone")

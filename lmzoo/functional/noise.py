@@ -10,6 +10,8 @@ score does not depend on the batch or on the call, and models are compared on th
 McKay, Beckman & Conover 1979 (Latin hypercube sampling).
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -32,8 +34,8 @@ def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."
     """Return the same stratified U(0, 1) at every call; the first axis is the draw s."""
     generator = torch.Generator().manual_seed(SEED)
     # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.
-    stratum = torch.rand(shape, generator=generator, dtype=torch.float64).argsort(dim=0)
-    within = torch.rand(shape, generator=generator, dtype=torch.float64)
+    draw = partial(torch.rand, shape, generator=generator, dtype=torch.float64, device="cpu")
+    stratum, within = draw().argsort(dim=0), draw()
     return _clamp(((stratum + within) / shape[0]).to(like.device, _dtype(like)))
 
 

@@ -32,7 +32,8 @@ def left_corner_closure(
     nonterminals = len(log_rules)
     corner = log_rules.double().exp().sum(-1)
     eye = torch.eye(nonterminals, dtype=corner.dtype, device=corner.device)
-    closure = torch.linalg.inv(eye - corner[:, :nonterminals])
+    # `inv` would wait for the device to say whether the inverse exists.
+    closure = torch.linalg.inv_ex(eye - corner[:, :nonterminals]).inverse
     leaf = closure @ corner[:, nonterminals:]
     return closure.to(log_rules.dtype), leaf.to(log_rules.dtype)
 

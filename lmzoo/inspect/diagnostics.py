@@ -28,6 +28,10 @@ DIAGNOSTICS = (
         "How much of the gradient of a loss reaches earlier states (horizon).",
     ),
     (
+        "reach", "S2", "S2",
+        "Bag of words, n-gram or moving average: what a prediction reads (horizon --inputs).",
+    ),
+    (
         "logit_rank", "S1", "Yang et al. 2018 (arXiv:1711.03953); S1",
         "Rank of the matrix of logits beside the width (logit-rank).",
     ),

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
 
+PARTS = 10
+"""Parts of the positions whose outer products are summed at the same time."""
+
 
 def joint_affine(
     x: Float[Tensor, "*N E"],
@@ -63,4 +66,15 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
 
 
 def _backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    return g @ weight.mT, x.mT @ g, g.sum(1)
+    return g @ weight.mT, sum_outer(x, g), g.sum(1)
+
+
+def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Tensor, "P E G"]:
+    """Return Σ_n x_n g_nᵀ of each member.
+
+    As one product, few programs of a GPU would walk over all positions; so sums of up to `PARTS`
+    parts of the positions are added.
+    """
+    parts = next(n for n in range(PARTS, 0, -1) if x.shape[1] % n == 0)
+    x, g = (t.reshape(len(t) * parts, -1, t.shape[2]) for t in (x, g))
+    return (x.mT @ g).unflatten(0, (-1, parts)).sum(1)

@@ -22,6 +22,8 @@ the points, because one point's own range is a noisy estimate:
 
     d_p = third best y_p − best y_p,   h_p = CAP · √(d_p · median_q d_q)
 
+Here y_p are the losses of the shared settings: a further good setting near the best one says
+nothing of the height, and would hide that a point differs.
 The noise of a point with a large height is at most that of the median point. A response is smooth
 near its minimum only. So a loss above min_x y_p(x) + h_p is lowered to this value before the fit,
 and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times the noise, is left
@@ -30,7 +32,9 @@ between neighbouring settings.
 
 The chosen setting has the least posterior mean. A setting is ruled out if its own mean loss exceeds
 the best one of the point by `NEAR` standard deviations of their difference: measurements that are
-clear are never overruled. Where the noise is unknown, the least measured loss is chosen.
+clear are never overruled. So is a setting outside the shared ones, if one field is searched and
+its own mean loss is not the least of the point: a smooth fit continues a slope beyond a cliff. It
+may be the challenger. Where the noise is unknown, the least measured loss is chosen.
 
 A run that was stopped early has the final loss e_pj + a_p + b_j, where e_pj is its loss at the
 rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. It
@@ -52,8 +56,11 @@ Mask = NDArray[np.bool_]
 
 CAP = 2.0
 """Height of the cap, in distances of the third best setting from the best."""
-RANGE = 20.0
-"""Largest ratio, and its inverse the smallest, of a point's distance to the median one."""
+RANGE = 8.0
+"""Largest ratio, and its inverse the smallest, of a point's distance to the median one.
+
+A cliff among the three best settings does not make the point high.
+"""
 CLIFF = 10.0
 """Distance from the best setting, in units of the noise, above which a setting is left out."""
 NEAR = 3.0
@@ -138,10 +145,11 @@ def fit_responses(
     fit, rng = _Fit(runs), np.random.default_rng(seed)
     mean = fit.mean(x)
     near = runs.near(fit.noise)
-    order = np.lexsort((mean, ~near, np.isinf(y), np.isnan(y)))
+    clear = near & ~(runs.outside() & (runs.mean > runs.least))
+    order = np.lexsort((mean, ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     rows = np.arange(len(y))
-    grid, tried = _around(x, near, best), y.shape[1]
+    grid, tried = _around(x, best), y.shape[1]
     drawn = fit.draw(np.concatenate([x, grid], 1), rng)
     chosen = drawn[:, rows, best][..., None]
     possible = near | (runs.known & ~runs.trained)
@@ -213,7 +221,7 @@ class _Runs:
         steep: Mask = np.asarray(np.isinf(y[:, :shared]).any(1))
         noise = _noise_bound(np.where(first, mean, np.nan)[:, :shared], x[:, :shared], steep)
         known = finite & (mean <= least + CLIFF * noise)
-        height = _heights(np.where(first & known, mean, np.inf))
+        height = _heights(np.where(first & known, mean, np.inf)[:, :shared])
         scale = np.where(height > 0, height, 1.0)
         z = np.minimum((np.where(known, y, least) - least) / scale, 1.0)
         centre = (z * known).sum(1, keepdims=True) / known.sum(1, keepdims=True)
@@ -233,6 +241,12 @@ class _Runs:
         nats = np.minimum(sigma * self.ratio * self.height, known)
         sd = nats * np.sqrt(1 / runs + 1 / np.take_along_axis(runs, best, 1))
         return usable & (self.mean <= self.least + NEAR * sd)
+
+    def outside(self) -> Mask:
+        """Return which settings are below or above all shared ones, (P, N); one range only."""
+        x, shared = self.x[..., 0], self.x[:, : self.shared, 0]
+        low, high = shared.min(1, keepdims=True), shared.max(1, keepdims=True)
+        return ((x < low - 1e-9) | (x > high + 1e-9)) & (self.x.shape[2] == 1)
 
 
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
@@ -268,7 +282,7 @@ def _heights(means: Array) -> Array:
     ordered = np.sort(means, 1)
     for place in (2, 1):  # the second best where most settings diverged
         if place < means.shape[1] and np.isfinite(ordered[:, place]).any():
-            own = ordered[:, place] - ordered[:, 0]
+            own = ordered[:, place] - np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], 0.0)
             return CAP * _with_median(own)
     return np.zeros((len(means), 1))
 
@@ -421,7 +435,7 @@ def _kernel(a: Array, b: Array, ell: float) -> Array:
     return np.exp(-0.5 * square / ell**2)
 
 
-def _around(x: Array, near: Mask, best: NDArray[np.int64]) -> Array:
+def _around(x: Array, best: NDArray[np.int64]) -> Array:
     """Return settings between the chosen one and its neighbours or the bounds, (P, M, 1).
 
     There are none if several fields are searched.

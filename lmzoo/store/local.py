@@ -25,8 +25,8 @@ THREADS = 16
 class Store:
     """Files in one folder, which is created by the first write."""
 
-    append_seconds = 0.0
-    """Seconds for which a run may collect records and append them together; 0: append each."""
+    save_seconds = 1.0
+    """Seconds for which a run with a `Writer` may collect epochs and write them together."""
 
     def __init__(self, path: Path, parent: "Store | None" = None) -> None:
         self.path = path

@@ -4,7 +4,7 @@ S3 replaces an object atomically and verifies the checksum of its content, so no
 a replaced object. S3 has neither append nor locks. One process at a time locks a store
 (`lmzoo/store/s3_lock.py`), so a line is appended by writing the whole object again; the owner of
 the lock remembers its content. Every request takes tens of milliseconds. Requests for the files of
-several runs are sent together, and the records of a run are collected for `append_seconds`. Only
+several runs are sent together, and the epochs of a run are collected for `save_seconds`. Only
 TensorBoard's event files are written to the local disk first.
 
 Every write is conditional: an object is created only if there is none, and replaced only if it is
@@ -31,7 +31,7 @@ from lmzoo.store.temporary import temporary_folder
 class S3Store(Store):
     """Objects below one prefix of a bucket; `path` is a temporary folder of this process."""
 
-    append_seconds = 10.0
+    save_seconds = 10.0
 
     def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None) -> None:
         self.bucket, self.prefix = bucket, prefix

@@ -1,14 +1,15 @@
 """A run on disk: a training that saves every epoch and resumes after an interruption.
 
-An interruption at any moment loses no record and duplicates none. After each epoch, the checkpoint,
-which contains the records that the records file may not have yet, is written first; then they are
-appended to the records file. A resumed run appends the missing records of its checkpoint. A folder
-gets each record at once; a bucket gets those of about ten seconds together, because every append is
-a request. A folder keeps the previous checkpoint: if the last one cannot be read, its epoch is
-trained again and yields the same record.
+An interruption at any moment loses no record and duplicates none. The checkpoint, which contains
+the records that the records file may not have yet, is written first; then they are appended to the
+records file. A resumed run appends the missing records of its checkpoint. A folder keeps the
+previous checkpoint: if the last one cannot be read, its epochs are trained again and yield the same
+records.
 
-With a `Writer`, files are written in the background while the next epoch is trained. At most one
-epoch of a run waits to be written. An error of a write is raised by the next call; the run must
+With a `Writer`, files are written in the background while the next epoch is trained. A folder then
+gets the epochs of a second together, a bucket those of ten seconds: on a fast GPU the checkpoints
+of a pack take as long as its epoch, and in a bucket every file is a request. An interruption loses
+these epochs, which are trained again. An error of a write is raised by the next call; the run must
 then be closed.
 """
 
@@ -75,8 +76,10 @@ class SavedRun(ABC):
         """What was wrong with the checkpoints; "" if nothing."""
         self._writer, self.key = writer, str(folder.store)
         self._collected: list[Record] = []  # events that are not yet given to the writer, in order
-        self._append_seconds = folder.store.append_seconds if writer else 0.0
-        self._appended_at = time.monotonic()
+        self._unsaved: Callable[[], bytes] | None = None
+        """Makes the checkpoint of the last epoch, if it is not yet given to the writer."""
+        self._save_seconds = folder.store.save_seconds if writer else 0.0
+        self._saved_at = time.monotonic()
         with ExitStack() as locks:
             if lock:
                 locks.callback(folder.store.lock(".lock", patience).close)
@@ -117,15 +120,14 @@ class SavedRun(ABC):
         """
 
     def save_epoch(self) -> None:
-        """Write the checkpoint and record of the last epoch; wait for those of the epoch before."""
+        """Save the checkpoint and record of the last epoch; wait until those before are written."""
         self._wait()
         self._collect(self.training.record)
-        dump, store = self._dump([*self._collected]), self.folder.store
-        if dump is None:
+        self._unsaved = self._dump([*self._collected])
+        if self._unsaved is None:
             self.flush()
-            return
-        self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
-        self._append_collected()
+        else:
+            self._flush_if_due()
 
     def end(self, status: str, reason: str = "") -> None:
         """Append the `end` event: how and why the run ended."""
@@ -134,6 +136,7 @@ class SavedRun(ABC):
     def prune(self, epoch: int) -> None:
         """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
         end = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        self._unsaved = None
         self._append(end)
         self._submit(self.folder.drop_checkpoints)
 
@@ -153,11 +156,14 @@ class SavedRun(ABC):
         """End the program that trains the run, if there is one."""
 
     def flush(self) -> None:
-        """Append the collected records. Flush all runs before closing them one after another."""
+        """Write what was saved. Flush all runs before closing them one after another."""
+        if (dump := self._unsaved) is not None:
+            store, self._unsaved = self.folder.store, None
+            self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
         if self._collected:
             records, self._collected = self._collected, []
             self._submit(partial(self.folder.append, *records))
-            self._appended_at = time.monotonic()
+            self._saved_at = time.monotonic()
 
     def close(self) -> None:
         """Wait until the writes with the key `key` are done, and release the lock."""
@@ -203,7 +209,7 @@ class SavedRun(ABC):
 
     def _append(self, record: Record) -> None:
         self._collect(record)
-        self._append_collected()
+        self._flush_if_due()
 
     def _collect(self, record: Record) -> None:
         """Collect a record unless one of its event and epoch exists; always collect an `end` event.
@@ -217,10 +223,10 @@ class SavedRun(ABC):
             self.records.append(record)
             self._collected.append(record)
 
-    def _append_collected(self) -> None:
-        """Append the collected records if the run has ended or the oldest have waited enough."""
-        waited = time.monotonic() - self._appended_at
-        if waited >= self._append_seconds or any(r["event"] == "end" for r in self._collected):
+    def _flush_if_due(self) -> None:
+        """Write if the run has ended or what was saved first has waited enough."""
+        waited = time.monotonic() - self._saved_at
+        if waited >= self._save_seconds or any(r["event"] == "end" for r in self._collected):
             self.flush()
 
     def _submit(self, action: Callable[[], object]) -> None:
@@ -237,9 +243,9 @@ class SavedRun(ABC):
 
     @contextmanager
     def _discard_after_error(self) -> Iterator[None]:
-        """Discard the collected records if a write failed: the store has no checkpoint of them."""
+        """Discard what was saved if a write failed: the store has no checkpoint of it."""
         try:
             yield
         except BaseException:
-            self._collected = []
+            self._collected, self._unsaved = [], None
             raise

@@ -256,7 +256,7 @@ class PointPlanner:
         assert self.best_setting is not None
         edge = edges(self.space, self.settings, self.best_setting)
         runs = [run.id for run in self.confirm_runs]
-        sd = float(f"{self.tuning_sd:.2g}")
+        sd = round(float(f"{self.tuning_sd:.2g}"), 6)  # less varies with the rounding of the losses
         found = {"setting": self.best_setting, "runs": runs, "edge": edge, "tuning_sd": sd}
         return {**found, "tunings": self.tunings} if self.tunings else found
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.kernels.device import device_of, device_scope
+from lmzoo.kernels.device import CPU, device_of, device_scope
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     """Return the losses on all sequences; sums are taken in double precision."""
     was_training = model.training
     model.eval()
-    nll = torch.empty(len(part), dtype=torch.float64)
+    nll = torch.empty(len(part), dtype=torch.float64, device=CPU)
     part = part.to(device_of(model))
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
@@ -100,7 +100,7 @@ def count_right(
     """
     assert part.scored is not None
     model.require_next_token()
-    right = torch.empty(len(part), dtype=torch.int64)
+    right = torch.empty(len(part), dtype=torch.int64, device=CPU)
     size = max(1, min(500, MAX_PROBABILITIES // (model.task.length * model.task.vocab)))
     for rows in part.lengths.argsort(stable=True).split(size):
         batch = gather_batch(part, rows)

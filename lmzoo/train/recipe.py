@@ -5,7 +5,9 @@
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
 follows g_1 + ... + g_i. `zaremba_small` and `awd_lstm` are those of two papers on the Penn Treebank
 (`PUBLISHED`); their losses are sums over the steps of a block, here means, so that the published
-rates are multiplied, and the published clips divided, by the length of a block.
+rates are multiplied, and the published clips divided, by the length of a block. Missing from
+`awd_lstm` are the random lengths of the published blocks (here all have 70 steps) and the penalties
+of the last layer's outputs and of their differences in time (AR and TAR).
 
 The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
 epoch and f = `final_lr`:

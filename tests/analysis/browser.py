@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +28,8 @@ DRAWN = "!document.querySelector('.chart') || document.documentElement.dataset.d
 
 
 @contextmanager
-def browse(page: Path, width: int = 1100, scheme: str = "light") -> Iterator[Any]:
-    """Open the page offline in a window of this width, wait for its charts, and yield the tab.
-
-    The reader's setting is `light` or `dark`.
-
-    Skips the test if there is no browser.
-    """
+def launched() -> Iterator[Any]:
+    """Yield a browser; skip the test if there is none."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     names = ("chromium", "chromium-browser", "google-chrome")
     chrome = next(filter(None, map(shutil.which, names)), None)
@@ -42,6 +37,19 @@ def browse(page: Path, width: int = 1100, scheme: str = "light") -> Iterator[Any
         pytest.skip("needs a chromium on the PATH")
     with api.sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chrome, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def browse(
+    page: Path, width: int = 1100, scheme: str = "light", browser: Any = None
+) -> Iterator[Any]:
+    """Open the page offline in a window of this width, wait for its charts, and yield the tab.
+
+    The reader's setting is `light` or `dark`. Without a browser, one is started.
+    """
+    with launched() if browser is None else nullcontext(browser) as browser:
         window = {"width": width, "height": 900}
         context = browser.new_context(viewport=window, color_scheme=scheme, offline=True)
         tab = context.new_page()
@@ -52,7 +60,7 @@ def browse(page: Path, width: int = 1100, scheme: str = "light") -> Iterator[Any
         tab.goto(page.resolve().as_uri(), wait_until="load")
         tab.wait_for_function(DRAWN)
         yield tab
-        browser.close()
+        context.close()
 
 
 def open_page(page: Path, width: int = 1100) -> LoadedPage:

@@ -315,6 +315,18 @@ def min_lstm(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 @form
+def min_block(cell: Any, w: W, x: Tensor) -> Tensor:
+    """As `minLM` has a layer, with convolution."""
+    padded = F.pad(x.T, (3, 0))
+    mixed = F.conv1d(padded, w["conv"][:, None], w["bias_conv"], groups=len(padded))
+    x = x + F.conv1d(mixed, w["mix"][:, :, None], w["bias_mix"]).T
+    inner = {name.removeprefix("inner.w."): p for name, p in w.items() if name.startswith("inner")}
+    x = x + min_gru(cell.inner, inner, rms(x, w["norm"])) @ inner["out"].T
+    y = F.gelu(F.linear(rms(x, w["forward_norm"]), w["up"], w["bias_up"]))
+    return x + F.linear(y, w["down"], w["bias_down"])
+
+
+@form
 def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
     source = torch.cat([x, F.pad(x, (0, 0, 1, -1))], dim=1)
     z, f, o = (source @ w[f"x{gate}"].flatten(0, 1) + w[f"b{gate}"] for gate in "zfo")

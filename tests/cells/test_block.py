@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from lmzoo.cells.base import Cell
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.cells.block import Cut
+from lmzoo.cells.matrix import MatrixCell
 from lmzoo.errors import UserError
 from lmzoo.laws.cells import UNCUT_LAWS
 from tests.cells.support import inputs, make, outputs
@@ -54,6 +55,44 @@ def test_canon_layers_in_scan_steps_and_laws(canon: str, cuts: list[str]) -> Non
     }
 
 
+def canon_layer(weight: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """As PhysicsLM4's `apply_canon` with a residual."""
+    padded = nn.functional.pad(z.mT, (3, 0))
+    return z + nn.functional.conv1d(padded, weight[:, None], groups=len(weight)).mT
+
+
+MEMORY = {"mamba": "x", "mamba2": "xbc", "mamba3": "xbc", "mlstm": "u"}
+"""First projections of cells that do not have q, k and v there."""
+WITH_MEMORY = [name for name in CELLS if issubclass(CELLS[name], MatrixCell) and name != "rwkv7"]
+
+
+@pytest.mark.parametrize("inner", WITH_MEMORY)
+def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner: str) -> None:
+    """The projections, before a convolution of the cell's own; gates and decays stay."""
+    fields = {"inner": {"name": inner, **CELLS[inner].fields_of_new}, "cuts": ["convolution"]}
+    cell: Any = make("block", width=8, length=6, canon="b", **fields)
+    x, start = data(cell, 3, 6)
+    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
+    for actual, expected in zip(fast, naive, strict=True):
+        assert_close(actual, expected, FINE, str(cell.config))
+    plain: Any = make("block", width=8, length=6, **fields)
+    project, w = plain.inner.project, plain.inner.w
+    size = sum(len(getattr(w, name)) for name in MEMORY.get(inner, "qkv"))
+
+    def mixed(u: torch.Tensor) -> torch.Tensor:
+        z = project(u)
+        return torch.cat([canon_layer(cell.w.canon_b, z[..., :size]), z[..., size:]], dim=-1)
+
+    plain.inner.project = mixed
+    assert_close(plain.scan(x, start), cell.scan(x, start), FINE, "outputs")
+
+
+def test_canon_b_needs_queries_keys_and_values() -> None:
+    for inner in ("min_gru", "rwkv7"):
+        with pytest.raises(UserError, match=f"canon=b needs .* {inner} does not; drop b"):
+            make("block", inner=inner, canon="b")
+
+
 def test_canon_and_cuts_of_its_part_exclude_each_other() -> None:
     with pytest.raises(UserError, match="canon=c is in the feed-forward part, which is cut"):
         make("block", canon="c,a", cuts=["feed_forward"])
@@ -77,12 +116,8 @@ def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
     norm.weight.data.copy_(w.norm)
 
     def canon(place: str, z: torch.Tensor) -> torch.Tensor:
-        """As PhysicsLM4's `apply_canon` with a residual."""
         weight = getattr(w, f"canon_{place}", None)
-        if weight is None:
-            return z
-        padded = nn.functional.pad(z.mT, (3, 0))
-        return z + nn.functional.conv1d(padded, weight[:, None], groups=len(weight)).mT
+        return z if weight is None else canon_layer(weight, z)
 
     normed = canon("a", norm(x))
     padded = nn.functional.pad(normed.mT, (3, 0))

@@ -231,6 +231,16 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
         **{name: ((64, 64), TORCH) for name in ("xz", "xh")},
         **{name: ((64,), TORCH) for name in ("bz", "bh")},
     },
+    "min_block": {
+        "conv": ((64, 4), within(0.5)), "bias_conv": ((64,), within(0.5)),
+        "mix": ((64, 64), TORCH), "bias_mix": ((64,), TORCH),
+        "norm": ((64,), constant(1)), "forward_norm": ((64,), constant(1)),
+        "up": ((256, 64), TORCH), "bias_up": ((256,), TORCH),
+        "down": ((64, 256), within(1 / 16)), "bias_down": ((64,), within(1 / 16)),
+        **{f"inner.w.{name}": ((64, 96), TORCH) for name in ("xz", "xh")},
+        **{f"inner.w.{name}": ((96,), TORCH) for name in ("bz", "bh")},
+        "inner.w.out": ((64, 96), within(96**-0.5)),
+    },
     "min_lstm": {
         **{f"x{gate}": ((64, 64), TORCH) for gate in "fih"},
         **{f"b{gate}": ((64,), TORCH) for gate in "fih"},

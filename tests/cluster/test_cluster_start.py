@@ -178,6 +178,7 @@ def test_a_machine_that_is_no_node_of_the_cluster_is_told_so(monkeypatch):
             pytest.fail("it joins")
 
 
+@pytest.mark.slow
 def test_actors_of_ray_tune_use_the_processes_that_ray_has_started():
     done = run_python("-c", ACTOR_PROCESS)
     assert done.stdout.strip() == "True", done.stderr

@@ -144,6 +144,7 @@ def test_a_plain_file_with_the_name_of_a_compressed_one_is_read(path):
         (bz2.compress(TEXT.encode()) + b"junk", ("broken bzip2",)),
         (lzma.compress(TEXT.encode())[:-9], ("broken xz",)),
         (TEXT.encode() + "naïve".encode("latin-1"), ("line 49", "ef", "UTF-8")),
+        (TEXT.encode() + b"na\xc3\xef\xbb\xbf\xafve", ("line 49", "UTF-8")),
     ],
 )
 def test_what_is_no_text_is_refused_with_its_name(path, data, parts):

@@ -43,23 +43,11 @@ def run_page(page: Path, folder: Path) -> str:
     """
     for name in ("sweeps", "analysis"):
         (folder / name).symlink_to(ROOT / name)
-    output = ""
-    for block in blocks(page):
-        if block.title:
-            (folder / block.title).write_text(block.code)
-            continue
-        command = [sys.executable, "-c"] if block.kind == "python" else ["bash", "-ec"]
-        code = block.code if block.kind == "python" else _without_activation(block.code)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, code], cwd=folder, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{block.code}\n{done.stdout}\n{done.stderr}"
-        output += done.stdout
-    return output
-
-
-def _without_activation(code: str) -> str:
-    lines = code.splitlines(keepends=True)
-    return "".join(line for line in lines if ".venv/bin/activate" not in line)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.run_page", str(page)],
+        cwd=folder, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout

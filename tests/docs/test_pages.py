@@ -11,16 +11,15 @@ from tests.cli.run_lmzoo import run_lmzoo
 from tests.docs.pages import ROOT, blocks, run_page
 
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
-SLOW = {"cluster.md", "own_question.md"}
+SLOW = [pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray")]
+SLOW_PAGES = {"cluster.md", "own_question.md"}
 """Pages that start a Ray cluster for the whole machine, or train for minutes."""
 
 
-@pytest.mark.ray
-@pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.slow] if page.name in SLOW else [], id=page.name)
+        pytest.param(page, marks=SLOW if page.name in SLOW_PAGES else [], id=page.name)
         for page in TUTORIALS
     ],
 )
@@ -29,8 +28,6 @@ def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
-@pytest.mark.ray
-@pytest.mark.xdist_group("ray")
 def test_the_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
     first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
     page = tmp_path / "page.md"
@@ -64,8 +61,6 @@ def test_the_notebook_has_its_outputs_and_names_no_folder_of_a_machine() -> None
     assert not re.search(r"/(home|root|tmp|Users|work)/", text)
 
 
-@pytest.mark.ray
-@pytest.mark.xdist_group("ray")
 def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path) -> None:
     cells = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())["cells"]
     source = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -19,6 +19,13 @@ def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator() -
     assert before.equal(torch.get_rng_state())
 
 
+def test_shared_noise_is_drawn_on_the_cpu_wherever_tensors_are_made() -> None:
+    """A model on a GPU is called in a scope of its device."""
+    with torch.device("meta"):
+        inside = noise.shared_uniforms((4, 3), LIKE)
+    assert inside.equal(noise.shared_uniforms((4, 3), LIKE))
+
+
 def test_fresh_noise_differs_between_calls() -> None:
     assert not noise.fresh_uniforms((4, 3), LIKE).equal(noise.fresh_uniforms((4, 3), LIKE))
 

@@ -1,6 +1,7 @@
 """The audit detects each kind of fault with the right check and passes valid models."""
 
 import math
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lmzoo.laws.audit import Audit, audit, measure, with_published_norm
 from lmzoo.laws.probes import Probes, Subject, disturbed, model_subject
 from lmzoo.laws.tiny import TASK
 from tests import faults
-from tests.tiny import row_names
+from tests.tiny import one_row_per_model, row_names
 from tests.toy_model import Bigram, toy
 
 
@@ -132,7 +133,12 @@ def test_a_part_of_a_sum_must_not_exceed_one() -> None:
         assert bool(measure(subject).faults) == fails
 
 
-@pytest.mark.parametrize("name", row_names())
+def sampled(names: Iterable[str], always: Collection[str]) -> list[Any]:
+    """Return parameters of which those not in `always` are slow."""
+    return [pytest.param(n, marks=() if n in always else pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", sampled(row_names(), one_row_per_model()))
 def test_every_row_passes(name: str) -> None:
     result = audit(zoo.config(name), length=20)
     assert result.faults == ()
@@ -151,7 +157,9 @@ OTHERS = {n for n in row_names() if with_published_norm(zoo.config(n)) is not No
 """Rows that S0 did not run with this normalisation, and that leak with it too."""
 
 
-@pytest.mark.parametrize("name", sorted(LEAKING | OTHERS))
+@pytest.mark.parametrize(
+    "name", sampled(sorted(LEAKING | OTHERS), LEAKING | {*one_row_per_model()})
+)
 def test_every_published_leak_is_detected_and_declared(name: str) -> None:
     leaking = with_published_norm(zoo.config(name))
     assert leaking is not None

@@ -88,8 +88,10 @@ def test_decoder_is_a_recurrent_model_that_starts_from_the_encoder_state(cell: s
         )
 
 
-@pytest.mark.parametrize("name", BOTH)
-@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "gru"])
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [(BOTH[i % 2], cell) for i, cell in enumerate(CELLS) if cell != "gru"],
+)
 def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name: str, cell: str) -> None:
     model = tiny(name, cell=cell)
     law_sums_to_one(model)

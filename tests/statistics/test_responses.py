@@ -69,6 +69,38 @@ def test_a_point_that_differs_clearly_keeps_its_own_minimum():
         assert chosen - losses[3].min() < 6 * NOISE
 
 
+def test_further_settings_near_the_best_do_not_hide_that_a_point_differs():
+    """One point likes a setting outside the shared ones and has tried one beyond it, too."""
+    x = np.append(X, [[1.0]], 0)
+    chosen, least = [], []
+    for seed in range(8):
+        truth = np.append(parabolas(12, seed, spread=0.05), np.full((12, 1), np.nan), 1)
+        truth[3] = 2 + np.array([0.28, 0.22, 0.16, 0.05, 0.0, 0.04])
+        losses = noisy(truth, seed)
+        losses[np.arange(12) != 3, 4:] = np.nan
+        best = [fit_responses(losses, x, shared=4).best[3], losses[3].argmin()]
+        for regrets, setting in zip((chosen, least), best, strict=True):
+            regrets.append(truth[3, setting] - 2)
+    assert np.mean(chosen) < 2 * np.mean(least)
+
+
+def test_a_slope_is_not_continued_beyond_the_settings_that_all_points_have():
+    """One point tries a further setting, which is measured to be worse: it is measured again."""
+    challenged = 0
+    for seed in range(5):
+        losses = np.full((8, 5), np.nan)
+        losses[:, :4] = 2 - 0.15 * X[:4, 0]
+        losses[0, 4] = losses[0, 3] + 0.02
+        losses += 0.01 * np.random.default_rng([seed, 2]).standard_normal(losses.shape)
+        fit = fit_responses(losses, X, shared=4)
+        least = losses[0].argmin()  # its setting may be measured to be better by chance
+        assert fit.best[0] == least
+        challenged += fit.challenger[0] == 4 != least
+        losses[0, 4] -= 0.12
+        assert fit_responses(losses, X, shared=4).best[0] == 4
+    assert challenged > 1
+
+
 def test_the_stated_deviation_is_that_of_repeated_tunings():
     """Over studies with the same truth, the loss of the choice varies as the fits say."""
     truth = parabolas(12, 5)

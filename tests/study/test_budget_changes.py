@@ -99,7 +99,7 @@ def test_a_run_that_a_larger_budget_pruned_counts_for_a_smaller_one(
     tuned = [folder for folder in map(RunFolder, path.glob("*/")) if _is_chosen(folder, chosen)]
     for folder in tuned:
         folder.append({"event": "end", "epoch": 3, "status": "pruned", "reason": "rung 3"})
-    assert len(tuned) == 1
+    assert tuned  # two if the setting was measured again
     with closing(StudyStore(path)) as store:
         small = dataclasses.replace(one_point, epochs=2)
         assert Planner(small, resolve(small, corpus, corpus_fields), store).done

@@ -14,18 +14,9 @@ from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.study_store import SETTINGS, StudyStore
 from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import outcome, sweep
-from tests.toy_study import toy_study
 
 BASELINES = 2
 """Number of baselines, which are not tuned."""
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, corpus, corpus_fields, sentences):
-    """The store of an undisturbed sweep with one run at a time."""
-    path = tmp_path_factory.mktemp("store") / "toy"
-    assert sweep(toy_study(sentences), corpus, corpus_fields, path, slots=1)
-    return path
 
 
 def test_every_point_has_its_samples_and_its_seeds(undisturbed):

@@ -10,6 +10,7 @@ from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import planner as planner
 from tests.toy_study import sentences as sentences
 from tests.toy_study import study as study
+from tests.toy_study import undisturbed as undisturbed
 
 from .processes import ROOT, kill, start
 

@@ -12,7 +12,7 @@ from lmzoo.sweep.fleet.packing import Packer
 from lmzoo.sweep.messages import Ended, Exchange
 
 from .local_fleet import fleet_sweep
-from .local_sweep import assert_close, outcome, sweep
+from .local_sweep import assert_close, outcome
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,14 @@ def epoch(number, loss=3.0):
     return {"epoch": number, "valid_token": loss}
 
 
-def test_a_packed_sweep_gives_the_results_of_single_runs(study, corpus, corpus_fields, tmp_path):
-    assert sweep(study, corpus, corpus_fields, tmp_path / "single")
+def test_a_packed_sweep_gives_the_results_of_single_runs(
+    study, corpus, corpus_fields, tmp_path, undisturbed
+):
     events, sizes = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed")
     assert max(sizes) > 2, "no pack was trained, so nothing was tested"
-    assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
-    packed, single = ((tmp_path / name / "study.json").read_text() for name in ("packed", "single"))
-    assert packed == single
+    assert_close(outcome(tmp_path / "packed"), outcome(undisturbed))
+    packed, single = ((path / "study.json") for path in (tmp_path / "packed", undisturbed))
+    assert packed.read_text() == single.read_text()
     assert len(events.started) == len(set(events.started)) == len(events.ended)
     assert len(events.epochs) == len(set(events.epochs))
     tests = [test for _, _, test in events.ended if test]
@@ -53,23 +54,23 @@ def test_a_packed_sweep_gives_the_results_of_single_runs(study, corpus, corpus_f
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(x, marks=pytest.mark.slow) for x in (2, 3))])
 def test_deaths_and_moves_change_no_digit_of_single_runs(
-    study, corpus, corpus_fields, tmp_path, seed
+    study, corpus, corpus_fields, tmp_path, undisturbed, seed
 ):
-    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
     deaths = random.Random(seed).sample(range(60), 12)
     options = {"size": 0, "workers": 3, "seed": seed, "deaths": deaths}
     events, _ = fleet_sweep(study, corpus, corpus_fields, tmp_path / "disturbed", **options)
-    assert outcome(tmp_path / "disturbed") == outcome(tmp_path / "undisturbed")
+    assert outcome(tmp_path / "disturbed") == outcome(undisturbed)
     assert len(events.epochs) == len(set(events.epochs))
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_deaths_change_packs_by_rounding_only(study, corpus, corpus_fields, tmp_path, seed):
-    assert sweep(study, corpus, corpus_fields, tmp_path / "undisturbed")
+def test_deaths_change_packs_by_rounding_only(
+    study, corpus, corpus_fields, tmp_path, undisturbed, seed
+):
     deaths = random.Random(seed).sample(range(25), 6)
     options = {"size": 3, "seed": seed, "deaths": deaths}
     fleet_sweep(study, corpus, corpus_fields, tmp_path / "disturbed", **options)
-    assert_close(outcome(tmp_path / "disturbed"), outcome(tmp_path / "undisturbed"))
+    assert_close(outcome(tmp_path / "disturbed"), outcome(undisturbed))
 
 
 @pytest.mark.parametrize("live", [1, 2, 3])

@@ -31,11 +31,11 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 @pytest.mark.parametrize(
-    ("fuse", "seeds", "epochs"),
-    [("off", 2, 50), pytest.param("auto", 24, 60, marks=pytest.mark.slow)],
+    ("fuse", "samples", "seeds", "epochs"),
+    [("off", 1, 2, 40), pytest.param("auto", 4, 24, 60, marks=pytest.mark.slow)],
 )
 def test_killed_processes_and_sigterm_do_not_change_the_results(
-    script, tmp_path, study, corpus, corpus_fields, fuse, seeds, epochs
+    script, tmp_path, study, corpus, corpus_fields, fuse, samples, seeds, epochs
 ):
     """Without packs the records are equal; with packs they differ by the order of summation.
 
@@ -43,10 +43,10 @@ def test_killed_processes_and_sigterm_do_not_change_the_results(
     """
     store = tmp_path / "runs" / store_name(study.name, corpus_fields)
     search = {**study.search, "recipe.lr": parse_range(RATES)}
-    study = dataclasses.replace(study, epochs=epochs, seeds=seeds, search=search)
+    study = dataclasses.replace(study, epochs=epochs, samples=samples, seeds=seeds, search=search)
     storage = ("--storage", str(tmp_path / "runs"))
     options = (*storage, "--json", "--fuse", fuse, "--epochs", str(epochs))
-    options += ("--seeds", str(seeds))
+    options += ("--samples", str(samples), "--seeds", str(seeds))
     options += ("--search-space", f"recipe.lr={RATES}")
 
     driver = start(script, *options)

@@ -19,7 +19,7 @@ from lmzoo.train.packed.compatibility import pack_key
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 
 from .local_fleet import fleet_sweep
-from .local_sweep import assert_close, outcome, sweep
+from .local_sweep import assert_close, outcome
 
 CPU = torch.device("cpu")
 
@@ -64,13 +64,12 @@ class Tensors:
 
 @pytest.mark.parametrize("part", ["train", "evaluate"])
 def test_a_pack_that_exceeds_the_memory_is_divided(
-    study, corpus, corpus_fields, tmp_path, monkeypatch, part
+    study, corpus, corpus_fields, tmp_path, monkeypatch, undisturbed, part
 ):
     """It may exceed the memory at any moment, and its memory must be free before the next try.
 
     No pack of its size is tried again.
     """
-    assert sweep(study, corpus, corpus_fields, tmp_path / "single")
     sizes, freed, exceeded = [], [], []
     name = "evaluate" if part == "evaluate" else "train_epoch"
     inner = getattr(trainer.PackedTrainer, name)
@@ -94,7 +93,7 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
     assert freed
     assert max(sizes) == 2
     assert len(set(exceeded)) == len(exceeded)
-    assert_close(outcome(tmp_path / "packed"), outcome(tmp_path / "single"))
+    assert_close(outcome(tmp_path / "packed"), outcome(undisturbed))
 
 
 def test_one_run_that_exceeds_the_memory_is_an_error(make_worker, job, monkeypatch):

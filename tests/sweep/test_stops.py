@@ -52,7 +52,7 @@ def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subproce
         (signal.SIGTERM, False, (signal.SIGINT, signal.SIGHUP), True),
         (signal.SIGTERM, True, (), True),
         (signal.SIGTERM, True, (signal.SIGINT,), False),
-        (signal.SIGHUP, False, (), False),
+        pytest.param(signal.SIGHUP, False, (), False, marks=pytest.mark.slow),
     ],
     ids=["nohup-starting", "group-starting", "group-training", "hangup-training"],
 )

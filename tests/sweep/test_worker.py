@@ -21,7 +21,7 @@ from lmzoo.sweep.messages import Confirmed, Failed, Hello, Released
 from lmzoo.sweep.worker import worker as module
 from lmzoo.sweep.worker.worker import RELEASE_SECONDS, Worker
 
-from .local_sweep import outcome, sweep
+from .local_sweep import outcome
 
 MAX_EXCHANGES = 1000
 LOCK = WORKER_LOCK.format("w")
@@ -109,16 +109,13 @@ def locked(path) -> bool:
     return False
 
 
-def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(
-    set_up, mailbox, study, corpus, corpus_fields, tmp_path
-):
+def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(set_up, mailbox, tmp_path, undisturbed):
     worker = set_up()
     assert worker.step() == {"done": True}
     assert locked(tmp_path)
     worker.cleanup()
     assert not locked(tmp_path)
-    assert sweep(study, corpus, corpus_fields, tmp_path / "expected")
-    expected = outcome(tmp_path / "expected")
+    expected = outcome(undisturbed)
     actual = outcome(tmp_path)
     assert actual
     assert all(actual[run] == expected[run] for run in actual)
@@ -145,7 +142,7 @@ def test_a_worker_says_hello_first_and_after_a_restart_of_the_mailbox(set_up, ma
 
 
 def test_a_worker_without_replies_releases_its_runs_and_continues_them(
-    set_up, mailbox, monkeypatch, tmp_path, study, corpus, corpus_fields
+    set_up, mailbox, monkeypatch, tmp_path, undisturbed
 ):
     worker, seen = set_up(), []
 
@@ -167,8 +164,7 @@ def test_a_worker_without_replies_releases_its_runs_and_continues_them(
     assert all(written for *_, written in seen), "nothing was written before the release"
     assert mailbox.opened[3] == []
     assert not locked(tmp_path)
-    assert sweep(study, corpus, corpus_fields, tmp_path / "expected")
-    expected = outcome(tmp_path / "expected")
+    expected = outcome(undisturbed)
     actual = outcome(tmp_path)
     assert all(actual[run] == expected[run] for run in actual)
 

@@ -16,7 +16,7 @@ from tests.train.written_runs import BUDGET, KilledError, address, config, event
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
-def test_records_of_a_bucket_wait_in_the_checkpoint_until_the_run_is_closed(bucket, config, corpus):
+def test_epochs_in_a_bucket_are_written_together(bucket, config, corpus):
     store, writer = open_store(bucket), Writer()
     with_lock = store.lock(".worker-1")
     folder = RunFolder(store / config["run"])
@@ -25,8 +25,9 @@ def test_records_of_a_bucket_wait_in_the_checkpoint_until_the_run_is_closed(buck
         run.save_epoch()
     writer.wait()
     assert folder.records() == []
+    assert folder.store.read(CHECKPOINT) is None
     assert [r["epoch"] for r in run.records] == [1, 2, 3]
-    run._appended_at -= 11
+    run._saved_at -= 11
     for _ in fit(run.training, corpus, 4):
         run.save_epoch()
     writer.wait()
@@ -40,7 +41,7 @@ def test_records_of_a_bucket_wait_in_the_checkpoint_until_the_run_is_closed(buck
 
 
 def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
-    """Two requests a run and epoch, with the lock, opening and closing."""
+    """A run of less than ten seconds has one checkpoint."""
     requests: list[str] = []
 
     def count(request, **_):
@@ -61,9 +62,9 @@ def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
     run.close()
     lock.close()
     assert not [r for r in requests if r.startswith("GET")]
-    assert requests.count(f"PUT {CHECKPOINT}") == 10
+    assert requests.count(f"PUT {CHECKPOINT}") == 1
     assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
-    assert len(requests) == 16
+    assert len(requests) == 7
     writer.close()
 
 

@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.store.records import TEST_LOSSES, RunFolder
-from lmzoo.train.evaluate import evaluate
+from lmzoo.train.evaluate import count_right, evaluate
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.run import Run
@@ -56,6 +56,20 @@ def test_a_sequence_is_right_if_all_its_scored_tokens_are():
     losses = evaluate(run.model, corpus.test)
     assert 0 < losses.accuracy < 1
     assert losses.sequence_accuracy < losses.accuracy
+
+
+def test_right_answers_are_counted_on_the_cpu_wherever_tensors_are_made():
+    """The evaluation of a pack on a GPU may be in a scope of its device."""
+    corpus = task()
+    model = training("lstm_lm", corpus).model.eval()
+
+    def count():
+        return count_right(model, corpus.test, lambda tokens, lengths: tokens[:, 1:])
+
+    with torch.device("meta"):
+        inside = count()
+    assert inside.equal(count())
+    assert inside.equal(corpus.test.counts)
 
 
 def test_training_ignores_the_tokens_that_are_not_scored():

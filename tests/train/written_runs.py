@@ -16,7 +16,7 @@ from lmzoo.train.run_config import run_config
 from lmzoo.train.trainer import fit
 from tests.store.conftest import bucket, s3_server  # noqa: F401
 
-BUDGET = 4
+BUDGET = 3
 
 
 class KilledError(BaseException):

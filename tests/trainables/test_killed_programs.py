@@ -1,4 +1,8 @@
-"""A sweep of a row, a function and a command on two workers, killed three times."""
+"""A sweep of a row, a function and a command on two workers, killed three times.
+
+`test_programs.py` sees faults of the programs without Ray, `test_interrupted_sweep.py` those of the
+sweep.
+"""
 
 import os
 import signal
@@ -17,7 +21,10 @@ from tests.sweep.processes import (
 )
 from tests.toy_study import sentences as sentences
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.ray),
+    *(pytest.mark.timeout(600), pytest.mark.xdist_group("ray")),
+]
 
 STUDY = """
 import time

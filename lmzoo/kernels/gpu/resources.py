@@ -109,9 +109,9 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for name in ("forward", "backward"):
         constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
         yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
-    blocks = {"TOKENS": rows.TOKENS, "POSITIONS": rows.POSITIONS, "COLUMNS": rows.COLUMNS}
-    for is_sorted in (False, True):
+    for is_sorted, (positions, columns) in rows.BLOCKS.items():
         name = f"sums of {'sorted ' if is_sorted else ''}rows"
+        blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
         yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
     tile = {"ROWS": log_normaliser.ROWS, "WORDS": log_normaliser.WORDS}
     yield "normalisers of a tile", log_normaliser._add, tile

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.kernels.affine import sum_outer
 from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision
@@ -121,7 +122,7 @@ def states_before(start: Float[Tensor, "P B H"], states: Float[Tensor, "P B T H"
 
 def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B T G"]) -> Tensor:
     """Return the gradient (P, H, G) of a weight: a product over all steps and sequences."""
-    return inputs.flatten(1, 2).mT @ deltas.flatten(1, 2)
+    return sum_outer(inputs.flatten(1, 2), deltas.flatten(1, 2))
 
 
 class _GpuScan(CustomFunction):

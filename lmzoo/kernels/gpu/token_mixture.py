@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.affine import sum_outer
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.rows import NUMBERS, add_rows, strides, token_at
 
@@ -39,7 +40,7 @@ def backward(
     tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
     launch(_backward, grid, *tensors, *strides(tokens), a.shape[1], s.shape[1], *sizes)
     ds = add_rows(weighted, tokens, s.shape[1])
-    return delta @ weight, delta.mT @ y, delta.sum(1), ds
+    return delta @ weight, sum_outer(delta, y), delta.sum(1), ds
 
 
 def _program(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:

@@ -28,6 +28,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmzoo.blocks.attention import weighted_values
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingTable, Linear
 from lmzoo.blocks.sparse_mask import sparse_causal_mask
@@ -38,7 +39,6 @@ from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.functional.vmapped import is_vmapped
 from lmzoo.search_space import Choice, FloatRange, IntRange
 
 Cache = tuple[Tensor, Tensor, Tensor | None]
@@ -198,10 +198,7 @@ class ModernLayer(nn.Module):
         mask = sparse_causal_mask(k.shape[-2], self.window, device=q.device, last=q.shape[-2])
         shared = self.heads // self.groups
         k, v = (part.repeat_interleave(shared, dim=-3) for part in (k, v))
-        # A mask of three axes avoids the fused kernel, which `vmap` cannot map.
-        mask = mask[None] if is_vmapped(q) else mask
-        o = nn.functional.scaled_dot_product_attention(q, k, v, mask)
-        return o.transpose(-3, -2).flatten(-2)
+        return weighted_values(q, k, v, mask).transpose(-3, -2).flatten(-2)
 
     def _convolve(self, n: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if self.conv is None:

@@ -125,9 +125,8 @@ class StarTransformerCausal(AttentionModel):
     def neighbours(self, h: Float[Tensor, "B t E"]) -> tuple[list[Tensor], Bool[Tensor, "t 1 c"]]:
         """Return [h_{i-1}, h_i] and their mask; the first token has no left neighbour."""
         left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
-        mask = torch.ones(h.shape[1], 1, 2, dtype=torch.bool, device=h.device)
-        mask[0, 0, 0] = False
-        return [left, h], mask
+        position, neighbour = (torch.arange(n, device=h.device) for n in (h.shape[1], 2))
+        return [left, h], position[:, None, None] + neighbour > 0
 
     def relay_mask(self, h: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
         """Return the mask of the satellites that each relay attends to: those of its prefix."""

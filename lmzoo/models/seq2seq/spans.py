@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lmzoo.blocks.unique import needs_fixed_shapes
 from lmzoo.contract import PAD
 from lmzoo.types import Lengths, Mask, Tokens
 
@@ -74,7 +75,8 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Ten
     """Return the target sequence, pads last, and the position of each hidden token in it."""
     first = span_starts(masked)
     position = (masked.long() + first.long()).cumsum(1) - 1
-    count = max(2, int(position.max()) + 1)
+    most = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
+    count = most if needs_fixed_shapes(tokens) else max(2, int(position.max()) + 1)
     spans = _scatter(tokens, masked, position, count)
     sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)
     return spans + sentinels, position

@@ -114,7 +114,7 @@ class Fleet:
             self._avoid(worker)
             worker.replied_at, worker.overdue = now, 0.0
             working = self._working()
-            shares = self.sharing.shares(working, live - len(self.parked), now)
+            shares = self.sharing.shares(working, live - len(self.parked), now, name)
             # A run that has moved is first reported again: it must train before it moves again.
             least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
             if worker.settled and worker.seconds_left() >= least:
@@ -371,7 +371,7 @@ class Fleet:
 
     def _collect(self) -> None:
         for run in self.planner.new_ready():
-            self.sharing.version += 1
+            self.sharing.changes += 1
             self.ready.add(run)
         for run in self.planner.new_pruned():
             for listener in self.listeners:

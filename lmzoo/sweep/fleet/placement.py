@@ -124,6 +124,7 @@ class _Table:
         self._busy = np.array([slot.busy for slot in slots])
         self._trains = np.array([slot.runs > 0 for slot in slots])
         self._loads = loads
+        self._held = {slot.key for slot in slots if slot.runs}
         memories = [slot.memory for slot in slots]
         self._columns = []
         for load in loads:
@@ -144,6 +145,9 @@ class _Table:
         reserved = np.zeros_like(left)  # for what a slot keeps of its own shape
         kept = []
         for load, (limit, held, may) in zip(self._loads, self._columns, strict=True):
+            if load.key not in self._held:
+                kept.append(held)
+                continue
             per_epoch = load.epochs * self.slowness
             keeps = np.minimum(held * may, _runs_in(stays / per_epoch, load.cost, limit))
             reserved += per_epoch * _seconds_of(keeps, load.cost, limit)

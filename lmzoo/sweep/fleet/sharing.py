@@ -4,6 +4,9 @@ A worker without runs takes the first pending runs of its share. A worker with r
 their shape, or releases some if others are faster with them. One worker takes all runs that load
 the same closed-form estimate (`lmzoo/train/closed_form.py`).
 
+A placement takes time in proportion to the number of shapes. So with many of them it is used for
+several changes of the runs, and computed again when workers come or go, or one has nothing to do.
+
 Room for workers that are not there yet is part of the placement for `PATIENCE` seconds, so that the
 first worker does not take what the others will train.
 
@@ -80,6 +83,8 @@ class ReadyRuns:
         return runs
 
 
+SHAPES = 10
+"""A placement of n shapes is used for the next n // SHAPES changes of the runs."""
 PATIENCE = 30.0
 """Seconds for which runs are kept for workers that the cluster has room for."""
 LEAST_LOST = 2
@@ -140,8 +145,13 @@ class Sharing:
         self.released: Counter[str] = Counter()
         """Pack key -> runs that a worker must release and has not released yet."""
         self.version = 0
-        """It grows when runs or workers have come or gone."""
-        self._plan: tuple[object, dict[str, dict[str, Share]]] = (None, {})
+        """It grows when workers have come or gone."""
+        self.changes = 0
+        """It grows when runs have come or gone."""
+        self._plan = dict[str, dict[str, Share]]()
+        self._planned_for: tuple[object, object] = (None, None)
+        self._uses_left = 0
+        """Changes of the runs for which the plan may still be used."""
         self._wanted: tuple[object, int] = (None, 0)
         self._expected_since = 0.0
         self._most: dict[str, int] = {}
@@ -156,7 +166,7 @@ class Sharing:
 
     def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
         """Remove a run from a worker's pack."""
-        self.version += 1
+        self.changes += 1
         self.runs[worker.key] -= 1
         return worker.training.pop(run_id)
 
@@ -173,7 +183,7 @@ class Sharing:
         self._life = self._life[0] + seconds, self._life[1] + lost
 
     def shares(
-        self, workers: Mapping[str, WorkerState], live: int, now: float
+        self, workers: Mapping[str, WorkerState], live: int, now: float, name: str = ""
     ) -> dict[str, dict[str, Share]]:
         """Return the share of each worker.
 
@@ -181,28 +191,38 @@ class Sharing:
             workers: Those that may work.
             live: Number of workers that the cluster has room for.
             now: Time in seconds.
+            name: The worker that asks; "" needs the placement of this moment.
         """
         expected = max(0, live - len(workers))
         if not expected:
             self._expected_since = now
         elif now - self._expected_since > PATIENCE:
             expected = 0
-        state = self.version, self.pace.version, expected, len(self.ready)
-        if self._plan[0] != state:
+        state = (self.version, expected), (self.changes, self.pace.version, len(self.ready))
+        if self._planned_for == state:
+            return self._plan
+        self._uses_left -= 1
+        fits = self._planned_for[0] == state[0] and self._plan.keys() == workers.keys()
+        if not (fits and self._uses_left >= 0 and self._serves(workers.get(name), name)):
             slots = [self._slot(worker, now) for worker in workers.values()]
             slots += [Slot(memory=self.memory(workers))] * expected
-            placement = self._place(workers, slots, now)
-            self._plan = state, dict(zip(workers, placement.shares, strict=False))
-        return self._plan[1]
+            loads = [*self._loads(workers, slots, now)]
+            placement = place(loads, slots)
+            self._plan = dict(zip(workers, placement.shares, strict=False))
+            self._uses_left, self._planned_for = len(loads) // SHAPES, state
+        return self._plan
 
     def worth(self, workers: Mapping[str, WorkerState], limit: int, now: float) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
         counts = self.runs + self.released + self.ready.counts()
-        sizes = tuple(sorted((key, count.bit_length()) for key, count in counts.items()))
-        state = self.pace.version, limit, sizes, len(workers)
         loads = counts.total()
         if not loads or not limit:
             return 0
+        sizes = tuple(sorted((key, count.bit_length()) for key, count in counts.items()))
+        state: object = (self.pace.version, limit, sizes, len(workers))
+        if len(counts) > SHAPES:  # a few placements of many shapes take seconds
+            numbers = (self.pace.version, loads, len(counts), len(workers))
+            state = limit, [round(2 * math.log2(1 + number)) for number in numbers]
         if self._wanted[0] != state:
             slots = [self._slot(worker, now) for worker in workers.values()]
             slots = sorted(slots, key=lambda slot: slot.slowness)[:limit]
@@ -223,6 +243,13 @@ class Sharing:
         """Return the maximum number of runs of a key that a worker trains together."""
         limit = self.packer.max_members(self.ready.sample(key), memory)
         return min(limit, self._most.get(key, limit))
+
+    def _serves(self, worker: WorkerState | None, name: str) -> bool:
+        """Return whether a worker has something to do by its share of an earlier placement."""
+        share = self._plan.get(name, {})
+        if worker is None or worker.training:
+            return worker is not None and worker.key in share
+        return any(own.runs and self.ready.count(key) for key, own in share.items())
 
     def _place(
         self, workers: Mapping[str, WorkerState], slots: list[Slot], now: float

@@ -1,9 +1,9 @@
 """The runs that a worker has open, and how it trains them.
 
-A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/train/run.py`). A
-death loses at most one trained epoch and the epoch in training. The end of a run, and its release
-for another worker, are confirmed after its last write. A run may be revoked while its epoch is
-trained, because another worker is faster: then the epoch is not saved.
+A `Writer` writes the files of an epoch while the next one is trained (`lmzoo/store/saved_run.py`).
+A death loses the epoch in training and those that were not yet written. The end of a run, and its
+release for another worker, are confirmed after its last write. A run may be revoked while its epoch
+is trained, because another worker is faster: then the epoch is not saved.
 """
 
 import threading

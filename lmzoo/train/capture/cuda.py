@@ -5,14 +5,19 @@ Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 
 import contextlib
 import gc
+import traceback
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from lmzoo.train.capture.recorder import RecordingError, Work
+
+OTHERS = (str(Path(torch.__file__).parent), warnings.__file__)
+"""Code that only passes a warning on."""
 
 
 class CudaGraphs:
@@ -36,15 +41,14 @@ class CudaGraphs:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
         current, mode = torch.cuda.current_stream(self._device), torch.cuda.get_sync_debug_mode()
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with torch.cuda.stream(self._stream), synchronisations() as places:
             torch.cuda.set_sync_debug_mode("warn")
             try:
                 work()
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
         current.wait_stream(self._stream)
-        return find_synchronisation(caught)
+        return f"it synchronises with the device at {places[0]}" if places else ""
 
     def record(self, work: Work) -> Work:
         """Capture the work as a CUDA graph without performing it; return the graph's replay."""
@@ -81,13 +85,21 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def find_synchronisation(caught: Iterable[warnings.WarningMessage]) -> str:
-    """Return where the first synchronisation happened, or ''; re-issue unrelated warnings."""
-    reason = ""
-    for w in caught:
-        text, place = str(w.message), f"{Path(w.filename).name}:{w.lineno}"
+@contextlib.contextmanager
+def synchronisations() -> Iterator[list[str]]:
+    """Collect the places that synchronise; other warnings are shown as before."""
+    places: list[str] = []
+
+    def show(message: Warning | str, *args: Any, **options: Any) -> None:
+        text = str(message)
         if "synchronizing CUDA operation" in text:
-            reason = reason or f"it synchronises with the device at {place}"
+            # The warning names the innermost frame, which is torch's own inside a device scope.
+            own = [f for f in traceback.extract_stack()[:-1] if not f.filename.startswith(OTHERS)]
+            places.append(f"{Path(own[-1].filename).name}:{own[-1].lineno}")
         elif "without CUDA graph capture" not in text:  # expected: the work is not yet captured
-            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return reason
+            before(message, *args, **options)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        before, warnings.showwarning = warnings.showwarning, show
+        yield places

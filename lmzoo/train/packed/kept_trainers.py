@@ -68,8 +68,9 @@ class KeptTrainers:
             trainings[0].model.require_next_token()
         retain_freed_memory()
         start = time.perf_counter()
-        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
-            trainer = self._get(trainings)
+        with use_precision(trainings[0].recipe.precision):
+            with device_scope(trainings[0].model):  # only here: it slows every torch call
+                trainer = self._get(trainings)
             means = trainer.train_epoch(corpus.train)
             seconds = (time.perf_counter() - start) / len(trainings)
             valid = trainer.evaluate(corpus.valid, corpus)
@@ -86,11 +87,12 @@ class KeptTrainers:
 
         [] if no kept trainer serves them: then each model is evaluated alone.
         """
-        with device_scope(trainings[0].model), use_precision(trainings[0].recipe.precision):
+        with use_precision(trainings[0].recipe.precision):
             trainer = self._find(trainings) if _may_share(trainings) else None
             if trainer is None:
                 return []
-            trainer.replace(trainings)
+            with device_scope(trainings[0].model):
+                trainer.replace(trainings)
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 

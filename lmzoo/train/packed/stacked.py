@@ -104,7 +104,7 @@ class StackedParameters:
 
     def _join(self, gradients: Sequence[Tensor]) -> None:
         """Write all gradients by one launch; a copy of each would be a launch per parameter."""
-        columns = [gradient.flatten(1) for gradient in gradients]
+        columns = [gradient.reshape(len(gradient), -1) for gradient in gradients]
         pairs = zip(columns, self.layout.widths, strict=True)
         parts = [part for c, w in pairs for part in (c, self._zeros[:, : w - c.shape[1]])]
         torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)

@@ -119,14 +119,14 @@ class PackedTrainer:
         """Train each member on its own batch; sequences where `mask` is False do not count."""
         with device_scope(self.template):
             objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
-        if mask is not None:
-            objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
-            scored = scored if scored is None else scored & mask[..., None]
-        objective, counts = restrict(objective, lengths, scored)
-        losses = compute_loss(objective, counts, self.recipe.loss)
-        self.stacked.differentiate(losses, accumulate=self._accumulates)
-        self.total += objective.detach().sum((1, 2), dtype=torch.float64)
-        self._update(rates)
+            if mask is not None:
+                objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
+                scored = scored if scored is None else scored & mask[..., None]
+            objective, counts = restrict(objective, lengths, scored)
+            losses = compute_loss(objective, counts, self.recipe.loss)
+            self.stacked.differentiate(losses, accumulate=self._accumulates)
+            self.total += objective.detach().sum((1, 2), dtype=torch.float64)
+            self._update(rates)
 
     def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
         """Clip the gradients and update all members."""

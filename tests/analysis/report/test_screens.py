@@ -1,5 +1,6 @@
 """The page in a real browser, from phone to wide screen, light and dark."""
 
+import functools
 from importlib.resources import files
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import pytest
 
 from lmzoo.analysis.report import render_report
 from lmzoo.analysis.report.html import Section, html_page
-from tests.analysis.browser import browse
+from tests.analysis.browser import browse as browse_page
+from tests.analysis.browser import launched
 from tests.analysis.factorial import add_mutants, full
 from tests.analysis.toy_study import ToyStudy
 
 RECORDS = Path(__file__).parents[3] / "docs/results/records/gru_ablation-captions.parquet"
-SCREENS = [(width, scheme) for width in (390, 768, 1440) for scheme in ("light", "dark")]
+SCREENS = [(390, "light"), (768, "dark"), (1440, "light")]
+"""The width decides what overflows, the scheme what is hard to read."""
 CLIPPED = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) => {
   const outer = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("text")].filter((text) => {
@@ -63,6 +66,13 @@ POINT, SQUARE = ".mark-symbol.role-mark path", ".mark-rect.role-mark path"
 
 
 @pytest.fixture(scope="module")
+def browse():
+    """Opens pages in one browser."""
+    with launched() as browser:
+        yield functools.partial(browse_page, browser=browser)
+
+
+@pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A page with every chart but the heat map, and one with it."""
     folder = tmp_path_factory.mktemp("pages")
@@ -77,7 +87,7 @@ def pages(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_nothing_overflows_is_clipped_or_hard_to_read(pages, width, scheme):
+def test_nothing_overflows_is_clipped_or_hard_to_read(browse, pages, width, scheme):
     for page in pages:
         with browse(page, width, scheme) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth") == width
@@ -89,7 +99,7 @@ def test_nothing_overflows_is_clipped_or_hard_to_read(pages, width, scheme):
 
 
 @pytest.mark.parametrize(("width", "height", "rows"), [(1440, 900, 12), (390, 844, 6)])
-def test_the_first_screen_has_the_answer_and_the_forest_plot(pages, width, height, rows):
+def test_the_first_screen_has_the_answer_and_the_forest_plot(browse, pages, width, height, rows):
     with browse(pages[0], width) as tab:
         box = "x => { const b = x.getBoundingClientRect(); return [b.top, b.bottom]; }"
         answer = tab.locator("p.lead").evaluate(box)
@@ -99,7 +109,7 @@ def test_the_first_screen_has_the_answer_and_the_forest_plot(pages, width, heigh
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation(pages, scheme):
+def test_axe_finds_no_violation(browse, pages, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")
     script = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
     for page in pages:
@@ -109,7 +119,7 @@ def test_axe_finds_no_violation(pages, scheme):
             assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
 
 
-def test_every_chart_shows_a_tooltip(pages):
+def test_every_chart_shows_a_tooltip(browse, pages):
     for page in pages:
         with browse(page, 1440) as tab:
             for chart in tab.query_selector_all(".chart"):
@@ -120,7 +130,7 @@ def test_every_chart_shows_a_tooltip(pages):
                 tab.mouse.move(1, 1)
 
 
-def test_a_point_chosen_in_one_chart_is_chosen_in_all(pages):
+def test_a_point_chosen_in_one_chart_is_chosen_in_all(browse, pages):
     with browse(pages[0], 1440) as tab:
         lists = tab.locator(".vega-bind select")
         names = lists.nth(0).locator("option").all_inner_texts()
@@ -130,7 +140,7 @@ def test_a_point_chosen_in_one_chart_is_chosen_in_all(pages):
         assert lists.count() > 3
 
 
-def test_the_checks_find_what_they_look_for(tmp_path):
+def test_the_checks_find_what_they_look_for(browse, tmp_path):
     """A page that is too wide, a shortened label, and texts that are too pale."""
     body = (
         '<p style="width: 2000px; color: #999; background: #fff">pale</p>'

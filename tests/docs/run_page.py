@@ -1,0 +1,105 @@
+"""Execute the blocks of a page in order: `python -m tests.docs.run_page PAGE`, in a folder.
+
+Each command runs in a fork of this process, which has imported what most commands need. A sweep
+trains in its own process, without Ray, which has tests of its own; the slow test of the README
+types its commands.
+"""
+
+import itertools
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmzoo.analysis.report.page
+import lmzoo.analysis.tables.ranking_table
+import lmzoo.cli.main
+import lmzoo.sweep.driver.execution as execution
+import lmzoo.sweep.worker.pack
+import lmzoo.zoo
+from tests.docs.pages import Block, blocks
+from tests.sweep.local_fleet import Fleet, LocalWorker
+
+HERE = re.compile(r"(?:lmzoo|python [\w./]+\.py)(?:\s|$)")
+"""Commands that a fork executes; a shell executes the others."""
+
+
+def train_here(sweep: Any, planner: Any, packer: Any, ray: Any) -> bool:
+    """Train the pending runs in this process, in place of `Sweep._train_pending`."""
+    fleet = Fleet(planner, packer, [])
+    worker = LocalWorker("0", fleet, planner.store.path, packer.corpus)
+    for step in itertools.count():
+        if fleet.done:
+            break
+        if assignment := worker.exchange(float(step)):
+            worker.train(assignment)
+    worker.pack.suspend()
+    worker.lock.close()
+    return planner.done
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Call `work` in a child process; return its exit code."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 1
+    try:
+        work()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def matching(word: str) -> Iterator[str]:
+    """The files that the shell would put in place of a pattern."""
+    return map(str, Path().glob(word)) if "*" in word else iter(())
+
+
+def run_command(line: str) -> int:
+    """Execute one line of a `sh` block."""
+    if line.startswith("source "):  # the reader's environment
+        return 0
+    if not HERE.match(line):
+        return subprocess.run(["bash", "-ec", line]).returncode
+    words = shlex.split(line, comments=True)
+    words = [name for word in words for name in (sorted(matching(word)) or [word])]
+    if words[0] == "lmzoo":
+        sys.argv = words
+        return fork(lmzoo.cli.main.main)
+    sys.argv = words[1:]
+    return fork(lambda: runpy.run_path(words[1], run_name="__main__"))
+
+
+def commands(block: Block) -> Iterator[Callable[[], int]]:
+    """The commands of a block."""
+    if block.title:
+        yield lambda: 0 * Path(block.title).write_text(block.code)
+    elif block.kind == "python":
+        yield lambda: fork(lambda: exec(block.code, {"__name__": "__main__"}))
+    elif any(map(HERE.match, block.code.splitlines())) or block.code.startswith("source "):
+        for line in block.code.replace("\\\n", " ").splitlines():
+            yield lambda line=line: run_command(line)
+    else:
+        yield lambda: run_command(block.code)
+
+
+if __name__ == "__main__":
+    execution.Sweep._train_pending = train_here
+    sys.path[0] = ""
+    for block in blocks(Path(sys.argv[1])):
+        for command in commands(block):
+            if code := command():
+                sys.exit(f"exit code {code}:\n{block.code}")
