@@ -21,7 +21,7 @@ from lmzoo.cli.run_names import RUN_HELP, RUNS, Runs
 from lmzoo.cli.subject import CorpusName, Seed, Subject, open_subjects, warn_initial
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.errors import UserError
-from lmzoo.inspect.gradient_horizon import gradient_horizon, half_life
+from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, half_life
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
@@ -50,9 +50,14 @@ def show_horizon(
     seed: Seed = 0,
     runs: Runs = RUNS,
     inputs: Annotated[bool, typer.Option("--inputs", help="Show how much another token d steps back changes the prediction of any causal row, and another order of all but the last token (0: a bag of words, 1: as much as other tokens).")] = False,
+    paths: Annotated[bool, typer.Option("--paths", help="Split the gradient in the cell of an LSTM: from cell to cell alone, and through the gates.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show the gradient of the last token's loss in the state d steps before, relative to d = 1."""
+    if paths and inputs:
+        raise UserError("--paths and --inputs ask different questions; give one of them")
+    if paths and not names:
+        names = ["lstm_lm"]
     if names:
         rows = open_subjects(names, corpus, data_dir, fields, seed, runs)
     else:
@@ -67,6 +72,12 @@ def show_horizon(
         found = {label: reach(row.model, _equal_lengths(row.corpus)) for label, row in rows.items()}
         norms = {label: back for label, (back, _) in found.items()}
         order = {label: share for label, (_, share) in found.items()}
+    elif paths:
+        norms = {
+            label if path == "all" else f"{label}, {path}": values
+            for label, row in rows.items()
+            for path, values in gradient_paths(row.model, _equal_lengths(row.corpus)).items()
+        }
     else:
         norms = {
             label: gradient_horizon(row.model, _equal_lengths(row.corpus))
@@ -77,7 +88,7 @@ def show_horizon(
         values = {name: values.tolist() for name, values in norms.items()}
         echo(json.dumps({"back": values, "order": order} if inputs else values))
         return
-    _print(norms, order)
+    _print(norms, order, absolute=paths)
 
 
 def _equal_lengths(corpus: Corpus) -> Tensor:
@@ -91,10 +102,13 @@ def _equal_lengths(corpus: Corpus) -> Tensor:
     return corpus.test.tokens[lengths == length][:SEQUENCES, :length]
 
 
-def _print(norms: dict[str, Tensor], order: dict[str, float]) -> None:
+def _print(norms: dict[str, Tensor], order: dict[str, float], *, absolute: bool) -> None:
     table = new_table(right=("steps back", *norms))
     for d in range(max(map(len, norms.values()))):
-        cells = [f"{float(g[d] / (g[0] or 1)):.3g}" if d < len(g) else "" for g in norms.values()]
+        cells = [
+            f"{float(g[d] / (1 if absolute else g[0] or 1)):.3g}" if d < len(g) else ""
+            for g in norms.values()
+        ]
         table.add_row(str(d + 1), *cells)
     half_lives = [half_life(values) for values in norms.values()]
     table.add_row("half at", *(str(d) if d else "never" for d in half_lives))
@@ -102,9 +116,12 @@ def _print(norms: dict[str, Tensor], order: dict[str, float]) -> None:
         table.add_row("order", *(f"{share:.2f}" for share in order.values()))
     console = Console()
     console.print(table)
-    read = "change of the prediction by another token, relative to the last token"
-    gradient = "gradient of the last token's loss, relative to one step back"
-    console.print(read if order else gradient, style="dim")
+    what = "gradient of the last token's loss, relative to one step back"
+    if order:
+        what = "change of the prediction by another token, relative to the last token"
+    elif absolute:
+        what = "gradient of the last token's loss in the cell state, by paths"
+    console.print(what, style="dim")
 
 
 def show_budget(
