@@ -12,8 +12,10 @@ class InitialStates(nn.Module):
 
     logits: nn.Parameter | None
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, count: int, width: int, spare: int = 0) -> None:
+        """`spare` columns have no place in the state."""
         super().__init__()
+        self.unused = count * spare
         self.vectors = nn.Parameter(torch.empty(count, width))
         self.register_parameter("logits", nn.Parameter(torch.empty(count)) if count > 1 else None)
         self.reset_parameters()

@@ -103,6 +103,7 @@ class Block(Cell):
         super().__init__(config, width, length)
         self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
+        self.spare_start = self.inner.spare_start
         self.w, self._windows = self._draw()
 
     def _draw(self) -> tuple[Weights, dict[str, int]]:

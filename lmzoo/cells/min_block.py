@@ -8,7 +8,7 @@ N is RMSNorm with learned scales; the feed-forward part has 4H units. Matrices a
 U(±1/√fan-in), as torch draws them. Cuts:
 
     0  convolution   u_t = x_t                2  feed_forward   y_t = r_t
-    1  norm          N(u) → u                 3  residual       u_t + cell → cell; r_t + .. → ..
+    1  norm          N(u) → u                 3  residual       u_t + cell → cell; r_t + W_d → W_d
 
 Differences from lucidrains' code (`minLM.py`, 38b26e1):
 

@@ -97,6 +97,7 @@ class MinimalCell(DiagonalCell):
         super().__init__(config, width, length)
         self.columns = int(config.expansion * width)
         self.num_state_vectors = -(-self.columns // width)
+        self.spare_start = self.num_state_vectors * width - self.columns
 
     def set_weights(
         self, shapes: dict[str, tuple[int, ...]], cut: set[str], biases: set[str]

@@ -2,7 +2,7 @@ r"""What a prediction depends on: the token d steps back, and the order of the t
 
     r_d   = mean TV( P(· | s), P(· | s with another token d steps back) )
     order = mean TV( P(· | s), P(· | s with the tokens before the last shuffled) )
-            ÷ mean TV( P(· | s), P(· | s with the tokens before the last replaced) )
+            / mean TV( P(· | s), P(· | s with the tokens before the last replaced) )
 
 TV is the total variation distance, ½ Σ_v |p_v − q_v|. Other tokens are those of another sequence at
 the same place. The shape of r says which function a model is, above all before training:

@@ -73,7 +73,8 @@ Draw = Callable[[Tensor], bool]
 def within(limit: float) -> Draw:
     """Uniform in ±limit."""
     return lambda w: bool(
-        w.abs().max() <= limit and abs(w.std() / (limit / math.sqrt(3)) - 1) < 8 / w.numel() ** 0.5
+        w.abs().max() <= limit * (1 + 1e-6)
+        and abs(w.std() / (limit / math.sqrt(3)) - 1) < 8 / w.numel() ** 0.5
     )
 
 

@@ -25,7 +25,7 @@ SORTED = 2**30
 """Products of zeros and ones with numbers from which it is faster to sort: 0.1 ms on an H200."""
 TOKENS = 16
 """Rows of the table that a program adds."""
-BLOCKS = {False: (128, 32), True: (64, 64)}
+BLOCKS = {False: (64, 32), True: (64, 64)}
 """Positions added at a time and columns of a program, by whether positions are sorted."""
 
 

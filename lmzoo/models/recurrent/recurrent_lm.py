@@ -79,7 +79,8 @@ class RecurrentLM(CarriesState, LanguageModel):
         self.register_parameter("head_bias", bias)
         self.latent = self.emission.latent
         starts = sum(self._start_sizes)
-        self.starts = InitialStates(config.starts, starts) if config.starts else None
+        spare = sum(cell.spare_start for cell in self._cells)
+        self.starts = InitialStates(config.starts, starts, spare) if config.starts else None
 
     def reset_parameters(self) -> None:
         """Set the bias of the head to 0."""
