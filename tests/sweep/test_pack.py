@@ -138,6 +138,24 @@ def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(m
     worker.pack.suspend()
 
 
+def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
+    """Its last epoch is recorded, but not its test: as if it were trained, it would never end."""
+    first, second = make_worker(), make_worker()
+    tested = dataclasses.replace(job, config={**job.config, "stage": "confirm"})
+    first.apply(tested)
+    for _ in range(2):
+        first.train(tested)
+    first.pack.suspend()
+    folder = RunFolder(first.pack.store / job.config["run"])
+    last = {**folder.records()[-1], "epoch": 3}
+    folder.append(last)
+    folder.drop_checkpoints()
+    assert second.apply(again(tested, epoch=2)) == []
+    assert [epochs(second.train(tested)) for _ in range(3)] == [[1], [2], [3]]
+    second.pack.writer.wait()
+    assert [done.status for done in second.confirmed] == ["finished"]
+
+
 @pytest.mark.parametrize("event", ["epoch", "end"])
 def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, event, monkeypatch):
     inner, worker = RunFolder.append, make_worker()

@@ -1,5 +1,7 @@
 """A run that a worker has open: its training, its records, and its TensorBoard curves."""
 
+import math
+
 from lmzoo.store.records import Record, RunFolder, epoch_records, find_end, records_pending
 from lmzoo.store.writer import Writer
 from lmzoo.sweep.messages import Ended, Job, Report
@@ -29,7 +31,9 @@ class TrainingRun:
         self._curves = RunWriter(
             folder.path, config, self.run.epoch, records, once=once, writes=curves
         )
-        self.unreported = [(self.id, r) for r in records if r["epoch"] > job.epoch]
+        # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
+        last = math.inf if self.has_ended else self.run.epoch
+        self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
     @property
