@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.text.verdict_lines import verdict_text
 
@@ -132,6 +134,23 @@ def test_nothing_is_decided():
     assert "nothing is decided about the mLSTM" in text
     frame = study_ranking(PAGES / "records/modern_mlstm-captions.parquet").frame
     assert set(frame["verdict"].drop_nulls()) == {"undecided"}
+
+
+def test_the_seeds_that_solve_parity_are_those_of_the_records():
+    file = PAGES / "records/state_tracking-parity.parquet"
+    study, labels = load_study(file), study_ranking(file).frame.select("point", "label")
+    runs = study.runs.filter(pl.col("stage") == "confirm").select("run", "point").collect()
+    tests = study.events.filter(pl.col("event") == "test").select("run", "accuracy").collect()
+    right = runs.join(tests, on="run").join(labels, on="point").group_by("label")
+    found = {
+        label: f"{(accuracy >= 0.95).sum()} of {len(accuracy)}, "
+        f"{100 * accuracy.min():.1f}, {100 * accuracy.max():.1f} %"
+        for (label,), accuracy in ((key, group["accuracy"]) for key, group in right)
+    }
+    text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
+    assert {
+        cell: f"{seeds}, {ends}" for cell, seeds, ends in map(dict.values, table(text, "cell"))
+    } == found
 
 
 def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
