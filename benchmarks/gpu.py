@@ -9,7 +9,7 @@
     fused    64 pack members as one program; the rivals train them one after another, in one
              process and in 8 processes that share the device
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
-             (both: an epoch with its evaluation and the checkpoints of all members)
+             (both: an epoch with its evaluation, and checkpoints of all members once a second)
     table    the published word table (word_table.py), against ten minutes
 
 Needs this package, torch and a GPU. Each part writes its own JSON when it is done. A part that

@@ -202,7 +202,7 @@ class Attention(nn.Module):
 
 
 def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Return torch's attention; `vmap` cannot map its fused kernels, on a GPU none of them."""
+    """Return the values, weighted by torch's attention; `vmap` cannot map its fused kernels."""
     if not is_vmapped(q):
         return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
     with sdpa_kernel(SDPBackend.MATH):

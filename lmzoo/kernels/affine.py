@@ -72,8 +72,8 @@ def _backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
 def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Tensor, "P E G"]:
     """Return Σ_n x_n g_nᵀ of each member.
 
-    As one product, few programs of a GPU would walk over all positions; so sums of up to `PARTS`
-    parts of the positions are added.
+    As one product, few programs of a GPU would each read all positions. So the positions are in
+    up to `PARTS` parts, whose sums are added.
     """
     parts = next(n for n in range(PARTS, 0, -1) if x.shape[1] % n == 0)
     x, g = (t.reshape(len(t) * parts, -1, t.shape[2]) for t in (x, g))

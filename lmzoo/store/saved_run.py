@@ -224,7 +224,7 @@ class SavedRun(ABC):
             self._collected.append(record)
 
     def _flush_if_due(self) -> None:
-        """Write if the run has ended or what was saved first has waited enough."""
+        """Write if the run has ended or the last write is `save_seconds` ago."""
         waited = time.monotonic() - self._saved_at
         if waited >= self._save_seconds or any(r["event"] == "end" for r in self._collected):
             self.flush()
