@@ -55,12 +55,13 @@ def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
     x[:, 12:] += rng.choice([0, 0.03]) * rng.normal(size=(8, 1))
     x[rng.random(x.shape) < rng.choice([0, 0.05])] = np.inf
     made = spend(looks(3, 24)) if planned else ()
-    before = None
+    before, own = None, 0
     for n in (3, 6, 12, 24):
         made = made if planned else spend([n], made)
         known = np.where(np.arange(24) < n, x, np.nan)
         if planned and before is not None:  # the reference has the seeds that it needs
-            own = next(look.own for look in made if look.seeds == n) if before.noisy[0] else n
+            needed = next(look.own for look in made if look.seeds == n) if before.noisy[0] else n
+            own = max(own, needed)  # also where it is no longer noisy, it keeps its seeds
             known[0] = np.where(np.arange(24) < own, x[0], np.nan)
         now = compared(known, 0, looks=made)
         if before is not None:
