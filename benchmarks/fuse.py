@@ -102,7 +102,8 @@ def compare(shape: Shape, goal: float, rounds: int) -> Ratio:
         },
         rounds,
     )
-    return speedup("pack members", str(shape), "one after another", *seconds.values(), goal)
+    ours, theirs = seconds.values()
+    return speedup("pack members", str(shape), "one after another", ours, theirs, goal)
 
 
 def packed_rows() -> list[str]:
