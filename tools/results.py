@@ -41,6 +41,8 @@ from lmzoo.analysis.text.render import Report, TextTable, render
 from lmzoo.analysis.text.verdict_lines import answer
 
 PAGES = Path(__file__).parents[1] / "docs/results"
+FIRST_PAGES = tuple(PAGES.parents[1] / name for name in ("README.md", "docs/index.md"))
+"""They show the answer of `make sweep`."""
 BLOCK = re.compile(r"(<!-- table: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<command>rank .*?) -->")
 """A forest plot stands above the block of its table."""
@@ -83,8 +85,8 @@ def main() -> None:
 
 
 def generated(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each page with its blocks filled, each figure of a page, and those of the README."""
-    for page in sorted(folder.glob("*.md")):
+    """Yield each page with its blocks filled, each figure of a page, and those of the first pages."""
+    for page in (*sorted(folder.glob("*.md")), *FIRST_PAGES):
         text = fill(page.read_text(encoding="utf-8"), folder)
         yield page, text
         for block in BLOCK.finditer(text):

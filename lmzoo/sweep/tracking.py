@@ -70,8 +70,10 @@ class Tracker(ABC):
 
     def epoch(self, run: PlannedRun, record: Mapping[str, Any]) -> None:
         """Show the `epoch` event of a run, unless its epoch has been shown before."""
-        own = {key: value for key, value in record.items() if key not in NOT_METRICS}
-        metrics = {**record.get("metrics", {}), **own}
+        reported = record.get("metrics")
+        of_program = () if reported is None else ("valid_token",)  # its metric, as a loss
+        own = {k: x for k, x in record.items() if k not in (*NOT_METRICS, *of_program)}
+        metrics = {**(reported or {}), **own}
 
         def show() -> None:
             if run.id in self._opened and record["epoch"] > self._last[run.id]:
@@ -84,6 +86,10 @@ class Tracker(ABC):
         """Show how a run ended, with its `test` event if it has one."""
         status = run.status
         losses = {f"test_{key}": test[key] for key in ("token", "sentence") if test and key in test}
+        if test and "metrics" in test:  # of a program, by the names that it gave
+            names = (run.config["model"][key] for key in ("test_metric", "metric"))
+            name = next((name for name in names if name in test["metrics"]), None)
+            losses = {f"best_epoch/{name}": test["metrics"][name]} if name else {}
         self._queue.put(lambda: self._end(run.id, status, losses))
 
     def close(self, limit: float = 600.0) -> None:

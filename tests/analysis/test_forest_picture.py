@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.analysis.charts.colours import GROUPS, REFERENCE
+from lmzoo.analysis.charts.colours import GROUPS, REFERENCE, WIDE_LABEL, label_lines
 from lmzoo.analysis.charts.forest import forest_picture, forest_rows
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
 from lmzoo.analysis.tables.ranking_table import study_ranking
@@ -51,3 +51,13 @@ def test_a_label_in_lines_keeps_its_plus(toy):
     svg = forest_picture(rank(toy))
     lines = [text.replace("\xa0", " ") for text in re.findall(r"<tspan[^>]*>(.*?)</tspan>", svg)]
     assert [line for line in lines if line.endswith("+")]
+
+
+def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_paths():
+    paths = ("input_to_gate (0)", "gate_bias (2)", "state_to_candidate (4)", "candidate_bias (5)")
+    label = "cut " + " + ".join(paths)
+    narrow, wide = label_lines(label), label_lines(label, WIDE_LABEL)
+    assert " ".join(narrow).replace("\xa0", " ") == "cut (0) + (2) + (4) + (5)"
+    assert " ".join(wide).replace("\xa0", " ") == label
+    other = "a long label without any number of a path, of more than two lines"
+    assert " ".join(label_lines(other)) == other

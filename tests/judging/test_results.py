@@ -151,6 +151,35 @@ def test_two_unpaired_variants_are_compared_by_welch() -> None:
     )
 
 
+def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says() -> None:
+    path, margin = EXAMPLE.with_name("speedrun_track3.csv"), 0.0016
+    options: dict[str, Any] = {"by": "record", "seed": "run", "metric": "loss"}
+    table = lmzoo.judge(path, margin=margin, within="comparison", paired=False, **options)
+    page, said = Path("docs/how/judge.md").read_text(), []
+    for row in table.drop_nulls("verdict").iter_rows(named=True):
+        runs = pl.read_csv(path).filter(pl.col("comparison") == row["table"])
+        new, old = (
+            runs.filter(pl.col("record").cast(pl.String) == row[side])["loss"].to_numpy()
+            for side in ("variant", "against")
+        )
+        test = stats.ttest_ind(new, old, equal_var=False)
+        low, high = test.confidence_interval(0.95)
+        shown = [row[key] for key in ("difference", "difference_low", "difference_high", "p")]
+        assert shown == pytest.approx([new.mean() - old.mean(), low, high, test.pvalue], rel=1e-6)
+        above = stats.ttest_ind(new + margin, old, equal_var=False, alternative="greater")
+        below = stats.ttest_ind(new - margin, old, equal_var=False, alternative="less")
+        if max(above.pvalue, below.pvalue) < 0.05:
+            word = "negligible"
+        else:
+            word = "better" if high < -margin else "better-open" if high < 0 else "undecided"
+        assert row["verdict"] == word
+        numbers = " | ".join((f"{shown[0]:+.4f}", f"{low:+.4f} to {high:+.4f}")).replace("-", "−")
+        name = {"better-open": "better (size open)"}.get(word, word)
+        assert f"| #{row['variant']} | #{row['against']} | {name} | {numbers} |" in page
+        said.append(word)
+    assert sorted(said) == ["better"] * 4 + ["better-open"] * 4 + ["negligible"] * 2
+
+
 def test_seeds_decide_whether_runs_are_paired() -> None:
     other = [{**row, "seed": f"{row['variant']} {row['seed']}"} for row in ROWS]
     by_seed, apart = judgement(ROWS, Question(**OPTIONS)), judgement(other, Question(**OPTIONS))

@@ -56,10 +56,10 @@ def test_a_disk_error_is_logged_once_and_not_raised(tmp_path, monkeypatch, caplo
     ]
 
 
-def curve(folder):
+def curve(folder, tag="valid/token"):
     events = EventAccumulator(str(folder), {"scalars": 0})
     events.Reload()
-    return [(event.step, event.value) for event in events.Scalars("valid/token")]
+    return [(event.step, event.value) for event in events.Scalars(tag)]
 
 
 def record(epoch, loss):
@@ -88,6 +88,18 @@ def test_the_seeds_of_a_count_model_are_one_run_with_each_epoch_once(tmp_path):
         writer.write_epoch(record(1, 3.0))
         writer.close()
     assert curve(tmp_path / BOARD / "cut state_to_candidate (4)") == [(1, 3.0)]
+
+
+def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
+    model = {"name": "command", "metric": "accuracy", "direction": "maximize"}
+    writer = tensorboard.RunWriter(tmp_path / "run", {**CONFIG, "model": model}, epoch=0)
+    writer.write_epoch(record(1, -0.5))
+    writer.write_epoch({**record(2, None), "metrics": {}})  # it has diverged
+    writer.write_test({"epoch": 2, "token": -0.25})
+    writer.close()
+    (folder,) = (tmp_path / BOARD).iterdir()
+    assert curve(folder) == [(1, 0.5)]
+    assert curve(folder, "test/token") == [(2, 0.25)]
 
 
 def test_losses_come_before_the_speed():

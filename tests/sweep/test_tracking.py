@@ -42,16 +42,21 @@ def make_run(index=0, *, stage="tune", epochs_done=0):
 
 def make_record(epoch):
     losses = {"train_token": 4.0 / epoch, "valid_token": 3.0 / epoch, "valid_sentence": 30.0}
-    own = {"seconds": 0.5, "host": "here", "metrics": {OWN: 0.1 * epoch}}
-    return {"event": "epoch", "epoch": epoch, **losses, **own}
+    return {"event": "epoch", "epoch": epoch, **losses, "seconds": 0.5, "host": "here"}
 
 
-def train(tracker, run, epochs=(1, 2, 3), test=TEST, status="finished"):
+def program_record(epoch):
+    """Return a record of a program that reports a metric of which the highest is the best."""
+    own = {"valid_token": -0.1 * epoch, "metrics": {OWN: 0.1 * epoch}}
+    return {"event": "epoch", "epoch": epoch, **own, "seconds": 0.5, "host": "here"}
+
+
+def train(tracker, run, epochs=(1, 2, 3), test=TEST, status="finished", record=make_record):
     """Report a run as a sweep does."""
     tracker.start(run)
     for epoch in epochs:
-        run.add_epoch(epoch, make_record(epoch)["valid_token"])
-        tracker.epoch(run, make_record(epoch))
+        run.add_epoch(epoch, record(epoch)["valid_token"])
+        tracker.epoch(run, record(epoch))
     run.status = status
     tracker.end(run, test)
 
@@ -91,11 +96,25 @@ def test_a_run_has_its_name_its_config_every_epoch_and_its_test():
     assert (config["point"], config["model"], config["recipe"]) == (POINT, MODEL, RECIPE)
     assert "environment" not in config
     keys = [make_record(epoch) for epoch in (1, 2, 3)]
-    expected = [({**r["metrics"], **{key: r[key] for key in LOSSES}}, r["epoch"]) for r in keys]
+    expected = [({key: r[key] for key in LOSSES}, r["epoch"]) for r in keys]
     assert [(metrics, epoch) for _, epoch, metrics in seen.epochs[:3]] == expected
     assert seen.epochs[3] == (run_id, 3, {"test_token": 1.25, "test_sentence": 12.5})
     assert seen.ends == [(run_id, "finished", False)]
     assert threading.current_thread() not in seen.threads
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_a_program_is_shown_with_its_own_names_and_signs(has_test):
+    """Its records have a maximized metric as a loss, with the other sign."""
+    run = make_run(1003, stage="confirm")
+    run.config["model"] = {"name": "train", "metric": OWN, "test_metric": "test"}
+    best = {OWN: 0.2, "test": 0.7} if has_test else {OWN: 0.2}
+    test = {"event": "test", "epoch": 3, "token": -0.7, "metrics": best}
+    seen = shown(lambda tracker: train(tracker, run, test=test, record=program_record))
+    assert [metrics for *_, metrics in seen.epochs] == [
+        *({OWN: 0.1 * epoch, "seconds": 0.5} for epoch in (1, 2, 3)),
+        {"best_epoch/test": 0.7} if has_test else {f"best_epoch/{OWN}": 0.2},
+    ]
 
 
 @pytest.mark.parametrize("status", ["pruned", "diverged", "failed"])
@@ -176,7 +195,7 @@ def interrupt_and_continue(name, folder):
     tracker.close()
     tracker = open_tracker(name, "toy-captions", folder)
     train(tracker, make_run(epochs_done=1), (2, 3))
-    train(tracker, make_run(1), (1,), None, "pruned")
+    train(tracker, make_run(1), (1, 2), None, "pruned", program_record)
     tracker.close()
 
 
@@ -202,7 +221,7 @@ def test_mlflow_has_the_params_and_metrics_of_every_run(tmp_path, monkeypatch):
         expected = [(epoch, make_record(epoch)[key]) for epoch in (1, 2, 3)]
         assert [(point.step, point.value) for point in history] == expected
     assert run.data.metrics["test_token"] == 1.25
-    assert run.data.metrics["hits_1 ___"] == pytest.approx(0.3)
+    assert runs[f"{NAME} 1"].data.metrics == {"hits_1 ___": pytest.approx(0.2), "seconds": 0.5}
 
 
 @pytest.mark.filterwarnings("ignore")  # of W&B's messages
@@ -223,8 +242,9 @@ def test_wandb_has_the_config_and_metrics_of_a_run_and_continues_it(tmp_path, mo
     for row in rows:
         expected = make_record(row["_step"])
         assert {key: row[key] for key in LOSSES} == {key: expected[key] for key in LOSSES}
-        assert row[OWN] == expected["metrics"][OWN]
     assert rows[-1]["test_token"] == 1.25
+    (program,) = tmp_path.glob(f"wandb/offline-run-*-{1:012x}/*.wandb")
+    assert [row[OWN] for row in read(program)[1]] == [0.1, 0.2]
 
 
 def test_wandb_without_an_account_is_an_error_before_the_sweep(tmp_path, monkeypatch):

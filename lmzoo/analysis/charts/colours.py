@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ GROUPS = (
     BASELINE,
 )
 """Verdicts, and the points that have none, in the order of plots and legends."""
+VERDICT_WORDS = "replace(datum.label, '-open', ' (size open)')"
+"""The words of tables, from the keys of verdicts."""
 PALETTE = (
     *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7"),
     *("#9c755f", "#8a8a8a", "#2b6cb0", "#c05621", "#2c7a7b", "#6b46c1", "#97266d", "#718096"),
@@ -41,6 +44,9 @@ MANY = 12
 
 LABEL_WIDTH, WIDE_LABEL = 26, 46
 """Letters in a line of a label beside a chart, and on a wide page."""
+NARROW_LINES = 2
+"""Lines of a label on a phone, where all rows should be above the fold."""
+PATH_NAME = re.compile(r"\w+\xa0(?=\(\d+\))")
 NOTE_WIDTH = 90
 """Letters in a line below the title of a picture."""
 HALF = 0.1791
@@ -48,9 +54,16 @@ HALF = 0.1791
 
 
 def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
-    """Return a label in lines; a line that ends between two cuts ends with "+"."""
+    """Return a label in lines; a line that ends between two cuts ends with "+".
+
+    Beside a narrow chart, the paths of many cuts are given by their numbers, which stand beside the
+    names in the labels of single cuts and in the ranking.
+    """
     bound = label.replace(" (", "\xa0(").replace(" +", "\xa0+")
-    return textwrap.wrap(bound, width) or [""]
+    lines = textwrap.wrap(bound, width) or [""]
+    if width < WIDE_LABEL and len(lines) > NARROW_LINES:
+        return textwrap.wrap(PATH_NAME.sub("", bound), width)
+    return lines
 
 
 def row_height(labels: Iterable[str], width: int = LABEL_WIDTH) -> int:
@@ -112,6 +125,8 @@ class Look(NamedTuple):
             symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle",
         )  # fmt: skip
         title = "point" if self.field == "label" else "verdict"
+        if title == "verdict":
+            legend.labelExpr = VERDICT_WORDS
         return (
             alt.Color(f"{self.field}:N", title=title)
             .scale(domain=values, range=list(self.colours.values()))

@@ -14,6 +14,7 @@ from lmzoo.analysis.charts.colours import (
     BASELINE,
     GROUPS,
     PAGE_COLOURS,
+    VERDICT_WORDS,
     WIDE_LABEL,
     group_of,
     label_axis,
@@ -41,8 +42,6 @@ PICTURE = {
     "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
 }
 """Vega's config of a picture; `page.js` has that of a page."""
-WORDS = "replace(datum.label, '-open', ' (size open)')"
-"""The words of tables, from the keys of verdicts."""
 WIDEST = 4.0
 """Intervals end at this multiple of the largest distance among points that are no baselines."""
 
@@ -78,7 +77,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
     colour, shape = (
         kind("group:N", title=None)
         .scale(domain=groups, range=[values[group] for group in groups])
-        .legend(alt.Legend(orient="top", title=None, labelExpr=WORDS))
+        .legend(alt.Legend(orient="top", title=None, labelExpr=VERDICT_WORDS))
         for kind, values in ((alt.Color, PAGE_COLOURS), (alt.Shape, SHAPES))
     )
     band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))

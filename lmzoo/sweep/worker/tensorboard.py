@@ -62,6 +62,8 @@ class RunWriter:
         """
         self._folder = folder.parent / BOARD / curves_name(config, once=once)
         self._writer = None
+        maximized = config["model"].get("direction") == "maximize"  # records then have −metric
+        self._sign = -1.0 if maximized else 1.0
         if not writes:
             return
         earlier = [record for record in records if record["epoch"] <= epoch]
@@ -81,6 +83,8 @@ class RunWriter:
     def write_epoch(self, record: Record) -> None:
         """Write the numbers of an epoch record, except those that are None."""
         known = {tag: record.get(key) for key, tag in CURVES.items()}
+        if known["valid/token"] is not None:
+            known["valid/token"] *= self._sign
         known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
         curves = {tag: value for tag, value in known.items() if value is not None}
         self._write(curves, record["epoch"])
@@ -89,7 +93,8 @@ class RunWriter:
         """Write the losses of a test record, and the model's report."""
         report = record.get("report", {}).items()
         curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
-        known = {f"test/{key}": record[key] for key in ("token", "sentence") if key in record}
+        keys = [key for key in ("token", "sentence") if key in record]
+        known = {f"test/{key}": self._sign * record[key] for key in keys}
         self._write({**known, **curves}, record["epoch"])
 
     def close(self) -> None:
