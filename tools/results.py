@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 import ranking_picture
 import scaling_picture
+from atlas import FILE, atlas, atlas_report, ranking
 from published_ablations import ablation_report
 
 from lmzoo.analysis.charts.forest import forest_picture
@@ -35,7 +36,6 @@ from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.effects import study_effects
 from lmzoo.analysis.tables.importance import study_importance
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.tables.scaling import study_scaling
 from lmzoo.analysis.text.render import Report, TextTable, render
 from lmzoo.analysis.text.verdict_lines import answer
@@ -48,19 +48,20 @@ FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<comm
 """A forest plot stands above the block of its table."""
 COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
-    "rank": study_ranking,
+    "rank": ranking,
     "compare": study_comparison,
     "epistasis": study_effects,
     "importance": study_importance,
     "scaling": study_scaling,
     "ablation": ablation_report,
+    "atlas": atlas_report,
     "caveats": lambda *paths: Report(
         tuple(filter(None, map(_caveats, paths))), (), (), pl.DataFrame()
     ),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
-FOLDED = ("how each setting was found", "why they differ")
+FOLDED = ("how each setting was found", "why they differ", "columns of")
 """First words of the titles of tables that a page folds."""
 
 
@@ -72,11 +73,15 @@ def main() -> None:
     )
     check = parser.parse_args().check
     stale = [(path, text) for path, text in generated(PAGES) if _read(path) != text]
-    if check and stale:
-        names = ", ".join(path.name for path, _ in stale)
+    frame, file = atlas(PAGES / "records"), PAGES / FILE
+    is_stale = not file.exists() or not pl.read_parquet(file).equals(frame)
+    if check and (stale or is_stale):
+        names = ", ".join([path.name for path, _ in stale] + [FILE] * is_stale)
         sys.exit(f"error: {names}: not what the records give; run `make results`")
     for path, text in stale:
         path.write_text(text, encoding="utf-8")
+    if is_stale:
+        frame.write_parquet(file, compression="zstd")
 
 
 def generated(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -93,7 +98,7 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
         for asked in FIGURE.finditer(text):
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)
-            frame = study_ranking(*(folder / path for path in paths), **options).frame
+            frame = ranking(*(folder / path for path in paths), **options).frame
             figure = forest_picture(frame.partition_by(TABLE_KEYS, maintain_order=True)[0])
             yield folder / asked["name"], figure
             if asked["name"] == ranking_picture.FIGURE:
@@ -102,12 +107,12 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _answer(records: Path) -> str:
     """Return the question of a study and the answer in one sentence."""
-    return f"{load_study(records).study['question']} {answer(study_ranking(records).frame)}"
+    return f"{load_study(records).study['question']} {answer(ranking(records).frame)}"
 
 
 def _caveats(records: Path) -> str:
     """Return what makes all numbers of a study doubtful; "" if nothing does."""
-    folder, frame = load_study(records), study_ranking(records).frame
+    folder, frame = load_study(records), ranking(records).frame
     text = " ".join(caveats(folder, frame))
     return f"{records.stem.replace('_', ' ')}: {text}" * bool(text)
 

@@ -45,6 +45,8 @@ class PlannedRun:
     """Epochs."""
     curve: dict[int, float] = field(default_factory=dict)
     """Epoch -> lowest validation loss up to that epoch, in nats per token."""
+    repeats: int = 0
+    """The epoch that it has trained again, if it starts over without its checkpoint; else 0."""
     test_loss: float | None = None
     """Test loss of a confirm run that has finished, in nats per token."""
     status: str = ""
@@ -87,6 +89,11 @@ class PlannedRun:
     def last_epoch(self) -> int:
         """The last epoch on the curve; 0 if there is none."""
         return max(self.curve, default=0)
+
+    @property
+    def trained(self) -> int:
+        """The epoch up to which it is trained; below `last_epoch` while it starts over."""
+        return self.repeats or self.last_epoch
 
     @property
     def best_loss(self) -> float | None:

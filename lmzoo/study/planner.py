@@ -146,9 +146,10 @@ class Planner:
 
         The same event may be reported again, and gets the same answer.
         """
-        answers = []
+        answers, run, epoch = [], self._runs[run_id], record["epoch"]
+        run.repeats = epoch if epoch < run.last_epoch else 0
         for point in self._points[run_id]:
-            answers.append(point.report(run_id, record["epoch"], record["valid_token"]))
+            answers.append(point.report(run_id, epoch, record["valid_token"]))
             self._add_planned(point)
         return answers[0]
 

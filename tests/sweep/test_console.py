@@ -8,6 +8,7 @@ from rich.console import Console as RichConsole
 
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.packing import Packer
+from lmzoo.sweep.messages import Ended, Exchange
 from lmzoo.sweep.screen import console as module
 from lmzoo.sweep.screen.console import Console
 
@@ -61,6 +62,42 @@ def test_a_terminal_keeps_the_last_table(planner, error):
     last = console.stderr.file.getvalue()[-4000:].splitlines()
     assert any("100 % of the epochs" in line for line in last[-5:])
     assert any("wild type" in line for line in last[-12:])
+
+
+def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypatch):
+    """A worker dies after the last epoch of a run, whose checkpoint is lost, too."""
+    console = _console(planner, terminal=False)
+    fleet, ended, budget = console.fleet, console.fleet.ended, planner.study.epochs
+    lost = []
+
+    def end(name: str, run: Ended) -> None:
+        if planner._runs[run.run].stage == "confirm" and not lost:
+            lost.append(run.run)
+        elif run.run not in lost:
+            ended(name, run)
+
+    monkeypatch.setattr(fleet, "ended", end)
+    drive(fleet, steps=60)
+    fleet.give_back(fleet.gone("w"), interrupted=True)
+    shares = [_share(console)]
+    (run_id,) = fleet.exchange(Exchange("v", 0), live=1, now=60.0).members
+    assert [run_id] == lost
+    for epoch in range(1, budget + 1):
+        reports = [(run_id, {"epoch": epoch, "valid_token": 3.0})]
+        fleet.exchange(Exchange("v", 0, [run_id], reports), live=1, now=60.0 + epoch)
+        shares.append(_share(console))
+    assert shares[0] == shares[-1] == 99
+    assert shares[1] < 98
+    assert shares[1:] == sorted(shares[1:])
+    ended("v", Ended(run_id, "finished", test={"token": 3.0}))
+    assert _share(console) == 100
+
+
+def _share(console) -> int:
+    """Return the percentage that the progress states."""
+    console._looked = -module.LOOK_SECONDS
+    console._look()
+    return int(console._progress().partition(" %")[0])
 
 
 def test_a_log_has_plain_lines_with_the_progress(planner, monkeypatch):

@@ -49,7 +49,7 @@ class ReadyRuns:
         key = self._pack_key(run)
         heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
         self._samples.setdefault(key, run)
-        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.last_epoch)
+        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.trained)
         self._count += 1
 
     def counts(self) -> Counter[str]:
@@ -127,7 +127,7 @@ class WorkerState:
 
     def epochs_left(self) -> int:
         """Return the number of epochs until all its runs have ended."""
-        return max((run.budget - run.last_epoch for run in self.training.values()), default=0)
+        return max((run.budget - run.trained for run in self.training.values()), default=0)
 
     def seconds_left(self) -> float:
         """Return the expected time until all its runs have ended."""

@@ -165,11 +165,13 @@ class Console:
         self._known = so_far(planner)
 
     def _progress(self) -> str:
-        share = self._done / max(1e-9, self._done + self._left)
-        if not self._left:
-            return f"100 % of the epochs, {elapsed(time.monotonic() - self.start_time)}"
+        assert self.fleet is not None
         spent = elapsed(time.monotonic() - self.start_time)
-        return f"{100 * share:.0f} % of the epochs, {spent} so far, {self._note}"
+        if self.fleet.done:
+            return f"100 % of the epochs, {spent}"
+        share = self._done / max(1e-9, self._done + self._left)
+        note = self._note if self._left else "the last runs end"
+        return f"{min(99, round(100 * share))} % of the epochs, {spent} so far, {note}"
 
     def _workers(self) -> str:
         assert self.fleet is not None
@@ -178,7 +180,7 @@ class Console:
         room = max(len(states), self.workers())
         packs = f" {sum(training)} run{'s' if sum(training) > 1 else ''}" if training else ""
         devices = f" ({self.devices})" if self.devices else ""
-        if not self._left:
+        if self.fleet.done:
             return f"{room} worker{'s' if room > 1 else ''}{devices}"
         busy = f"{100 * self._busy:.0f} % busy"
         return f"{len(training)} of {room} workers train{packs}, {busy}{devices}"

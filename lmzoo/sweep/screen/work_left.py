@@ -46,7 +46,7 @@ def _point_work(
         return Work(stage, shape, len(lengths), mean, limit, least)
 
     def left(run: PlannedRun, until: int = 0) -> float:
-        return max(0.0, (until or budget) - run.last_epoch)
+        return max(0.0, (until or budget) - run.trained)
 
     tune = [run for run in runs if run.stage == "tune"]
     design = [run for run in tune if run.index < len(point.design)]
@@ -72,5 +72,5 @@ def epochs_done(planner: Planner) -> int:
     epochs: dict[str, int] = {}
     for point in planner.planners:
         for run in (*point.tune_runs, *point.confirm_runs):
-            epochs[run.id] = min(run.last_epoch, 1) if point.point.closed_form else run.last_epoch
+            epochs[run.id] = min(run.trained, 1) if point.point.closed_form else run.trained
     return sum(epochs.values())
