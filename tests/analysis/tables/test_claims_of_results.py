@@ -1,5 +1,6 @@
 """Sentences of the results pages: a verdict or a bound that a page states is that of its record."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -183,6 +184,28 @@ def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
     assert not any(rows[label]["verdict"] for label in ("minGRU", "minLSTM"))
 
 
+NUMBERS = {2: "two seeds", 3: "three seeds"}
+ANSWERED = dict(
+    re.findall(r"^\| \[.*?\]\((\w+)\.md\) \| (.*?) \|$", (PAGES / "index.md").read_text(), re.M)
+)
+
+
+@pytest.mark.parametrize("page", ANSWERED)
+def test_a_page_begins_with_its_question_and_how_sure_its_studies_are(page):
+    _, question, *_ = (text := (PAGES / f"{page}.md").read_text(encoding="utf-8")).split("\n\n")
+    assert question == ANSWERED[page]
+    assert question.endswith("?")
+    ranked = set(re.findall(r"<!-- table: (?:rank|answer) records/([\w-]+)", text))
+    first = re.search(r"<!-- table: caveats (.*?) -->", text)
+    known = set(re.findall(r"records/([\w-]+)", first[1])) if first else set()
+    assert ranked <= known
+    assert not known or first.start() < re.search(r"^(\*\*|## )", text, re.MULTILINE).start()
+    for record in known:
+        frame = study_ranking(PAGES / f"records/{record}.parquet").frame
+        seeds = frame.filter(pl.col("parameters") != 0)["runs"].min()
+        assert NUMBERS.get(seeds, "") in text
+
+
 REGIMES = {
     "S0's, 20 epochs, contain the future": "s0_leak", "S0's, 20 epochs, sound": "s0_no_leak",
     "searched rate, contain the future": "tuned_leak", "searched rate, sound": "tuned_no_leak",
@@ -212,7 +235,7 @@ RECALLED = {
     "recall-pairs8": {"attention": 99.9, "Gated DeltaNet": 99.6, "RetNet": 85.6, "LSTM": 2.9},
 }  # fmt: skip
 SENTENCES = (
-    "Attention recalls 99.9 % of the values, Gated DeltaNet 99 %, RetNet 87 %, and no elementwise "
+    "attention recalls 99.9 % of the values, Gated DeltaNet 99 %, RetNet 87 %, and no elementwise "
     "recurrence more than 52 %",
     "the tanh RNN has 3.7 %", "one it recalls 100.0 %",
     "Four layers of BaseConv recall 47 %, two 31 %", "its two seeds differ by 18 points",
