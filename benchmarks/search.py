@@ -3,6 +3,7 @@
     python benchmarks/search.py [FILE.ndjson.gz ...]
 
 A line of a file is one training: point, rate, seed, validation loss after every epoch, test loss.
+`git show 8109d34:benchmarks/record_curves.py` records one: a sweep without search at each rate.
 A simulated study draws the tuning seeds of each point and five seeds that confirm. Between the
 recorded rates, losses are interpolated; beyond them each step adds 0.06 nats. The truth of a rate
 is its mean test loss over the seeds that did not tune.

@@ -82,10 +82,8 @@ OTHERS = {
         f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
         for cell in MODERN
     },
-    **{
-        f"{name}-captions": PublishedStudy(f"modern_cells {name}", "captions")
-        for name in ("modern_mamba3", "delta_rules", "canon_gla", "canon_mamba")
-    },
+    "modern_mamba3-captions": PublishedStudy("modern_cells modern_mamba3", "captions"),
+    "canon_gla-captions": PublishedStudy("modern_cells canon_gla", "captions", "--samples 3"),
     "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
     # S0's regime on a corpus that trains in minutes: its recipe with and without the leak of its
     # inputs, and each of the two by the recipe of this package with a searched rate.
@@ -112,7 +110,7 @@ OTHERS = {
         f"state_tracking-{group}": PublishedStudy(
             "state_tracking",
             group,
-            "--set corpus.length=16 --set corpus.test_length=32 --set corpus.generators=true"
+            "--set corpus.length=16 --set corpus.test_length=32 --set corpus.generators=true --epochs 20"
             " --set corpus.train=2000 --samples 3",
             points="tanh|LSTM|DeltaProduct.*",
         )

@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from published_ablations import ablation_report
 from lmzoo.analysis.charts.forest import forest_picture
 from lmzoo.analysis.published.published_table import published_comparison
 from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.records.tuning import search_ranges
 from lmzoo.analysis.tables.brief import caveats
 from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.effects import study_effects
@@ -55,9 +56,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "scaling": study_scaling,
     "ablation": ablation_report,
     "atlas": atlas_report,
-    "caveats": lambda *paths: Report(
-        tuple(filter(None, map(_caveats, paths))), (), (), pl.DataFrame()
-    ),
+    "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
@@ -110,11 +109,27 @@ def _answer(records: Path) -> str:
     return f"{load_study(records).study['question']} {answer(ranking(records).frame)}"
 
 
-def _caveats(records: Path) -> str:
-    """Return what makes all numbers of a study doubtful; "" if nothing does."""
-    folder, frame = load_study(records), ranking(records).frame
-    text = " ".join(caveats(folder, frame))
-    return f"{records.stem.replace('_', ' ')}: {text}" * bool(text)
+def _caveats(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield how sure studies are: seeds, what was searched, the baseline, and what is doubtful."""
+    studies: dict[str, list[str]] = {}
+    for path in paths:
+        studies.setdefault(_how_sure(path), []).append(path.stem.replace("_", " "))
+    for text, names in studies.items():
+        yield f"{', '.join(names)}: {text}"
+
+
+def _how_sure(records: Path) -> str:
+    study, frame = load_study(records), ranking(records).frame
+    trained = frame.filter(pl.col("parameters").is_null() | (pl.col("parameters") > 0))
+    seeds = sorted(set(trained["runs"].drop_nulls()))
+    fields = " and ".join(search_ranges(study.study))
+    tried = min(trained["tune"].drop_nulls(), default=0)
+    searched = tried > 1 and fields
+    how = f"{fields} searched in {tried} settings or more" if searched else "nothing searched"
+    counted = set(trained["kn5"].drop_nulls())
+    wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
+    doubts = " ".join(caveats(study, frame))
+    return f"{' to '.join(map(str, seeds[:: max(1, len(seeds) - 1)]))} seeds, {how}{wins}. {doubts}".strip()
 
 
 def _heat_maps(records: Path) -> str:
