@@ -6,8 +6,9 @@ r"""Differences of points to a reference, over the seeds that both have and over
 
 Where nothing is shared (fewer than four varying points), the n differences have their own variance:
 Student's t with n − 1 degrees of freedom; with a tuning, with those of Satterthwaite. If every seed
-gives the same difference and τ = 0, the difference is exact and there is no test. The setting of a
-point whose seeds are all equal, a count model, is not a matter of chance: τ = 0.
+gives the same difference and τ = 0, the difference is exact and there is no test; but numbers with
+few decimals vary at least by their rounding. The setting of a point whose seeds are all equal, a
+count model, is not a matter of chance: τ = 0.
 
 A noisy reference may have m seeds of its own in addition to the n common ones. Its mean then is
 x̄_r + λ (x̄_r(m) − x̄_r(n)), where λ minimises
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error
+from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, rounding_variance
 from lmzoo.statistics.noise import Noise, half_width, seed_noise, tail
 
 
@@ -112,6 +113,7 @@ def contrasts(
     if not paired:
         delta = np.where(own, np.nan, means - means[reference])
         if noise is None:
+            own_error = _rounded(own_error, counts, rounding_variance(x))
             return _welch(counts, delta, own_error, reference, tuning)
         n, v = np.minimum(counts, counts[reference]), noise.expected()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -123,7 +125,7 @@ def contrasts(
         d = np.where(own[:, None], np.nan, x - x[reference])
         n, mean, error = mean_and_error(d)
         if noise is None:
-            return _own(n, mean, error, tuning)
+            return _own(n, mean, _rounded(error, n, 2 * rounding_variance(x)), tuning)
         extra = np.where(np.isnan(x) & ~np.isnan(x[reference]), x[reference], np.nan)
         mean, of_point, of_reference, of_common = _with_extra_seeds(
             mean, x, extra, reference, noise, n
@@ -153,6 +155,12 @@ def contrasts(
         weight,
         np.sqrt(variance),
     )
+
+
+def _rounded(error: Array, n: Array, variance: Array | float) -> Array:
+    """Return the standard errors of means of n numbers, at least those of their rounding."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(n > 1, np.maximum(error, np.sqrt(variance / n)), error)
 
 
 def _welch(

@@ -1,6 +1,7 @@
 """Contrasts: the paired test for few points; the tuning; seeds of the reference alone."""
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from lmzoo.statistics.contrasts import contrasts
@@ -65,3 +66,22 @@ def test_a_noisy_reference_profits_from_seeds_of_its_own():
     paired, longer, half = np.array(errors).T
     assert longer.std() < 0.6 * paired.std()
     assert np.mean(np.abs(longer) <= half) > 0.9
+
+
+@pytest.mark.parametrize("points", [2, 5])
+@pytest.mark.parametrize("paired", [True, False])
+def test_numbers_with_few_decimals_are_not_exact(points, paired):
+    """Three equal differences of 0.01 come from rounding in 1 of 70 pairs without an effect."""
+    seeds = np.array([5.32, 5.35, 5.29]) if paired else np.full(3, 5.32)
+    x = np.stack([seeds, *([seeds - 0.01] * (points - 1))])
+    found = contrasts(x, 0, paired=paired)
+    rounding = 0.01 * np.sqrt(2 / 12 / 3)
+    assert np.all(found.error[1:] > 0.99 * rounding)
+    assert np.all(found.p[1:] > 0.001)
+    many = contrasts(x + 1e-4 * np.pi, 0, paired=paired)  # no decimals are known
+    assert np.all(many.error[1:] < 1e-9)
+
+
+def test_rounded_numbers_of_some_spread_are_compared_as_they_are():
+    x = RNG(5).normal(size=(2, 6)).round(2)
+    assert np.isclose(contrasts(x, 0).p[1], stats.ttest_rel(x[1], x[0]).pvalue)
