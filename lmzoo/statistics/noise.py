@@ -111,8 +111,7 @@ def seed_noise(
     family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     count = (~np.isnan(x)).sum(1)
     least, most = (f(x, axis=1, initial=e, where=~np.isnan(x)) for f, e in _ENDS)
-    rounding = rounding_variance(x)
-    varying = (count > 1) & ((least < most) | (rounding > 0))
+    varying = (count > 1) & (least < most)
     sharing = varying & family
     known, shared = ~np.isnan(x), np.ones(x.shape[1], bool)
     enough = np.ones(len(x), bool)
@@ -130,14 +129,14 @@ def seed_noise(
         s2, f, common = _residual_variances(x[:, shared], varying, sharing)
     else:
         s2, f, common = mean_and_error(x)[2] ** 2 * count, count - 1.0, 0.0
-    s2 = np.maximum(s2, rounding)
+    s2 = np.maximum(s2, rounding_variance(x))
     if not s2[sharing].max() > 0:  # all differences are exact
         return None
     s2 = np.maximum(s2, 1e-12 * s2[sharing].max())
     noise = posterior(s2[varying], f[varying], sharing[varying])
     weight = np.full((len(x), *noise.weight.shape[1:]), np.nan)
     weight[varying] = noise.weight
-    weight[(count > 1) & (least == most) & (rounding == 0)] = np.eye(len(noise.variance))[0]
+    weight[(count > 1) & (least == most)] = np.eye(len(noise.variance))[0]
     outlier = np.zeros(len(x), bool)
     outlier[varying] = noise.outlier
     median = 1.57 * float(np.nanmean(noise.expected()[sharing[varying]])) / sharing.sum()
