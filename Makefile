@@ -77,7 +77,7 @@ drill-faults: $(ALL)
 
 # Ratios to named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
 bench: $(ALL)
-	for name in scan fuse; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/fuse.py
 	$(BIN)/python benchmarks/publish.py
 
 # On a machine with a GPU, torch and Triton; no Ray, no .venv, and with build/gpu no network.

@@ -1,6 +1,6 @@
 """A sweep on many workers, simulated with the planner and the fleet of the engine.
 
-    python benchmarks/cluster.py --out runs/bench/cluster.json
+    python benchmarks/cluster.py
 
 `simulated_cluster.py` describes the devices `gpu`, `affine` and `full`. Each makespan is divided by
 a lower bound:
@@ -17,7 +17,6 @@ Scenarios whose names contain `--only` are simulated, all by default.
 
 import functools
 import importlib
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -57,7 +56,6 @@ def scenarios() -> Iterator[Scenario]:
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="The JSON file.")] = Path("runs/bench/cluster.json"),
     only: Annotated[str, typer.Option(help="A part of the names of scenarios.")] = "",
 ) -> None:
     """Simulate all scenarios and print the table."""
@@ -67,8 +65,6 @@ def main(
         for device in DEVICES:
             row = {"scenario": scenario.name, "device": device.name}
             rows.append({**row, **measure(scenario, device)})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(rows, indent=1) + "\n")
     table = Table(*rows[0], box=None)
     for row in rows:
         table.add_row(*(f"{x:.2f}" if isinstance(x, float) else str(x) for x in row.values()))

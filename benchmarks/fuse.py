@@ -4,7 +4,6 @@
 
 Both sides train the same runs on the same random sequences with the library's own code and one
 thread: `KeptTrainers` for the pack, an epoch of `fit` for each run. The runs are of DLM46.
-There are two rivals: the library with its compiled recurrences, and with loops over `step`.
 
     python benchmarks/fuse.py --rows all                  every row that can be packed
 
@@ -26,7 +25,6 @@ import typer
 from measure import Ratio, Work, interleave, save, speedup
 
 from lmzoo import zoo
-from lmzoo.cells.base import Cell
 from lmzoo.command_line import run_command
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus, Sequences
@@ -91,27 +89,21 @@ def main(
             out.with_name("packed_rows.md").write_text(text)
         typer.echo(text)
         return
-    save([row for shape, goal in GOALS.items() for row in compare(shape, goal, rounds)], out)
+    save([compare(shape, goal, rounds) for shape, goal in GOALS.items()], out)
 
 
-def compare(shape: Shape, goal: float | None, rounds: int) -> list[Ratio]:
-    """Return the rows of both rivals at one shape."""
+def compare(shape: Shape, goal: float, rounds: int) -> Ratio:
+    """Return the row of one shape."""
     corpus = random_corpus(shape, shape.steps)
     seconds = interleave(
         {
             "packed": packed_epoch(pack_members(shape, corpus), corpus),
             "one after another": sequential_epochs(pack_members(shape, corpus), corpus),
-            "one after another, loops over steps": with_naive_scan(
-                sequential_epochs(pack_members(shape, corpus), corpus)
-            ),
         },
         rounds,
     )
-    ours = seconds.pop("packed")
-    return [
-        speedup("pack members", str(shape), rival, ours, theirs, goal if i == 0 else None)
-        for i, (rival, theirs) in enumerate(seconds.items())
-    ]
+    ours, theirs = seconds.values()
+    return speedup("pack members", str(shape), "one after another", ours, theirs, goal)
 
 
 def packed_rows() -> list[str]:
@@ -179,19 +171,6 @@ def with_checkpoints(work: Work, trainings: list[Training]) -> Work:
     return run
 
 
-def with_naive_scan(work: Work) -> Work:
-    """Return the work with every cell's reference loop instead of its compiled recurrence."""
-
-    def run() -> None:
-        fast, Cell.scan = Cell.scan, Cell.naive_scan
-        try:
-            work()
-        finally:
-            Cell.scan = fast
-
-    return run
-
-
 def pack_members(
     shape: Shape, corpus: Corpus, device: torch.device = CPU, row: str = "DLM46"
 ) -> list[Training]:
@@ -208,22 +187,16 @@ def pack_members(
 
 def random_corpus(shape: Shape, steps: int = STEPS) -> Corpus:
     """Return random sequences of full length for so many steps, and one to evaluate."""
-    return random_tokens(shape.V, (shape.B * steps, 1), shape.T, shape.T)
-
-
-def random_tokens(vocab: int, counts: tuple[int, int], length: int, least: int) -> Corpus:
-    """Return random sequences of `least` to `length` tokens to train and validate, one to test."""
     generator = torch.Generator().manual_seed(0)
-    words = tuple(str(i) for i in range(len(SPECIALS), vocab))
+    words = tuple(str(i) for i in range(len(SPECIALS), shape.V))
 
     def part(count: int) -> Sequences:
-        tokens = torch.randint(len(SPECIALS), vocab, (count, length), generator=generator)
-        lengths = torch.randint(least, length + 1, (count,), generator=generator)
+        size = count, shape.T
+        tokens = torch.randint(len(SPECIALS), shape.V, size, generator=generator)
         tokens[:, 0] = 1
-        tokens[torch.arange(length) >= lengths[:, None]] = 0
-        return Sequences(tokens, lengths)
+        return Sequences(tokens, torch.full((count,), shape.T))
 
-    parts = [part(count) for count in (*counts, 1)]
+    parts = [part(count) for count in (shape.B * steps, 1, 1)]
     return Corpus("random", Vocabulary((*SPECIALS, *words)), *parts, unit="word", source="here")
 
 

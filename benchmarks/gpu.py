@@ -1,6 +1,6 @@
-"""Recurrences, packs and the published word table on a GPU.
+"""Recurrences and packs on a GPU.
 
-    python benchmarks/gpu.py [--parts scan,fused,growth,table] [--data-dir DIR]
+    python benchmarks/gpu.py [--parts equal,scan,fused,growth]
     python benchmarks/gpu.py --device cpu --tiny          a test of the script at tiny sizes
 
     equal    every recurrence against float64, for each precision of its products
@@ -10,7 +10,6 @@
              process and in 8 processes that share the device
     growth   1 to 256 pack members as one program, and the lower bounds of roofline.py
              (both: an epoch with its evaluation, and checkpoints of all members once a second)
-    table    the published word table (word_table.py), against ten minutes
 
 Needs this package, torch and a GPU. Each part writes its own JSON when it is done. A part that
 fails or takes longer than `--limit` is named at the end, and the others run.
@@ -39,19 +38,15 @@ from fuse import (
 )
 from measure import Ratio, device_seconds, interleave, save, speedup, time_ratio
 from roofline import compute_bound, measure_rates, memory_bound
-from scan import published, sliced, training_step
 from torch import Tensor, nn
-from word_table import Table, random_captions, table_runs, train_all
 
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, Cell
 from lmzoo.command_line import run_command
-from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.precision import WIDEST, Precision, current_precision, use_precision
 from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
-from lmzoo.train.recipe import RECIPES
 
 TOLERANCES = {Precision.TF32X3: 2e-5, Precision.TF32: 2**-8, Precision.BF16: 2**-6}
 """Largest difference, relative to the largest number plus one. More than in the tests of the
@@ -60,7 +55,7 @@ CELL_NAMES = ("mgu", "mgru", "gru", "lstm", "rnn")
 ROWS, STEPS = 33, 20
 TIMEOUT = 600
 """Seconds after which a process is given up."""
-FUSED, WORDS = Shape(64, 200, 32, 32, 100, 20), Table()
+FUSED = Shape(64, 200, 32, 32, 100, 20)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +77,6 @@ class Sizes:
     """Consecutive passes in one measurement of a recurrence."""
     side: int = 8192
     """Side of the matrices that measure the rates of the device."""
-    table: Table = WORDS
     has_goals: bool = True
 
     def goal(self, value: float) -> float | None:
@@ -94,22 +88,15 @@ TINY = Sizes(
     has_goals=False,
     batch=4, recurrences=((8, Precision.TF32X3),), lengths=(5,), fused=Shape(4, 20, 8, 4, 4, 6),
     processes=2, growth=(1, 2), steps=4, repeats=1, side=64,
-    table=Table(
-        width=8, components=4, seeds=1, epochs=1, vocab=30, train=12, valid=4, length=9,
-        recipe=dataclasses.replace(RECIPES["published"], batch=6),
-    ),
 )  # fmt: skip
 
 
 def main(
     parts: Annotated[
         str, typer.Option(help="Parts to run, in this order.")
-    ] = "equal,scan,fused,growth,table",
+    ] = "equal,scan,fused,growth",
     device: Annotated[str, typer.Option()] = "cuda",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of Multi30k; default: random tokens.")
-    ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="Test the script at tiny sizes.")] = False,  # noqa: FBT002
     out: Annotated[Path, typer.Option(help="Folder of the JSON files.")] = Path("runs/bench"),
     limit: Annotated[int, typer.Option(min=1, help="Seconds of a part, at most.")] = 600,
@@ -121,7 +108,6 @@ def main(
         "scan": lambda: scans(sizes, target, rounds),
         "fused": lambda: packs(sizes, target, rounds),
         "growth": lambda: growth(sizes, target, rounds),
-        "table": lambda: word_table(sizes, target, data_dir),
     }
     chosen = parts.split(",")
     if unknown := [part for part in chosen if part not in known]:
@@ -233,9 +219,12 @@ def _scan(sizes: Sizes, width: int, length: int, device: torch.device, rounds: i
     parameters = [*cell.parameters(), *library.parameters()]
 
     def step(forward: Callable[[Tensor], Tensor], inputs: Tensor, upstream: Tensor) -> Work:
-        return training_step(
-            lambda: forward(inputs.detach().requires_grad_()), upstream, parameters
-        )
+        def run() -> None:
+            for parameter in parameters:
+                parameter.grad = None
+            forward(inputs.detach().requires_grad_()).backward(upstream)
+
+        return run
 
     ours = step(lambda x: cell.scan(x, start), x, upstream)
     seconds = interleave(
@@ -243,7 +232,7 @@ def _scan(sizes: Sizes, width: int, length: int, device: torch.device, rounds: i
             "replayed": _replayed(ours, device),
             "not replayed": ours,
             "torch.nn.GRU": step(lambda x: library(x, start[None])[0], x_time, upstream_time),
-            "published loop": step(lambda x: published(cell, x, start, sliced), x, upstream),
+            "published loop": step(lambda x: published(cell, x, start), x, upstream),
         },
         rounds,
         warmup=2,
@@ -258,6 +247,17 @@ def _scan(sizes: Sizes, width: int, length: int, device: torch.device, rounds: i
         time_ratio(f"{what}, not replayed", at, "torch.nn.GRU", plain, theirs),
         speedup(f"{what}, not replayed", at, "published loop", plain, loop),
     ]
+
+
+def published(cell: Cell, x: Tensor, h: Tensor) -> Tensor:
+    """Return the states of the recurrence as published, with a multiplier for every cut."""
+    w, u, states = cell.w, torch.ones(8), []
+    for x_t in [x[:, t] for t in range(x.shape[1])]:
+        f = torch.sigmoid(u[0] * (x_t @ w.xf) + u[1] * (h @ w.hf) + u[2] * w.bf)
+        c = torch.tanh(u[3] * (x_t @ w.xh) + u[4] * ((h * f) @ w.hh) + u[5] * w.bh)
+        h = u[6] * (1 - f) * h + u[7] * f * c
+        states.append(h)
+    return torch.stack(states, dim=1)
 
 
 def _replayed(work: Work, device: torch.device) -> Work:
@@ -366,20 +366,6 @@ def growth(sizes: Sizes, device: torch.device, rounds: int) -> list[Ratio]:
             for name, bound in bounds.items()
         ]
     return rows
-
-
-def word_table(sizes: Sizes, device: torch.device, data_dir: Path | None) -> list[Ratio]:
-    """Return the row of the published word table: every row with every seed, once."""
-    size = sizes.table
-    corpus = random_captions(size)
-    if data_dir is not None:
-        corpus = open_corpus({"name": "multi30k_en", "split": "seed"}, data_dir)
-    runs = table_runs(size, corpus, device)
-    programs: list[int] = []
-    seconds = device_seconds(lambda: programs.append(train_all(runs, corpus, size.epochs)), device)
-    at = f"{size}, {corpus.name}, V={len(corpus.vocabulary):,}, {programs[0]} programs"
-    goal = sizes.goal(1.0)
-    return [time_ratio("published word table", at, "10 minutes", [seconds], [600.0], goal)]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Planned seeds against those that the verdicts need, with the noise of the recorded studies.
 
-    python benchmarks/planned_seeds.py [repetitions [simulations]]
+    python benchmarks/planned_seeds.py [repetitions [simulations [pilot seeds]]]
 
 The true variances of a study are drawn from what its records say of them (`statistics/noise.py`). A
-pilot of as many seeds as were recorded is drawn with them, and a contrast is planned for an effect
-of 1 and of 2 sd of its difference. Simulated studies then have 0.7 and 1.3 times the planned seeds:
-the plan is within ±30 % if the first show the effect in less than 80 % of cases, and the second in
-at least as many.
+pilot of as many seeds as were recorded, or of another number, is drawn with them, and a contrast is
+planned for an effect of 1 and of 2 sd of its difference. Simulated studies then have 0.7 and 1.3
+times the planned seeds: the plan is within ±30 % if the first show the effect in less than 80 % of
+cases, and the second in at least as many. The range of a plan holds the need if one seed less than
+its least shows the effect in less than 80 % of cases, and its most seeds in at least as many.
 """
 
 import sys
@@ -47,9 +48,10 @@ def shown(
     return hits / count
 
 
-def main(repetitions: int, count: int) -> None:
+def main(repetitions: int, count: int, pilot_seeds: int) -> None:
     """Print one line per plan, and the shares of plans that are right, too few, too many."""
     verdicts: Counter[str] = Counter()
+    ranges: Counter[str] = Counter()
     for path in sorted(Path("docs/results/records").glob("*.parquet")):
         try:
             pilot = pilot_of_study(path)
@@ -62,7 +64,7 @@ def main(repetitions: int, count: int) -> None:
         if pilot.reference not in kept or noise is None:
             continue
         reference = int(np.flatnonzero(kept == pilot.reference)[0])
-        seeds = int(np.isfinite(recorded).sum(1).min())
+        seeds = pilot_seeds or int(np.isfinite(recorded).sum(1).min())
         rng = np.random.default_rng(0)
         for _ in range(repetitions):
             v = true_variances(noise, rng)
@@ -73,21 +75,30 @@ def main(repetitions: int, count: int) -> None:
             x = np.sqrt(v)[:, None] * rng.normal(size=(len(v), seeds))
             for effect_in_sd in (1.0, 2.0):
                 effect = effect_in_sd * float(np.sqrt(v[point] + v[reference]))
-                planned = np.nan_to_num(planned_seeds(x, reference, effect, POWER)[0], nan=1000)[
-                    point
-                ]
-                low, high = int(0.7 * planned), int(np.ceil(1.3 * planned))
-                least, most = (
-                    shown(v, reference, point, effect, n, count, rng) if n > 1 else 0.0
-                    for n in (low, high)
+                plan = planned_seeds(x, reference, effect, POWER)
+                planned, least, most = (
+                    int(np.nan_to_num(own[point], nan=1000))
+                    for own in (plan.seeds, plan.least, plan.most)
                 )
-                verdict = "too many" if least >= POWER else "too few" if most < POWER else "right"
+                low, high = int(0.7 * planned), int(np.ceil(1.3 * planned))
+                at = {
+                    n: shown(v, reference, point, effect, n, count, rng) if n > 1 else 0.0
+                    for n in {low, high, least - 1, most}
+                }
+                verdict = (
+                    "too many" if at[low] >= POWER else "too few" if at[high] < POWER else "right"
+                )
                 verdicts[verdict] += 1
+                ranges[
+                    "below" if at[least - 1] >= POWER else "above" if at[most] < POWER else "in"
+                ] += 1
                 echo(f"{path.stem:34} {effect_in_sd:g} sd  planned {planned:3.0f}  "
-                     f"{low}: {least:.2f}  {high}: {most:.2f}  {verdict}")  # fmt: skip
+                     f"{low}: {at[low]:.2f}  {high}: {at[high]:.2f}  {verdict}  "
+                     f"range {least} to {most}")  # fmt: skip
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    echo(f"{verdicts.total()} plans: {counts}")
+    echo(f"{verdicts.total()} plans: {counts}; the need is in {ranges['in']} ranges, below "
+         f"{ranges['below']}, above {ranges['above']}")  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(*(int(text) for text in (*sys.argv[1:], *("4", "60")[len(sys.argv) - 1 :])))
+    main(*(int(text) for text in (*sys.argv[1:], *("4", "60", "0")[len(sys.argv) - 1 :])))

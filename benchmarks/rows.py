@@ -11,14 +11,16 @@ by its one pass over the data, divided by the number of batches of an epoch. Pri
 table, the slowest row first; `--modern` also writes it to runs/bench/rows.md, for `publish.py`.
 """
 
+import itertools
 import statistics
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
+from measure import Work, interleave
 
 from lmzoo import zoo
 from lmzoo.cli.catalogue import describe_state
@@ -44,9 +46,6 @@ def main(
     corpus: Annotated[str, typer.Option()] = "captions",
     data_dir: Annotated[Path | None, typer.Option()] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Steps of each row.")] = 3,
-    family: Annotated[
-        list[str] | None, typer.Option(help="Families of rows; default: all.")
-    ] = None,
     row: Annotated[list[str] | None, typer.Option(help="Rows; default: all.")] = None,
     rival: Annotated[str, typer.Option(help="The row that others are compared with.")] = RIVAL,
     width: Annotated[int, typer.Option(min=0, help="Width of all rows; 0: their own.")] = 0,
@@ -63,27 +62,22 @@ def main(
     other = _model(rival, data, width)
     lines = [(1.0, _line(rival, other, "1"))]
     for name in zoo.names():
-        entry = zoo.row(name)
-        wanted = (not family or entry.family in family) and (not row or name in row)
-        if entry.model and name != rival and wanted:
+        if zoo.row(name).model and name != rival and (not row or name in row):
             sys.stderr.write(f"{name}\n")
             model = _model(name, data, width)
             ratios = _ratios(model, other, data, rounds)
             median = statistics.median(ratios)
             text = f"{median:.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
             lines.append((median, _line(name, model, text)))
-    table = _table(rival, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
+    table = f"| row | step time / {rival} | range | parameters | state of a sequence | packs |\n"
+    table += "|---|---:|---|---:|---|---|\n"
+    table += "".join(line for _, line in sorted(lines, key=lambda pair: -pair[0]))
     sizes = f"V={len(data.vocabulary)}, T={data.task.length}, batch {BATCH}"
     text = f"{data.name}, {sizes}, width {width or 'of the row'}, {rounds} rounds.\n\n{table}"
     typer.echo(text)
     if modern:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(text)
-
-
-def _table(rival: str, lines: list[str]) -> str:
-    head = f"| row | step time / {rival} | range | parameters | state of a sequence | packs |\n"
-    return head + "|---|---:|---|---:|---|---|\n" + "".join(lines)
 
 
 def _line(name: str, model: LanguageModel, ratio: str) -> str:
@@ -104,26 +98,26 @@ def _model(name: str, data: Corpus, width: int) -> LanguageModel:
 def _ratios(model: LanguageModel, rival: LanguageModel, data: Corpus, rounds: int) -> list[float]:
     """Return the ratio of step times in every round."""
     batches = epoch_batches(data.train.lengths, BATCH, seed=0, epoch=0)
-    ratios = []
-    for i in range(rounds + 1):
-        batch = batches[i % len(batches)]
-        mine = _seconds(model, data, batch, len(batches))
-        theirs = _seconds(rival, data, batch, 1)
-        if i:  # the first is a warm-up
-            ratios.append(mine / theirs)
-    return ratios
+    steps = {"ours": _steps(model, data, batches), "theirs": _steps(rival, data, batches)}
+    ours, theirs = interleave(steps, rounds).values()
+    parts = len(batches) if model.closed_form else 1
+    return [mine / parts / other for mine, other in zip(ours, theirs, strict=True)]
 
 
-def _seconds(model: LanguageModel, data: Corpus, rows: torch.Tensor, batches: int) -> float:
-    """Return the CPU seconds of one step on these rows of the data."""
-    start = time.process_time()
-    if model.closed_form:
-        model.fit_closed_form(data.train.tokens, data.train.lengths)
-        return (time.process_time() - start) / batches
-    batch = gather_batch(data.train, rows)
-    model.zero_grad()
-    (-model.log_prob(batch.tokens, batch.lengths).sum() / len(rows)).backward()
-    return time.process_time() - start
+def _steps(model: LanguageModel, data: Corpus, batches: Sequence[torch.Tensor]) -> Work:
+    """Return a step on the next batch, or the pass of a count model over all of them."""
+    following = itertools.cycle(batches)
+
+    def step() -> None:
+        if model.closed_form:
+            model.fit_closed_form(data.train.tokens, data.train.lengths)
+            return
+        rows = next(following)
+        batch = gather_batch(data.train, rows)
+        model.zero_grad()
+        (-model.log_prob(batch.tokens, batch.lengths).sum() / len(rows)).backward()
+
+    return step
 
 
 if __name__ == "__main__":

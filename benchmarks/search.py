@@ -3,6 +3,7 @@
     python benchmarks/search.py [FILE.ndjson.gz ...]
 
 A line of a file is one training: point, rate, seed, validation loss after every epoch, test loss.
+`git show 8109d34:benchmarks/record_curves.py` records one: a sweep without search at each rate.
 A simulated study draws the tuning seeds of each point and five seeds that confirm. Between the
 recorded rates, losses are interpolated; beyond them each step adds 0.06 nats. The truth of a rate
 is its mean test loss over the seeds that did not tune.
@@ -16,25 +17,42 @@ is its mean test loss over the seeds that did not tune.
 Cases of a file: as recorded (`plain`); one point with its axis moved by 2x or 4x, `up` or `down`;
 one point whose third and higher rates lose 1.5 nats (`cliff`). `mixture` has the points of captions
 and words in one study.
+
+A rule gets the points of a simulated study and the range of the learning rate. It trains any rate
+with any of the point's seeds, to the end or not, and returns a rate for each point.
 """
 
+import dataclasses
 import gzip
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import optuna
 import typer
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
-from search_rules import RULES, STEP, Array, Rule, Trainings
+from simulated_cluster import MemoryStore
 
 from lmzoo.command_line import run_command
+from lmzoo.data.corpus import open_corpus
 from lmzoo.errors import UserError
+from lmzoo.search_space import FloatRange
 from lmzoo.statistics.compared import compared
+from lmzoo.study.planned_run import Answer
+from lmzoo.study.planner import Planner
+from lmzoo.study.study import Point, Study
+from lmzoo.trainables.resolve import corpus_config, resolve
+from lmzoo.trainables.rows import RowPoint
 
+Array = NDArray[np.float64]
+STEP = 0.06
+"""Nats that each recorded step beyond the recorded rates adds."""
+FIELD = "recipe.lr"
 CURVES = Path(__file__).parent / "curves"
 MOVES = {"2x up": 1, "4x up": 2, "2x down": -1, "4x down": -2}
 CLIFF, CONFIRM, MARGIN = 1.5, 5, 0.02
@@ -50,6 +68,125 @@ class Recorded(NamedTuple):
     """Test loss, (P, J, S)."""
 
 
+@dataclass
+class Trainings:
+    """The recorded trainings of one point, at any rate: monotone interpolation in log rate.
+
+    Beyond the recorded rates each step adds `STEP`.
+    """
+
+    rates: Array
+    curves: Array
+    """Lowest validation loss up to each epoch, (J, S, E)."""
+    order: NDArray[np.int64]
+    """The seeds in the order in which they are used, (S,)."""
+    epochs: float = 0.0
+    """Epochs trained."""
+    seeds: list[int] = field(default_factory=list)
+    """The requested seeds."""
+
+    def __post_init__(self) -> None:
+        self._at = PchipInterpolator(np.log(self.rates), self.curves, axis=0)
+
+    def curve(self, rate: float, seed: int) -> Array:
+        """Return the curve of a training."""
+        if seed not in self.seeds:
+            self.seeds.append(seed)
+        used = self.order[self.seeds.index(seed) % len(self.order)]
+        return self.at(rate, self._at)[used]
+
+    def at(self, rate: float, interpolated: PchipInterpolator) -> Array:
+        """Return what an interpolator of the recorded rates' logarithms has at a rate."""
+        inside = np.clip(rate, self.rates[0], self.rates[-1])
+        step = np.log(self.rates[-1] / self.rates[0]) / (len(self.rates) - 1)
+        return np.asarray(interpolated(np.log(inside))) + STEP * abs(np.log(rate / inside)) / step
+
+
+class Outcome(NamedTuple):
+    """What a rule did with P points."""
+
+    rates: Array
+    """The chosen rate, (P,)."""
+    tuning_sd: Array
+    """What the rule states for its choice, (P,); 0 if it states none."""
+
+
+Rule = Callable[[Sequence[Trainings], int], Outcome]
+
+
+def sweep(points: Sequence[Trainings], n: int) -> Outcome:
+    """Let the planner of a sweep decide, with its defaults; study n has the seed n."""
+    epochs, rates = points[0].curves.shape[-1], points[0].rates
+    study, resolved = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
+    planner = Planner(dataclasses.replace(study, seed=n), resolved, MemoryStore())  # pyright: ignore[reportArgumentType]
+    by_label = {p.point.label: own for p, own in zip(planner.points, points, strict=True)}
+    while not planner.done:
+        for run in planner.new_ready():
+            planner.start(run)
+            if run.stage == "confirm":
+                planner.end(run.id, "finished", test_loss=2.0)
+                continue
+            own = by_label[run.label]
+            curve = own.curve(run.config["recipe"]["lr"], run.config["seed"])
+            answer = Answer.CONTINUE
+            while answer is Answer.CONTINUE and run.last_epoch < epochs:
+                epoch = run.last_epoch + 1
+                own.epochs += 1
+                answer = planner.report(
+                    run.id, {"epoch": epoch, "valid_token": float(curve[epoch - 1])}
+                )
+            if run.last_epoch == epochs:
+                planner.end(run.id, "finished")
+            elif answer is Answer.WAIT:
+                planner.requeue(run.id)
+            else:
+                planner.end(run.id, "pruned")
+    chosen = [(point.best_setting or {})[FIELD] for point in planner.points]
+    return Outcome(np.array(chosen), np.array([point.tuning_sd for point in planner.points]))
+
+
+def grid(points: Sequence[Trainings], n: int) -> Outcome:
+    """Take the minimum of the recorded rates, one seed each."""
+    best = [own.rates[int(own.curves[:, own.order[0], -1].argmin())] for own in points]
+    for own in points:
+        own.epochs += own.curves.shape[0] * own.curves.shape[-1]
+    return Outcome(np.array(best), np.zeros(len(points)))
+
+
+RULES: dict[str, Rule] = {
+    "a sweep": sweep,
+    "grid of five, minimum": grid,
+}
+
+_STUDIES: dict[Any, tuple[Study, list[RowPoint]]] = {}
+
+
+def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any]]:
+    """Return a study whose range has the recorded rates as the middles of its cells."""
+    key = (count, epochs, low, high)
+    if key not in _STUDIES:
+        bounds = _bounds(np.array([low, np.sqrt(low * high), high]), cells=5)
+        points = (Point(f"p{i}", "DLM46", {"dropout_input": 0.001 * i}) for i in range(count))
+        text = Path(tempfile.mkdtemp(), "words.txt")  # no run reads it
+        text.write_text("".join(f"{'a b ' * (3 + i % 5)}c\n" for i in range(60)))
+        study = Study(
+            name="search", question="?", points=tuple(points), corpus=f"text:{text}",
+            epochs=epochs, search={FIELD: FloatRange(*bounds, log=True)}, seeds=1,
+            fields={FIELD: float(f"{np.sqrt(low * high):.4g}"), "corpus.length": 10},
+        )  # fmt: skip
+        fields = corpus_config(study, study.fields)
+        corpus = open_corpus(fields)
+        resolved = [p for p in resolve(study, corpus, fields) if not p.baseline]
+        _STUDIES[key] = study, resolved
+    return _STUDIES[key]
+
+
+def _bounds(rates: Array, cells: int = 0) -> tuple[float, float]:
+    """Return the range of which the rates are the middles of equal cells."""
+    half = (rates[-1] / rates[0]) ** (0.5 / ((cells or len(rates)) - 1))
+    return float(rates[0] / half), float(rates[-1] * half)
+
+
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Recorded trainings.")] = None,
     studies: Annotated[int, typer.Option(min=2, help="Studies of each case and rule.")] = 150,
@@ -62,21 +199,16 @@ def main(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     paths = files or sorted(CURVES.glob("*.ndjson.gz"))
     loaded = {path.name.split(".")[0].rsplit("_", 1)[-1]: load(path) for path in paths}
-    lines = list[str]()
-
-    def add(line: str) -> None:
-        typer.echo(line)
-        lines.append(f"{line}\n")
-
-    add("| case | rule | studies | regret | 95 % | changed point | rms | stated | runs | worse |")
-    add("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    head = "case | rule | studies | regret | 95 % | changed point | rms | stated | runs | worse"
+    text = f"| {head} |\n|---|---|{'---:|' * 8}\n"
     for case, (parts, changed) in cases(loaded).items():
         for name, rule in RULES.items():
             if only in case and rules in name:
                 cells = measure(parts, changed, rule, range(first, first + studies))
-                add(f"| {case} | {name} | {studies} | {' | '.join(cells)} |")
+                text += f"| {case} | {name} | {studies} | {' | '.join(cells)} |\n"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("".join(lines))
+    out.write_text(text)
+    typer.echo(text)
 
 
 def load(path: Path) -> Recorded:

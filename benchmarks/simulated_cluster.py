@@ -133,10 +133,6 @@ class Simulation:
         if scenario.lost:
             self.schedule(20.0, "lose", str(scenario.lost))
         self.schedule(0.0, "look", "")
-        self.run_events()
-
-    def run_events(self) -> None:
-        """Run the events until the sweep is done."""
         while not self.fleet.done:
             at, _, kind, worker = heapq.heappop(self.events)
             self.present += len(self.live) * (at - self.now)

@@ -18,6 +18,7 @@ The subpackages and modules, from the top layer to the bottom layer:
 
     cli                         the command line: lmzoo list, train, rank, ...
     api                         build, load_run, run_study: the calls above
+    bench                       a recorded study as a tabular benchmark
     inspect                     gates, attention, latents and boundaries of trained models
     judging                     verdicts on results that other programs produced
     sweep                       studies on Ray Tune

@@ -9,6 +9,9 @@ the ablation in the paper of the cell, if it has one; the papers give one run an
         --set corpus.unit=char --epochs 3
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from lmzoo.sweep import Point, Study, main
 
 BOTH = ("convolution", "output_gate")
@@ -17,21 +20,35 @@ MIXING = "state_to_write+state_to_forget+state_to_output+state_to_candidate"
 """The memory mixing of the sLSTM."""
 
 
+def point(
+    label: str, cell: str, names: Sequence[str] = (), left_out: Sequence[str] = BOTH, **block: Any
+) -> Point:
+    """Return a cell without the paths `names`, in a block without the parts `left_out`."""
+    inner = {"name": cell, "cuts": list(names)}
+    part = {"name": "block", "inner": inner, "cuts": list(left_out), **block}
+    return Point(label, "min_gru_block", {"cell": part})
+
+
 def study(row: str, cell: str, left_out: tuple[str, ...], *cuts: str) -> Study:
     """Return the study of a cell; each of `cuts` names one cut, or several with + between them."""
-
-    def point(label: str, names: list[str]) -> Point:
-        inner = {"name": cell, "cuts": names}
-        block = {"name": "block", "inner": inner, "cuts": list(left_out)}
-        return Point(label, "min_gru_block", {"cell": block})
-
+    paths = (point(f"cut {cut.replace('+', ', ')}", cell, cut.split("+"), left_out) for cut in cuts)
     return Study(
         name=f"modern_{row}",
         question=f"Which path of {row} matters?",
-        points=(
-            point(row, []),
-            *(point(f"cut {cut.replace('+', ', ')}", cut.split("+")) for cut in cuts),
-        ),
+        points=(point(row, cell, left_out=left_out), *paths),
+        fields={"recipe.schedule": "cosine"},
+    )
+
+
+def canon(row: str, cell: str, cuts: Sequence[str], *others: Point) -> Study:
+    """Return the study of where a short convolution of a cell is worth most (arXiv:2512.17351)."""
+    places = (
+        point(f"Canon {','.join(own)}", cell, cuts, canon=list(own)) for own in (*"abcd", "abcd")
+    )
+    return Study(
+        name=f"canon_{row}",
+        question=f"Is it the convolution? A short one at four places of {row}",
+        points=(point("no convolution", cell, cuts), *others, *places),
         fields={"recipe.schedule": "cosine"},
     )
 
@@ -81,6 +98,20 @@ STUDIES = (
         *("lru", "lru", BOTH),
         *("phase", "normaliser", "exponential", "skip", "carry"),
     ),
+    study("mamba3", "mamba3", BOTH, "trapezoid", "rotation", "bias", "decay"),
+    Study(
+        name="delta_rules",
+        question="Do Kimi Delta Attention or the M²RNN gain anything over Gated DeltaNet?",
+        points=(
+            point("Gated DeltaNet", "gated_deltanet"),
+            point("Kimi Delta Attention", "kda"),
+            point("M²RNN", "m2rnn"),
+        ),
+        fields={"recipe.schedule": "cosine"},
+    ),
+    canon("gla", "gla", (), point("convolution of the block", "gla", (), ["output_gate"])),
+    canon("gated_deltanet", "gated_deltanet", ["convolution"], point("its own", "gated_deltanet")),
+    canon("mamba", "mamba", ["convolution"], point("its own", "mamba")),
 )
 
 if __name__ == "__main__":

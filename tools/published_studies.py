@@ -82,8 +82,40 @@ OTHERS = {
         f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
         for cell in MODERN
     },
+    "modern_mamba3-captions": PublishedStudy("modern_cells modern_mamba3", "captions"),
+    "canon_gla-captions": PublishedStudy("modern_cells canon_gla", "captions", "--samples 3"),
     "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
+    # S0's regime on a corpus that trains in minutes: its recipe with and without the leak of its
+    # inputs, and each of the two by the recipe of this package with a searched rate.
+    **{
+        f"{name}-captions": PublishedStudy(
+            "words", "captions", f"{options} --seeds 10", points="wild type|cut 4"
+        )
+        for name, options in {
+            "s0_leak": f"{PUBLISHED} --epochs 20",
+            "s0_no_leak": "--recipe published --search-space recipe.lr=off --samples 1 --epochs 20",
+            "tuned_leak": "--set model.norm=time_std",
+            "tuned_no_leak": "",
+        }.items()
+    },
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
+    "state_tracking-counting": PublishedStudy(
+        "state_tracking",
+        "modular_arithmetic",
+        "--set corpus.modulus=3 --set corpus.operators=+ --set corpus.length=21"
+        " --set corpus.test_length=61 --set corpus.train=2000 --samples 3",
+        points="tanh|LSTM|Mamba|Mamba, signed|Gated DeltaNet|Gated DeltaNet, β < 2|DeltaProduct, n = 2",
+    ),
+    **{
+        f"state_tracking-{group}": PublishedStudy(
+            "state_tracking",
+            group,
+            "--set corpus.length=16 --set corpus.test_length=32 --set corpus.generators=true --epochs 20"
+            " --set corpus.train=2000 --samples 3",
+            points="tanh|LSTM|DeltaProduct.*",
+        )
+        for group in ("s3", "s5")
+    },
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }

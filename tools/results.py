@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,18 @@ from typing import Any
 import polars as pl
 import ranking_picture
 import scaling_picture
+from atlas import FILE, atlas, atlas_report, ranking
 from published_ablations import ablation_report
 
 from lmzoo.analysis.charts.forest import forest_picture
 from lmzoo.analysis.published.published_table import published_comparison
 from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.records.tuning import search_ranges
 from lmzoo.analysis.tables.brief import caveats
 from lmzoo.analysis.tables.comparison import study_comparison
 from lmzoo.analysis.tables.effects import study_effects
 from lmzoo.analysis.tables.importance import study_importance
 from lmzoo.analysis.tables.ranking import TABLE_KEYS
-from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.analysis.tables.scaling import study_scaling
 from lmzoo.analysis.text.render import Report, TextTable, render
 from lmzoo.analysis.text.verdict_lines import answer
@@ -48,19 +49,18 @@ FIGURE = re.compile(r"\]\((?P<name>[\w-]+-forest\.svg)\)\n\n<!-- table: (?P<comm
 """A forest plot stands above the block of its table."""
 COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
-    "rank": study_ranking,
+    "rank": ranking,
     "compare": study_comparison,
     "epistasis": study_effects,
     "importance": study_importance,
     "scaling": study_scaling,
     "ablation": ablation_report,
-    "caveats": lambda *paths: Report(
-        tuple(filter(None, map(_caveats, paths))), (), (), pl.DataFrame()
-    ),
+    "atlas": atlas_report,
+    "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS = ("heading", "tables", "legend")
-FOLDED = ("how each setting was found", "why they differ")
+FOLDED = ("how each setting was found", "why they differ", "columns of")
 """First words of the titles of tables that a page folds."""
 
 
@@ -72,11 +72,15 @@ def main() -> None:
     )
     check = parser.parse_args().check
     stale = [(path, text) for path, text in generated(PAGES) if _read(path) != text]
-    if check and stale:
-        names = ", ".join(path.name for path, _ in stale)
+    frame, file = atlas(PAGES / "records"), PAGES / FILE
+    is_stale = not file.exists() or not pl.read_parquet(file).equals(frame)
+    if check and (stale or is_stale):
+        names = ", ".join([path.name for path, _ in stale] + [FILE] * is_stale)
         sys.exit(f"error: {names}: not what the records give; run `make results`")
     for path, text in stale:
         path.write_text(text, encoding="utf-8")
+    if is_stale:
+        frame.write_parquet(file, compression="zstd")
 
 
 def generated(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -93,7 +97,7 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
         for asked in FIGURE.finditer(text):
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)
-            frame = study_ranking(*(folder / path for path in paths), **options).frame
+            frame = ranking(*(folder / path for path in paths), **options).frame
             figure = forest_picture(frame.partition_by(TABLE_KEYS, maintain_order=True)[0])
             yield folder / asked["name"], figure
             if asked["name"] == ranking_picture.FIGURE:
@@ -102,14 +106,30 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _answer(records: Path) -> str:
     """Return the question of a study and the answer in one sentence."""
-    return f"{load_study(records).study['question']} {answer(study_ranking(records).frame)}"
+    return f"{load_study(records).study['question']} {answer(ranking(records).frame)}"
 
 
-def _caveats(records: Path) -> str:
-    """Return what makes all numbers of a study doubtful; "" if nothing does."""
-    folder, frame = load_study(records), study_ranking(records).frame
-    text = " ".join(caveats(folder, frame))
-    return f"{records.stem.replace('_', ' ')}: {text}" * bool(text)
+def _caveats(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield how sure studies are: seeds, what was searched, the baseline, and what is doubtful."""
+    studies: dict[str, list[str]] = {}
+    for path in paths:
+        studies.setdefault(_how_sure(path), []).append(path.stem.replace("_", " "))
+    for text, names in studies.items():
+        yield f"{', '.join(names)}: {text}"
+
+
+def _how_sure(records: Path) -> str:
+    study, frame = load_study(records), ranking(records).frame
+    trained = frame.filter(pl.col("parameters").is_null() | (pl.col("parameters") > 0))
+    seeds = sorted(set(trained["runs"].drop_nulls()))
+    fields = " and ".join(search_ranges(study.study))
+    tried = min(trained["tune"].drop_nulls(), default=0)
+    searched = tried > 1 and fields
+    how = f"{fields} searched in {tried} settings or more" if searched else "nothing searched"
+    counted = set(trained["kn5"].drop_nulls())
+    wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
+    doubts = " ".join(caveats(study, frame))
+    return f"{' to '.join(map(str, seeds[:: max(1, len(seeds) - 1)]))} seeds, {how}{wins}. {doubts}".strip()
 
 
 def _heat_maps(records: Path) -> str:

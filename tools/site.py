@@ -33,18 +33,10 @@ MEANINGS = {
 
 SECTION = r'<label class="md-nav__title" for="(__nav_\d+)">\s*<span[^>]*></span>\s*(.*?)\s*</label>'
 """Number and title of a section of the navigation."""
-FILTER = """<p><label>Show rows with <input type="search" id="rows" placeholder="lstm exact"></label></p>
-<script>
-document.getElementById("rows").addEventListener("input", (event) => {
-  const words = event.target.value.toLowerCase().split(/\\s+/);
-  for (const table of document.querySelectorAll("article table")) {
-    for (const row of table.tBodies[0].rows) {
-      row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
-    }
-  }
-});
-</script>"""
-"""A field that hides the rows of the catalogue without one of its words."""
+FILTER = (
+    '<p><label>Show rows with <input type="search" id="rows" placeholder="lstm exact"></label></p>'
+)
+"""A field that hides the rows of a page's tables without one of its words (`assets/site.js`)."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -19,7 +19,7 @@ from lmzoo.config import add_defaults, to_dict
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
-from lmzoo.data.text_facts import describe_data
+from lmzoo.data.description import describe_data
 from lmzoo.describe.equations import cell_equations
 from lmzoo.errors import UserError, near
 from lmzoo.registry import Row

@@ -15,6 +15,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the corpus files. Default: download them.")
 ]
+Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
 ModelSettings = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the row's model, such as model.width=64; repeatable.")]  # fmt: skip
 
 

@@ -1,29 +1,18 @@
-"""`lmzoo embeddings`: norms, neighbours and analogies of the token embeddings of a run.
-
-With --context, the vectors of the tokens of texts in their context (ELMo) are written to a file:
-`tokens_0` (n), `vectors_0` (n, R), `tokens_1` and so on.
-"""
+"""`lmzoo embeddings`: norms, neighbours and analogies of the token embeddings of a run."""
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
-import torch
 import typer
 from rich.console import Console
 
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
 from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
-from lmzoo.contract import LanguageModel
-from lmzoo.data.corpus import Corpus
-from lmzoo.data.text import encode_sentence
 from lmzoo.data.vocabulary import Vocabulary
-from lmzoo.errors import UserError, writing
+from lmzoo.errors import UserError
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
-from lmzoo.models.embedding.elmo import Elmo
 from lmzoo.streams import echo
 
 
@@ -32,8 +21,6 @@ def show_embeddings(
     near: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Show the nearest words; repeatable.")] = None,
     analogies: Annotated[list[str] | None, typer.Option("--analogy", metavar="A:B:C", help="Show which words are to C as B is to A; repeatable.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of words of each answer.")] = 5,
-    context: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Write the vector of each token of TEXT in its context (elmo); repeatable.")] = None,
-    out: Annotated[Path, typer.Option(help="File of the vectors of --context.")] = Path("vectors.npz"),
     corpus: CorpusName = "captions",
     data_dir: DataDir = None,
     fields: ModelSettings = None,
@@ -43,10 +30,6 @@ def show_embeddings(
 ) -> None:  # fmt: skip
     """Show the norms of the token embeddings by frequency, and nearest words and analogies."""
     model, data, found, _ = open_subject(name, corpus, data_dir, fields, seed, runs)
-    if context:
-        _write_context(model, data, context, out)
-        warn_untrained([] if found else [name])
-        return
     vectors, words = token_vectors(model), data.vocabulary
     bands, correlation = norm_bands(vectors, counts_of(data))
     answers: dict[str, list[tuple[str, float]]] = {}
@@ -73,20 +56,6 @@ def show_embeddings(
     for question, answer in answers.items():
         listed = ", ".join(f"{word} {cosine:.2f}" for word, cosine in answer)
         console.print(f"{question}: {listed}", markup=False, highlight=False)
-
-
-@torch.no_grad()
-def _write_context(model: LanguageModel, corpus: Corpus, texts: list[str], out: Path) -> None:
-    if not isinstance(model, Elmo):
-        raise UserError(f"--context: {model.name} has no vectors of tokens in context; use elmo")
-    arrays: dict[str, Any] = {}
-    for i, text in enumerate(texts):
-        tokens, lengths = encode_sentence(corpus, text)
-        arrays[f"tokens_{i}"] = np.array([corpus.vocabulary.tokens[t] for t in tokens[0].tolist()])
-        arrays[f"vectors_{i}"] = model.eval().represent(tokens, lengths)[0].numpy()
-    with writing(out), out.open("wb") as file:  # numpy would add a suffix to a name without one
-        np.savez(file, **arrays)
-    echo(str(out))
 
 
 def _ids(vocabulary: Vocabulary, words: list[str]) -> list[int]:

@@ -1,24 +1,20 @@
 """`lmzoo gates`: statistics of the gates, states and attention of a row or a trained run."""
 
 import json
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from lmzoo.cli.common import AsJson, DataDir, ModelSettings, new_table
 from lmzoo.cli.run_names import RUNS, Runs, warn_untrained
 from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
-from lmzoo.errors import UserError, writing
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
-from lmzoo.store.records import Record, RunFolder
+from lmzoo.store.records import RunFolder
 from lmzoo.streams import echo
 
 TABLE_EPOCHS = 6
-"""Number of epochs in the table, with the first and the last; plots have all."""
+"""Number of epochs in the table, with the first and the last; `--json` has all."""
 
 
 def show_gates(
@@ -27,7 +23,6 @@ def show_gates(
     data_dir: DataDir = None,
     fields: ModelSettings = None,
     seed: Seed = 0,
-    picture: Annotated[Path | None, typer.Option(help="Plot the epochs of a run trained with --gates: FILE.png")] = None,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -35,10 +30,8 @@ def show_gates(
 
     For a run that was trained with --gates, show them by epoch too. A row with --set is not trained.
     """
-    model, data, found, title = open_subject(name, corpus, data_dir, fields, seed, runs)
+    model, data, found, _ = open_subject(name, corpus, data_dir, fields, seed, runs)
     events = [] if found is None else gate_events(RunFolder(found).records())
-    if picture is not None:
-        _plot(events, title, name, picture)
     summary = summarise_activity(model, equal_length_sequences(data), name)
     warn_untrained([] if found else [name])
     if as_json:
@@ -50,20 +43,6 @@ def show_gates(
     _print(summary)
     if events:
         _print_epochs(series(events), [event["epoch"] for event in events])
-
-
-def _plot(events: list[Record], title: str, name: str, path: Path) -> None:
-    if path.suffix != ".png":
-        raise UserError(f"--picture {path} does not end in .png; give FILE.png")
-    if not events:
-        raise UserError(
-            f"--picture: {name} has no statistics by epoch; train a run with `lmzoo train NAME --gates`"
-        )
-    # Imported here, as altair is slow to import and optional.
-    from lmzoo.inspect.plots import plot_epochs, save_png
-
-    with writing(path):
-        save_png(plot_epochs(series(events), [event["epoch"] for event in events], title), path)
 
 
 def _print(summary: Summary) -> None:

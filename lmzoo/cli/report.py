@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from lmzoo.cli.common import Metric
 from lmzoo.cli.run_names import find_studied, find_study
-from lmzoo.cli.tables import Metric
 from lmzoo.errors import writing
 from lmzoo.streams import echo
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmzoo.cli.common import measured_sizes
+from lmzoo.cli.common import Metric, measured_sizes
 from lmzoo.cli.run_names import find_study
 from lmzoo.errors import UserError, writing
 from lmzoo.streams import echo
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
 Format = Annotated[str, typer.Option(help="table, md, csv, json or latex.")]
-Metric = Annotated[str, typer.Option("--metric", "--unit", help="token or sentence.")]
 Unit = Annotated[
     str,
     typer.Option(

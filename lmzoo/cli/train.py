@@ -15,7 +15,7 @@ from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, Sequences, corpus_config, open_corpus
-from lmzoo.data.text_facts import describe_data
+from lmzoo.data.description import describe_data
 from lmzoo.deprecation import deprecated
 from lmzoo.inspect.history import EVENT, event_fields
 from lmzoo.inspect.summary import equal_length_sequences, require_activity, summarise_activity

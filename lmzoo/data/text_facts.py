@@ -11,10 +11,7 @@ warning, which the ranking and the report repeat:
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lmzoo.data.corpus import Corpus
+from typing import Any
 
 LOST, SEEN, SEEN_TEXT = 0.05, 0.01, 0.1
 WARNING = "WARNING: "
@@ -98,20 +95,20 @@ class TextFacts:
             lines.append(self.seen_line + remedy)
         return lines
 
-    def lines(self, corpus: "Corpus") -> list[str]:
-        """Return the block of a corpus, without what `<unk>` is."""
+    def lines(self, token: str, vocab: int) -> list[str]:
+        """Return the block without what `<unk>` is; `token` names the unit of a token."""
         train, valid, test = self.splits
         ended = "" if self.blank == 1 else "s"
         blank = f", {self.blank:,} blank line{ended} left out" if self.blank else ""
         lines = [
             f"{sum(self.splits):,} {self.unit}s ({train:,} train, {valid:,} validate, {test:,} "
-            f"test){blank}; {self.tokens:,} {corpus.unit}s, V={len(corpus.vocabulary):,}",
+            f"test){blank}; {self.tokens:,} {token}s, V={vocab:,}",
             DEALT[self.dealt].format(unit=self.unit) + self._neighbours,
             *self.notes,
         ]
         if self.left_out:
             lines.append(
-                f"{self.left_out:,} different {corpus.unit}s of the training text have no token "
+                f"{self.left_out:,} different {token}s of the training text have no token "
                 "and are <unk>; corpus.vocab and corpus.min_count decide which"
             )
         warnings = self.warnings
@@ -138,15 +135,6 @@ def read_facts(stored: Mapping[str, Any] | None) -> TextFacts | None:
     return TextFacts(
         **{**fields, "notes": tuple(fields["notes"]), "splits": tuple(fields["splits"])}
     )
-
-
-def describe_data(corpus: "Corpus") -> list[str]:
-    """Return the block about a corpus: its facts, if it is a text of the user, and `<unk>`."""
-    from lmzoo.data.unknown import describe_unknown
-
-    facts = corpus.facts.lines(corpus) if corpus.facts else []
-    unknown = describe_unknown(corpus)
-    return [*facts, *([unknown] if unknown else [])]
 
 
 def _percent(part: int, whole: int) -> str:

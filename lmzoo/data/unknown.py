@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lmzoo.contract import UNKNOWN
-from lmzoo.data.corpus import Corpus, Sequences
+from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.functional.seeding import derive_seed
 
@@ -129,22 +129,3 @@ def replacement_constant(counts: Mapping[str, int], wanted: float) -> float:
 def has_unknown(*parts: Sequences) -> bool:
     """Whether any of the parts contains `<unk>`."""
     return any(bool((part.ids == UNKNOWN).any()) for part in parts)
-
-
-def describe_unknown(corpus: Corpus) -> str:
-    """Return one line about `<unk>` in the splits; "" if validation and test have none."""
-    if not has_unknown(corpus.valid, corpus.test):
-        return ""
-    train, valid, test = map(_unknown_share, (corpus.train, corpus.valid, corpus.test))
-    held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"
-    if train:
-        return f"<unk> is {train:.2%} of the training, {held_out}"
-    ids = corpus.train.ids
-    rare = bool((ids[ids > UNKNOWN].int().bincount() == 1).any())
-    reason = "" if rare else "no training token is rare, and "
-    return f"<unk> is {held_out}, but {reason}training has none: its probability is not learned"
-
-
-def _unknown_share(part: Sequences) -> float:
-    """Return the share of `<unk>` among the scored tokens."""
-    return float((part.ids == UNKNOWN).sum()) / max(1, part.num_scored)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmzoo.errors import UserError, near
+from lmzoo.errors import UserError, describe_error, near
 
 HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
@@ -55,7 +55,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             apart.
 
     Raises:
-        UserError: The module does not accept the inputs, or its outputs are not finite.
+        UserError: The module fails on the inputs, or its outputs are not finite or not learned.
     """
     generic = copy.deepcopy(module)
     generator = torch.Generator().manual_seed(0)
@@ -64,9 +64,17 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             if parameter.is_floating_point():
                 noise = torch.randn(parameter.shape, generator=generator)
                 parameter += SPREAD * noise.to(parameter)
+    try:
+        generic.eval()(*inputs)
+    except Exception as error:
+        text = describe_error(error)
+        raise UserError(f"the module fails on these inputs: {text}") from error
     whole = _outputs(generic, inputs)
     if whole is None:
-        raise UserError("the module gives no finite output for these inputs; give other ones")
+        raise UserError(
+            "the outputs on these inputs are not finite, or depend on no parameter that is trained "
+            "(requires_grad)"
+        )
     found: list[tuple[Tensor, ModuleCut]] = []
     for name in _names(module):
         changed = copy.deepcopy(generic)
@@ -110,8 +118,15 @@ def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
             parameter.zero_()
         parameter.requires_grad_(False)  # noqa: FBT003  torch's own signature
         return
+    index, parts = int(part["part"]), int(part["parts"])
+    rows = len(parameter) if parameter.dim() else 1
+    if not 1 <= index <= parts or rows % parts:
+        raise UserError(
+            f"no part {index} of {parts} of {part['path']!r}, which has {rows} rows; give one of "
+            "as many equal parts"
+        )
     mask = torch.ones_like(parameter)
-    mask.chunk(int(part["parts"]))[int(part["part"]) - 1].zero_()
+    mask.chunk(parts)[index - 1].zero_()
     with torch.no_grad():
         parameter *= mask
     parameter.register_hook(lambda gradient: gradient * mask)
@@ -173,7 +188,7 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> Tensor | None:
     """Return all numbers of a module's output; None if they are not finite or not learned."""
     try:
         output = module.eval()(*inputs)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except Exception:  # a module may raise any, when one of its parts is cut
         return None
     tensors = [x for x in _tensors(output) if x.is_floating_point()]
     if not any(x.requires_grad for x in tensors):

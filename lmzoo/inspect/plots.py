@@ -1,4 +1,4 @@
-"""Plots of latents, attention maps, boundaries and training statistics.
+"""Plots of latents, attention maps and boundaries.
 
 All heat maps have the same colour scale from 0 to 1, so they can be compared. Colours follow the
 square root, so that a probability of 0.05 is visible.
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lmzoo.inspect.attention import AttentionMaps
 from lmzoo.inspect.boundaries import Boundaries
-from lmzoo.inspect.history import Series
 from lmzoo.inspect.posterior import Posterior, Prior
 
 COLOURS = ["#ffffff", "#6baed6", "#08519c", "#08306b"]
@@ -24,11 +23,6 @@ CELL = 22
 
 MAPS_FULL_SIZE = 2
 """Up to this number of attention maps, cells have their full size."""
-
-SHARES = ("mean", "spread", "saturated")
-"""Statistics between 0 and 1, which are plotted on that scale."""
-
-PANEL_COLUMNS = 3
 
 
 def save_png(chart: Any, path: Path) -> None:
@@ -84,21 +78,6 @@ def plot_boundaries(boundaries: Boundaries, title: str, subtitle: str) -> Any:
     return chart.properties(title=heading(title, subtitle))
 
 
-def plot_epochs(every_series: Sequence[Series], epochs: Sequence[int], title: str) -> Any:
-    """Plot one panel per statistic and one line per gate, state or head."""
-    several = len({series.module for series in every_series}) > 1
-    panels = [
-        _epochs_panel(
-            [series for series in every_series if series.statistic == statistic], epochs,
-            statistic, several=several,
-        )
-        for statistic in dict.fromkeys(series.statistic for series in every_series)
-    ]  # fmt: skip
-    chart = alt.concat(*panels, columns=PANEL_COLUMNS, title=heading(title, "by epoch of training"))
-    # Heads are not gates: the colours of different panels are unrelated.
-    return chart.resolve_scale(color="independent", y="independent")
-
-
 def heat_map(
     probability: Tensor,
     rows: Sequence[str],
@@ -147,28 +126,4 @@ def _bars(prior: Prior) -> alt.Chart:
             y=alt.Y("p:Q", title="prior probability").scale(zero=True),
         )
         .properties(width={"step": CELL}, height=220)
-    )
-
-
-def _epochs_panel(
-    panel_series: list[Series], epochs: Sequence[int], statistic: str, *, several: bool
-) -> alt.Chart:
-    """Plot one statistic; lines are broken where values are None."""
-    names = [f"{s.module}, {s.part}" if several else s.part for s in panel_series]
-    points = [
-        {"epoch": epoch, "value": value, "of": name}
-        for series, name in zip(panel_series, names, strict=True)
-        for epoch, value in zip(epochs, series.values, strict=True)
-    ]
-    y = alt.Y("value:Q", title=statistic)
-    y = y.scale(domain=[0, 1]) if statistic in SHARES else y.scale(zero=False)
-    return (
-        alt.Chart(alt.InlineData(values=points))
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("epoch:Q", title="epoch").axis(tickMinStep=1, format="d"),
-            y=y,
-            color=alt.Color("of:N", sort=names, title=None),
-        )
-        .properties(width=220, height=180)
     )

@@ -138,10 +138,11 @@ def plan(
         raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
-    seeds, sd = planned_seeds(
+    planned = planned_seeds(
         pilot.losses, pilot.reference, effect, power, family=pilot.asked,
         tuning_sd=pilot.tuning_sd, paired=pilot.paired, count=contrasts,
     )  # fmt: skip
+    seeds, sd = planned.seeds, planned.sd
     if np.isnan(sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
     both = pilot.seconds + pilot.seconds[pilot.reference]
@@ -150,7 +151,10 @@ def plan(
         {
             "point": pilot.labels,
             "sd": sd,
-            "seeds": pl.Series(seeds).fill_nan(None).cast(pl.Int64),
+            **{
+                name: pl.Series(own).fill_nan(None).cast(pl.Int64)
+                for name, own in zip(("seeds", "least", "most"), planned, strict=False)
+            },
             "hours": hours,
             "price": hours * price if price is not None else np.full(len(hours), np.nan),
             "tuning_sd": pilot.tuning_sd,
@@ -197,12 +201,13 @@ def _text(frame: pl.DataFrame) -> TextTable:
             row["point"],
             format_number(row["sd"], ".3g"),
             "cannot be decided" if row["seeds"] is None else str(row["seeds"]),
+            "" if row["least"] is None else f"{row['least']} to {row['most'] or 'more'}",
             "—" if row["hours"] is None else format_duration(row["hours"] * 3600),
             format_number(row["price"], ",.2f"),
         )
         for row in frame.to_dicts()
     ]
-    header = ("point", "sd of one difference", "seeds", "time of both", "price")
+    header = ("point", "sd of one difference", "seeds", "80 % range", "time of both", "price")
     text = TextTable("each contrast by itself", header, rows, frozenset({"point"}))
     for name, column in (("price", "price"), ("time of both", "hours")):
         text = text.without(name) if frame[column].is_null().all() else text

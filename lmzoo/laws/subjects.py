@@ -11,7 +11,7 @@ each position, (B, T, V).
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -142,9 +142,7 @@ class _Runner:
 
     def _shape(self, found: Any, tokens: Tensor) -> Tensor:
         """Return scores (B, T), or some log-probabilities and the log of the sum of all."""
-        found = getattr(found, "logits", found)
-        found = found[0] if isinstance(found, tuple) else found
-        values = torch.as_tensor(found).detach()
+        values = _outputs_of(found)
         if values.dim() == 3:
             self.width = values.shape[-1]
             values = values.log_softmax(-1) if self.logits else values
@@ -159,6 +157,23 @@ class _Runner:
                 "(B, T) or log-probabilities (B, T, V)"
             )
         return values
+
+
+def _outputs_of(found: Any) -> Tensor:
+    """Return the outputs of a model that may return more: `logits`, or the first large tensor."""
+    if isinstance(found, Mapping):
+        found = found.get("logits", tuple(found.values()))
+    found = getattr(found, "logits", found)
+    if isinstance(found, list | tuple):
+        large = [one for one in found if isinstance(one, Tensor) and one.dim() > 1]
+        found = large[0] if large else found
+    try:
+        return torch.as_tensor(found).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"the model returns {type(found).__name__}; expected a tensor, or one among several: "
+            "scores (B, T) or log-probabilities (B, T, V)"
+        ) from None
 
 
 def load_model(name: str) -> nn.Module | Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from lmzoo.command_line import nest_settings
 from lmzoo.data import corpus as corpora
 from lmzoo.data.corpus import Corpus
-from lmzoo.data.text_facts import describe_data
+from lmzoo.data.description import describe_data
 from lmzoo.errors import UserError
 from lmzoo.study.study import Point, Settings, Study
 from lmzoo.study.trainable import Trainable

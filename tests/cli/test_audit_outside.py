@@ -109,6 +109,7 @@ def test_rows_and_models_of_the_zoo_are_subjects() -> None:
         (lambda tokens: tokens.float()[..., None, None], V, "returns a tensor of shape"),
         (uniform, V + 1, f"returns (2, 65, {V})"),
         (lambda tokens: tokens[:, 70], V, "fails on tokens of shape (2, 65)"),
+        (lambda tokens: None, V, "returns NoneType; expected a tensor"),
     ],
 )
 def test_a_wrong_model_is_an_error_of_one_line(model: Any, vocab: int | None, message: str) -> None:
@@ -116,6 +117,22 @@ def test_a_wrong_model_is_an_error_of_one_line(model: Any, vocab: int | None, me
         lmzoo.audit(model, vocab)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_of_several_outputs_is_audited() -> None:
+    def several(kind: str) -> Callable[[Tensor], Any]:
+        def model(tokens: Tensor) -> Any:
+            loss, scores = torch.zeros(()), uniform(tokens)
+            return {
+                "pair": (scores, loss),
+                "loss first": [loss, scores],
+                "named": {"loss": loss, "hidden": torch.zeros(2, 3), "logits": scores},
+            }[kind]
+
+        return model
+
+    for kind in ("pair", "loss first", "named"):
+        assert lmzoo.audit(several(kind), V, 8).faults == ()
 
 
 def test_the_command_audits_a_file(

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from tests.cli.conftest import Call
@@ -37,30 +36,12 @@ def test_embeddings_answers_questions(lmzoo: Call) -> None:
     assert abs(found["norms"]["correlation"]) < 0.5  # initial embeddings know no frequency
 
 
-def test_elmo_writes_vectors_in_context(lmzoo: Call, tmp_path) -> None:
-    out = tmp_path / "vectors.npz"
-    texts = ("--context", "a dog is running", "--context", "a man is running")
-    code, printed, err = lmzoo("embeddings", "elmo", *SMALL, *texts, "--out", out)
-    assert (code, printed) == (0, f"{out}\n")
-    assert err == "initial weights, not trained: elmo\n"
-    with np.load(out) as found:
-        assert found["tokens_0"].tolist() == ["<start>", "a", "dog", "is", "running", "<end>"]
-        assert found["vectors_0"].shape == found["vectors_1"].shape
-        # The words differ before "is" only, so all vectors but the embedding part differ.
-        assert not np.allclose(found["vectors_0"][3], found["vectors_1"][3])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("embeddings", "lstm_lm", "--near", "zyzzyva"), "'zyzzyva' is not in the vocabulary"),
         (("embeddings", "lstm_lm", "--analogy", "a:b"), "'a:b' is not of the form A:B:C"),
         (("embeddings", "pcfg"), "no table of token embeddings"),
-        (
-            ("embeddings", "gru", "--context", "a man"),
-            "recurrent_lm has no vectors of tokens in context",
-        ),
-        (("embeddings", "elmo", "--context", "a zyzzyva"), "'zyzzyva' is not in the vocabulary"),
         (("logit-rank", "gru_autoencoder"), "gru_autoencoder does not predict the next token"),
     ],
 )

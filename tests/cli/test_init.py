@@ -11,6 +11,7 @@ from lmzoo.cli.main import COMPLETE
 from lmzoo.cli.sweep import find_studies
 from lmzoo.errors import UserError
 from lmzoo.shipped import shipped_cluster, shipped_studies
+from tests.cli.run_lmzoo import run_lmzoo
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
 
 
-def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path):
+def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path, monkeypatch, capsys):
     done = run("init", "gates", folder=tmp_path)
     assert "#   python gates.py --submit gates_cluster.yaml" in (
         tmp_path / "gates_cluster.yaml"
@@ -33,12 +34,15 @@ def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path):
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "59 laws, 0 do not hold")
     planned = run("sweep", "gates.py", "--dry-run", folder=tmp_path)
     assert "my cell: 11 runs" in planned.stdout, planned.stderr
-    again = run("init", "gates", folder=tmp_path)
-    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-    assert "gates.py exists" in again.stderr
-    assert "is not a word" in run("init", "a b", folder=tmp_path).stderr
+    monkeypatch.chdir(tmp_path)
+    assert run_lmzoo("init", "gates") == 2
+    error = capsys.readouterr().err
+    assert (error.count("\n"), "gates.py exists" in error) == (1, True)
+    assert run_lmzoo("init", "a b") == 2
+    assert "is not a word" in capsys.readouterr().err
     for taken in ("class", "random", "torch"):  # as a file, each would hide a module of Python
-        assert "a module of Python" in run("init", taken, folder=tmp_path).stderr
+        assert run_lmzoo("init", taken) == 2
+        assert "a module of Python" in capsys.readouterr().err
 
 
 def test_the_studies_of_the_package_are_found_by_name(tmp_path, monkeypatch):

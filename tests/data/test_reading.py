@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import PAD, START, UNKNOWN
 from lmzoo.data.corpus import corpus_config, open_corpus
+from lmzoo.data.description import describe_data
 from lmzoo.data.files import read_bytes
-from lmzoo.data.text_facts import describe_data
 from lmzoo.data.text_splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
 from lmzoo.errors import UserError

@@ -13,9 +13,9 @@ from lmzoo import zoo
 from lmzoo.contract import UNKNOWN
 from lmzoo.data import unknown
 from lmzoo.data.corpus import CORPORA, open_corpus
+from lmzoo.data.description import describe_unknown
 from lmzoo.data.unknown import (
     UNK,
-    describe_unknown,
     replace_rare_words,
     replacement_constant,
 )

@@ -2,7 +2,7 @@
 
 Each command runs in a fork of this process, which has imported what most commands need. A sweep
 trains in its own process, without Ray, which has tests of its own; the slow test of the README
-types its commands.
+types its commands. Splits of captions have an eighth of their sentences.
 """
 
 import itertools
@@ -19,12 +19,14 @@ from typing import Any
 import lmzoo.analysis.report.page
 import lmzoo.analysis.tables.ranking_table
 import lmzoo.cli.main
+import lmzoo.data.captions as captions
 import lmzoo.sweep.driver.execution as execution
 import lmzoo.sweep.worker.pack
 import lmzoo.zoo
 from tests.docs.pages import Block, blocks
 from tests.sweep.local_fleet import Fleet, LocalWorker
 
+sample_captions = captions.sample_captions
 HERE = re.compile(r"(?:lmzoo|python [\w./]+\.py)(?:\s|$)")
 """Commands that a fork executes; a shell executes the others."""
 
@@ -41,6 +43,11 @@ def train_here(sweep: Any, planner: Any, packer: Any, ray: Any) -> bool:
     worker.pack.suspend()
     worker.lock.close()
     return planner.done
+
+
+def few_captions(seed: int, split: str, count: int) -> Any:
+    """Sample an eighth of the sentences, in place of `captions.sample_captions`."""
+    return sample_captions(seed, split, count // 8)
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -98,6 +105,7 @@ def commands(block: Block) -> Iterator[Callable[[], int]]:
 
 if __name__ == "__main__":
     execution.Sweep._train_pending = train_here
+    captions.sample_captions = few_captions
     sys.path[0] = ""
     for block in blocks(Path(sys.argv[1])):
         for command in commands(block):

@@ -28,11 +28,15 @@ def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
-def test_the_first_python_block_of_the_readme_runs(tmp_path: Path) -> None:
+def test_the_first_python_block_of_the_readme_runs_and_a_failing_block_is_named(
+    tmp_path: Path,
+) -> None:
     first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
     page = tmp_path / "page.md"
-    page.write_text(f"```python\n{first.code}```\n")
-    printed = run_page(page, tmp_path)
+    page.write_text(f"```python\n{first.code}```\n\n```sh\nfalse\ntrue\n```\n")
+    with pytest.raises(AssertionError, match="exit code 1:\nfalse\ntrue") as failed:
+        run_page(page, tmp_path)
+    printed = str(failed.value)
     assert re.search(r"^3 \d\.\d+$", printed, re.MULTILINE)
     assert "nats per token" in printed
     assert re.search(r"^-\d\d\.\d+ nats$", printed, re.MULTILINE)
@@ -84,13 +88,6 @@ def test_the_block_of_the_page_about_texts_is_what_is_printed(
     exec(next(block.code for block in blocks(page) if block.kind == "python"))
     assert run_lmzoo("describe", "text:my.txt") == 0
     assert f"```\n{capsys.readouterr().out}```" in page.read_text()
-
-
-def test_a_failing_block_fails_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```sh\ntrue\n```\n\n```sh\nfalse\ntrue\n```\n")
-    with pytest.raises(AssertionError, match="false"):
-        run_page(page, tmp_path)
 
 
 def test_the_readme_fits_on_three_screens() -> None:

@@ -169,8 +169,35 @@ def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:
 def test_bad_cuts_and_inputs_are_one_line() -> None:
     with pytest.raises(UserError, match="no cut 'zero readuot' of this module; near: zero readout"):
         apply_cut(RecurrentLM(), "zero readuot")
-    with pytest.raises(UserError, match="no finite output for these inputs"):
+    with pytest.raises(UserError, match=r"the module fails on these inputs: .*Float"):
         cuts(RecurrentLM(), torch.randn(2, 2))
+    with pytest.raises(UserError, match="no parameter that is trained"):
+        cuts(RecurrentLM().requires_grad_(False), TOKENS)  # noqa: FBT003
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "1/0", "1/7"])
+def test_a_part_that_is_not_there_is_one_line(part: str) -> None:
+    with pytest.raises(UserError, match=r"no part . of . of 'cell.weight_hh_l0', which has"):
+        apply_cut(RecurrentLM(), f"hold cell.weight_hh_l0[{part}]")
+
+
+class Refuses(nn.Module):
+    """Raises an error of its own where a part of it is cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.readout = nn.Embedding(V, 8), nn.Linear(8, V)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        inputs = self.embedding(tokens)
+        assert bool(inputs.any()), "no inputs"
+        return self.readout(inputs)
+
+
+def test_a_cut_on_which_a_module_raises_is_left_out() -> None:
+    assert [cut.name for cut in cuts(Refuses(), TOKENS)] == [
+        "hold readout.weight", "hold readout.bias",
+    ]  # fmt: skip
 
 
 def test_a_cut_that_stops_all_gradients_is_left_out() -> None:

@@ -18,7 +18,8 @@ RECORDS = "docs/results/records/gru_ablation-captions.parquet"
 @pytest.mark.parametrize("effect", [0.3, 0.7, 1.5])
 def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) -> None:  # noqa: FBT001
     x = np.random.default_rng(0).normal(size=(2, 8))
-    (_, seeds), (_, sd) = planned_seeds(x, 0, effect, paired=paired)
+    plan = planned_seeds(x, 0, effect, paired=paired)
+    seeds, sd = plan.seeds[1], plan.sd[1]
     rng, n = np.random.default_rng(1), int(seeds)
     for count, is_enough in ((n, True), (n - 1, False)):
         if count < 2:
@@ -36,23 +37,31 @@ def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) ->
 def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
     """Of pilots with three seeds; the expected variance planned too many seeds more often."""
     rng = np.random.default_rng(0)
-    pilots = rng.normal(size=(200, points, 3))
-    planned = [np.sqrt(0.5) * planned_seeds(x, 0, 0.7, count=1)[1][1] for x in pilots]
+    pilots = rng.normal(size=(200 if points == 2 else 80, points, 3))
+    planned = [np.sqrt(0.5) * planned_seeds(x, 0, 0.7, count=1).sd[1] for x in pilots]
     assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
+
+
+def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() -> None:
+    rng, effect = np.random.default_rng(0), 0.8
+    true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
+    plans = [planned_seeds(rng.normal(size=(2, 4)), 0, effect) for _ in range(150)]
+    held = [plan.least[1] <= true <= plan.most[1] for plan in plans]
+    assert 0.73 < np.mean(held) < 0.88
 
 
 def test_a_smaller_effect_and_more_contrasts_need_more_seeds() -> None:
     x = np.random.default_rng(0).normal(size=(6, 5))
-    by_effect = [np.nanmax(planned_seeds(x, 0, effect)[0]) for effect in (2.0, 1.0, 0.5)]
-    by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k)[0]) for k in (1, 5, 50)]
+    by_effect = [np.nanmax(planned_seeds(x, 0, effect).seeds) for effect in (2.0, 1.0, 0.5)]
+    by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k).seeds) for k in (1, 5, 50)]
     assert by_effect == sorted(set(by_effect))
     assert by_count == sorted(set(by_count))
 
 
 def test_what_no_seeds_can_show_is_said() -> None:
     x = np.random.default_rng(0).normal(size=(2, 5))
-    assert np.isnan(planned_seeds(x, 0, 0.001)[0]).all()
-    assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0)[0]).all()
+    assert np.isnan(planned_seeds(x, 0, 0.001).seeds).all()
+    assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
 
 
 def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:

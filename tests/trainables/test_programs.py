@@ -138,8 +138,13 @@ STATES = {
 }  # fmt: skip
 
 
+RESUMED: list[bool] = []
+"""Whether each call of `keep` got a state; one without a state only takes longer."""
+
+
 def keep(settings, seed, resume):
     """Yield a state with everything that a state may have, and check what comes back."""
+    RESUMED.append(resume is not None)
     if resume is not None:
         assert resume["array"].tolist() == [0, 1, 2, 3]
         assert torch.equal(resume["tensor"], STATES["tensor"])
@@ -156,6 +161,7 @@ def refuse(settings, seed):
 def test_states_are_tensors_arrays_and_plain_values(tmp_path):
     trained(run_of(keep, tmp_path), 1)
     assert len(trained(run_of(keep, tmp_path), 3)) == 3
+    assert RESUMED == [False, True]
     run = run_of(refuse, tmp_path)
     run.train_epoch(2)
     with pytest.raises(RuntimeError, match="the state has a object; give tensors"):

@@ -9,7 +9,7 @@ what is missing.
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ DATA = (
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
     """Return tables of what was spent and of the recipe, then all commands."""
-    configs = _configs(folder)
+    configs = run_configs(folder)
     commits = Counter(config.get("environment", {}).get("commit", "") for config in configs)
     commits.pop("", None)
     last = max(commits, key=lambda name: commits[name], default="")
@@ -162,10 +162,28 @@ OLD_STUDY_NOTE = (
 CHANGED = "; + after a commit: the clone had changes that were not committed"
 
 
-def _configs(folder: StudyFolder) -> list[dict[str, Any]]:
+def run_configs(folder: StudyFolder) -> list[dict[str, Any]]:
     """Return the configs of the runs of a study that can be read."""
     runs = folder.runs.select("run").collect()["run"]
     return [config for run in runs if (config := read_config(folder.path, run))]
+
+
+def sweep_command(
+    folder: StudyFolder, configs: list[dict[str, Any]], points: Collection[str] = ()
+) -> list[str]:
+    """Return the sweep with all its options, for these points or for all that were trained.
+
+    Args:
+        folder: the study.
+        configs: those of its runs.
+        points: ids.
+    """
+    study = folder.study
+    chosen = points or study["chosen"]
+    labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
+    options = [*(study.get("options") or _older_options(folder, configs))]
+    some = len(labels) < len(study["points"]) or study.get("left_out")
+    return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
 
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
@@ -173,14 +191,8 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     study = folder.study
     if str(path).endswith(SUFFIX):  # the sweep runs into the default store
         path = Path("runs") / path.stem
-    configs = _configs(folder)
-    sweep = [*_script(study), "--storage", store_address(path.parent)]
-    sweep += study.get("options") or _older_options(folder, configs)
-    chosen = [
-        point["stored_labels"][0] for point in study["points"] if point["id"] in study["chosen"]
-    ]
-    if len(chosen) < len(study["points"]) or study.get("left_out"):
-        sweep += ["--points", ",".join(chosen)]
+    configs = run_configs(folder)
+    sweep = [*sweep_command(folder, configs), "--storage", store_address(path.parent)]
     address = store_address(path)
     out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
     lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]

@@ -1,4 +1,7 @@
-"""GPU kernels in Triton's interpreter, in a process of their own: it is chosen at import."""
+"""GPU kernels in Triton's interpreter, in a process of their own: it is chosen at import.
+
+The three files share one, because its start takes seconds.
+"""
 
 import os
 import subprocess
@@ -11,23 +14,22 @@ pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 FOLDER = Path(__file__).parent
 
 
-def run(name: str, marker: str) -> None:
+def run(*names: str, marker: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
-    command += ["-m", marker, str(FOLDER / name)]
+    command += ["-m", marker, *(str(FOLDER / name) for name in names)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     assert "[100%]" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "name", ["interpreted.py", "interpreted_precision.py", "interpreted_step.py"]
-)
-def test_kernels_equal_their_references(name: str) -> None:
-    run(name, "not slow")
+@pytest.mark.timeout(600)
+def test_kernels_equal_their_references() -> None:
+    files = ("interpreted.py", "interpreted_precision.py", "interpreted_step.py")
+    run(*files, marker="not slow")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["interpreted.py", "interpreted_precision.py"])
 def test_the_kernels_of_all_mutants_equal_their_cells(name: str) -> None:
-    run(name, "slow")
+    run(name, marker="slow")

@@ -1,0 +1,172 @@
+"""The atlas: each point of each study in `docs/results/records` beside its reference, in one table.
+
+`make results` writes it to `docs/results/atlas.parquet` and into the page; `tools/repeat.py` trains
+a row of it again. Differences and verdicts are those of `lmzoo rank`.
+"""
+
+import functools
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars import selectors as cs
+
+from lmzoo.analysis.records.load import load_study
+from lmzoo.analysis.report.recipe import run_configs, sweep_command
+from lmzoo.analysis.tables.ranking_statistics import baselines
+from lmzoo.analysis.tables.ranking_table import study_ranking
+from lmzoo.analysis.text.formatting import MISSING, format_mean, format_number
+from lmzoo.analysis.text.render import Report, TextTable
+from lmzoo.analysis.text.verdict_lines import verdict_text
+from lmzoo.cells.base import CELLS
+
+FILE = "atlas.parquet"
+COLUMNS = {
+    "study": (pl.String, "name of the file of records"),
+    "cell": (pl.String, "architecture of the point: the model and, where it has one, its cell"),
+    "point": (pl.String, "what was trained: a path that is cut, or another model"),
+    "against": (pl.String, "the point that it is compared with"),
+    "corpus": (pl.String, "name of the corpus"),
+    "corpus_fields": (pl.String, "all fields of the corpus, as JSON"),
+    "width": (pl.Int64, "E; null for a model of counts"),
+    "parameters": (pl.Int64, "number of parameters"),
+    "loss": (pl.Float64, "mean loss on the test split, in the study's unit"),
+    "difference": (pl.Float64, "loss minus the reference's, paired by seed"),
+    "low": (pl.Float64, "lower end of its 95 % interval, over seeds and the choice of the setting"),
+    "high": (pl.Float64, "upper end"),
+    "margin": (pl.Float64, "difference that counts as negligible"),
+    "verdict": (
+        pl.String,
+        "in words; empty where none is given: other architectures at an untuned rate, losses "
+        "that are not a language model's",
+    ),
+    "seeds": (pl.Int64, "confirm runs with a loss"),
+    "tuned": (pl.Int64, "tune runs; 1 or less: the setting was not searched"),
+    "kn5": (
+        pl.String,
+        "beside the Kneser-Ney 5-gram: wins, loses or undecided; null where it was not counted",
+    ),
+    "minutes": (pl.Float64, "training of the point and its reference, summed over runs"),
+    "commit": (
+        pl.String,
+        "commit of most runs; + after it: the clone had changes; null: not recorded",
+    ),
+    "changed": (
+        pl.Boolean,
+        "the cell has other defaults now, so the command must run at that commit",
+    ),
+    "command": (
+        pl.String,
+        "the sweep that trains the point and its reference; run it in the folder of the data, "
+        "or add --data-dir",
+    ),
+}
+"""Name of a column -> its type and meaning."""
+SHOWN = ("cell", "point", "against", "corpus", "width", "difference", "verdict", "seeds", "tuned")
+NUMBERS = ("width", "difference", "seeds", "tuned")
+
+
+ranking = functools.cache(study_ranking)
+"""Pages show parts of the same rankings."""
+
+
+@functools.cache
+def atlas(records: Path) -> pl.DataFrame:
+    """Return a row for each point of each study that has a reference, with `COLUMNS`."""
+    frames = [_points(path) for path in sorted(records.glob("*.parquet"))]
+    # Rounded, so that another machine's last bits do not change the file.
+    return pl.concat(frames).with_columns(cs.float().round(6))
+
+
+def _points(path: Path) -> pl.DataFrame:
+    """Return the rows of one study."""
+    folder, frame = load_study(path), ranking(path).frame
+    configs = run_configs(folder)
+    references = {row["corpus"]: row for row in frame.filter("reference").sort("score").to_dicts()}
+    own: dict[str, list[dict[str, Any]]] = {}
+    for config in configs:
+        own.setdefault(config["point"]["id"], []).append(config)
+    seconds = (
+        folder.events.filter(pl.col("event") == "epoch")
+        .group_by("run")
+        .agg(pl.col("seconds").sum())
+    )
+    spent = folder.runs.join(seconds, on="run").group_by("point").agg(pl.col("seconds").sum())
+    minutes = {point: total / 60 for point, total in spent.collect().iter_rows()}
+    rows = []
+    for row in frame.filter(~pl.col("reference")).to_dicts():
+        reference = references.get(row["corpus"])
+        if reference is None or row["point"] in baselines(folder.study) or row["point"] not in own:
+            continue
+        both = (reference["point"], row["point"])
+        model = own[row["point"]][0]["model"]
+        commits = Counter(c.get("environment", {}).get("commit") for c in own[row["point"]])
+        rows.append(
+            {
+                **{name: row[name] for name in ("parameters", "loss", "difference", "margin")},
+                "study": path.stem,
+                "cell": row["architecture"],
+                "point": row["label"],
+                "against": reference["label"],
+                "corpus": json.loads(row["corpus"])["name"],
+                "corpus_fields": row["corpus"],
+                "width": model.get("width"),
+                "low": row["difference_low"],
+                "high": row["difference_high"],
+                "verdict": verdict_text(row),
+                "seeds": row["runs"],
+                "tuned": row["tune"],
+                "kn5": row["kn5"],
+                "minutes": sum(minutes.get(point, 0.0) for point in both),
+                "commit": commits.most_common(1)[0][0] or None,
+                "changed": any(older(own[point][0]["model"]) for point in both if point in own),
+                "command": shlex.join(sweep_command(folder, configs, both)),
+            }
+        )
+    schema = {name: kind for name, (kind, _) in COLUMNS.items()}
+    return pl.DataFrame(rows, schema)
+
+
+def older(model: Mapping[str, Any]) -> bool:
+    """Return whether a stored config lacks `reference`, which new configs of its cell have.
+
+    Without it a cell has initial values that are not those of its reference code.
+    """
+    part = CELLS.get(model.get("name", ""))
+    lacks = part is not None and "reference" in part.fields_of_new and "reference" not in model
+    inside = (value for value in model.values() if isinstance(value, Mapping))
+    return lacks or any(map(older, inside))
+
+
+def atlas_report(records: Path) -> Report:
+    """Return the table of the page, and that of the columns of the file."""
+    frame = atlas(records)
+    header = (*SHOWN, "command")
+    rows = [tuple(_cell(row, name) for name in header) for row in frame.to_dicts()]
+    text = frozenset({*header} - {*NUMBERS})
+    types = [(name, kind.__name__, meaning) for name, (kind, meaning) in COLUMNS.items()]
+    named = ("column", "type", "meaning")
+    studies = frame["study"].n_unique()
+    return Report(
+        heading=(f"{frame.height} rows of {studies} studies.",),
+        tables=(
+            TextTable("every point beside its reference", header, rows, text),
+            TextTable(f"columns of {FILE}", named, types, frozenset(named)),
+        ),
+        legend=(),
+        frame=frame,
+    )
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    if name == "difference":
+        return format_mean(row["difference"], row["high"], "+.3f")
+    if name == "command":
+        old = f"at {row['commit']}: " if row["changed"] else ""
+        return f"{old}python tools/repeat.py {row['study']} {shlex.quote(row['point'])}"
+    value = row[name]
+    return format_number(value, "d") if name in NUMBERS else value or MISSING
