@@ -71,7 +71,7 @@ class OtherSweeps:
         The answers of the others are those to the question of the last call: nothing waits.
         """
         self._mailbox.announce.remote(own)
-        actors = ray.util.list_named_actors(all_namespaces=True)
+        actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
         names = {a["name"] for a in actors if a["namespace"] == NAMESPACE} - {self._name}
         self._demands = {n: demand for n, demand in self._demands.items() if n in names}
         self._asked = {name: answer for name, answer in self._asked.items() if name in names}

@@ -123,7 +123,7 @@ class _InterruptedError(Exception):
 
 def _request(resources: Resources) -> tune.PlacementGroupFactory:
     """Return what Ray reserves for each worker, and where."""
-    where = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
+    where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
     return tune.PlacementGroupFactory([resources.bundle], **where)
 
 
