@@ -1,6 +1,6 @@
 """Old names that are still accepted (docs/reference/public_api.md).
 
-A name is accepted for at least one minor version after its replacement. It works as before and
+A name is accepted for at least two minor versions after its replacement. It works as before and
 warns once. The command line prints the warning as one line on stderr.
 """
 

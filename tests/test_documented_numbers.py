@@ -47,9 +47,10 @@ def test_the_runs_that_start_together(page: str, pattern: str) -> None:
 
 def test_the_lowest_versions_are_the_bounds() -> None:
     """`make lowest` tests what `pyproject.toml` allows."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, extras = text["project"], text["project"]["optional-dependencies"]
     used = [*project["dependencies"], *(x for name in INSTALLED for x in extras[name])]
+    used += text["build-system"]["requires"]
     bounds = dict(match.groups() for x in used if (match := re.match(r"([\w-]+).*?>=([\d.]+)", x)))
     pins = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     assert dict(line.split("==") for line in pins if not line.startswith("#")) == bounds
@@ -57,3 +58,28 @@ def test_the_lowest_versions_are_the_bounds() -> None:
 
 INSTALLED = ("sweeps", "bpe", "cluster", "figures", "analysis")
 """Extras that a user installs. Those of trackers are tested with the newest version only."""
+
+
+def named_files(path: Path) -> set[str]:
+    """Files of this repository that a page or a module names; placeholders have capitals."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        folders = "lmzoo|tests|tools|benchmarks|sweeps|drills|docs|clusters|analysis"
+        return set(re.findall(rf"`((?:{folders})/[a-z_/\d]+\.\w+)`", text))
+    return {name.rpartition("/")[2] for name in re.findall(r"`([a-z_/\d]+\.py)`", text)}
+
+
+def test_the_files_that_pages_and_docstrings_name_exist() -> None:
+    names = {
+        p.name for top in ("lmzoo", "tests", "benchmarks") for p in ROOT.glob(f"{top}/**/*.py")
+    }
+    pages = [*ROOT.glob("docs/*/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    named = {path: named_files(path) for path in [*ROOT.glob("lmzoo/**/*.py"), *pages]}
+    missing = {
+        str(path.relative_to(ROOT)): absent
+        for path, files in named.items()
+        # Cells and tasks also name files of the authors, decisions those of the history.
+        if not {"cells", "tasks", "decisions"} & {*path.parts}
+        if (absent := {f for f in files if not (ROOT / f).exists() and f not in names})
+    }
+    assert not missing

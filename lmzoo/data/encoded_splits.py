@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lmzoo.config import to_dict
 from lmzoo.data.corpus import token_dtype
-from lmzoo.data.id_cache import Encoded, cached_ids
+from lmzoo.data.id_cache import CACHED_FROM, Encoded, cached_ids
 from lmzoo.data.text_facts import TextFacts, read_facts
 from lmzoo.data.text_size import TextSize, count_words
 from lmzoo.data.tokenisers import new_tokeniser
@@ -25,8 +25,6 @@ from lmzoo.data.tokenisers.base import Tokeniser, TokeniserConfig, cut_stretches
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError
 
-CACHED_FROM = 2**23
-"""Bytes of a text from which its ids are cached."""
 SPLITS = ("training", "validation", "test")
 
 Texts = tuple[memoryview, memoryview, memoryview]

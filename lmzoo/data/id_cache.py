@@ -26,6 +26,8 @@ from lmzoo.data.download import cache_dir
 
 VERSION = 2
 """Part of the key; it changes whenever the ids of a text would."""
+CACHED_FROM = 2**23
+"""Bytes of a text from which its ids are cached."""
 Encoded = tuple[Integer[Tensor, "n"], Mapping[str, Any]]
 """Ids and the facts about them."""
 

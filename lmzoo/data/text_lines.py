@@ -24,7 +24,7 @@ from lmzoo.data.assemble import Split, assemble
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences
 from lmzoo.data.documents import Documents, DocumentText, decode, read_documents
 from lmzoo.data.files import Reading
-from lmzoo.data.id_cache import cached_ids
+from lmzoo.data.id_cache import CACHED_FROM, cached_ids
 from lmzoo.data.text_facts import TextFacts, read_facts
 from lmzoo.data.text_size import TextSize
 from lmzoo.data.unknown import TrainUnk
@@ -32,8 +32,6 @@ from lmzoo.data.user_files import FastaConfig, Limit, UserFile
 from lmzoo.data.vocabulary import Vocabulary, build_vocabulary
 from lmzoo.errors import user_path
 
-CACHED_FROM = 2**23
-"""Bytes of a text from which its ids are cached."""
 SHARES = (0.8, 0.9)
 """Where training and validation end in a text of documents."""
 

@@ -16,30 +16,24 @@ import numpy as np
 import polars as pl
 
 from lmzoo.analysis.tables.ranking_statistics import order
+from lmzoo.analysis.text import verdict_lines
 from lmzoo.analysis.text.formatting import format_mean, format_number, format_p
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.analysis.text.verdict_lines import SHOWN, verdict_text
 from lmzoo.errors import UserError, near
 from lmzoo.judging.results import as_frame, last_rows, numbers, parse_column, require
 from lmzoo.statistics.compared import (
-    BETTER,
-    BETTER_OPEN,
     NEGLIGIBLE,
     UNDECIDED,
     VERDICTS,
-    WORSE,
-    WORSE_OPEN,
     compared,
 )  # fmt: skip
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.noise import point_intervals
 
 MEANINGS = {
-    BETTER: "shown to be better by more than the margin",
-    BETTER_OPEN: "shown to be better; whether by more than the margin is open",
+    **verdict_lines.MEANINGS,
     NEGLIGIBLE: "the difference is shown to be smaller than the margin",
-    WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
-    WORSE: "shown to be worse by more than the margin",
     UNDECIDED: "none of these is shown; the seeds named would decide it in four of five "
     "repetitions, if the measured difference is the true one",
 }

@@ -6,7 +6,7 @@ A part is registered when its module is imported. Modules are imported from
     LMZOO_PLUGINS                the same in the environment, separated like PATH
     entry points                 of installed packages, in the group `lmzoo.plugins`
 
-`lmzoo.zoo` imports those of the environment and of packages. `user_code.py` brings the modules of a
+`lmzoo.zoo` imports those of the environment and of packages. `source.py` brings the modules of a
 run to the workers of a sweep and to the commands that open the run.
 """
 

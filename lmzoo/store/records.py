@@ -89,7 +89,7 @@ USER_CODE = "user_code"
 def run_identity(run: Mapping[str, Any]) -> str:
     """Return the identity of a run, 12 hexadecimal digits.
 
-    It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`user_code.py`).
+    It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`source.py`).
     """
     fields = {key: run[key] for key in IDENTITY_FIELDS}
     if USER_CODE in run:

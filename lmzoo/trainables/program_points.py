@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lmzoo.command_line import SECTIONS
 from lmzoo.data.corpus import Corpus
 from lmzoo.errors import UserError
 from lmzoo.own_parts.source import UserCode
@@ -24,7 +25,6 @@ from lmzoo.train.code_version import code_version
 from lmzoo.trainables.commands import Command
 from lmzoo.trainables.functions import check_function, function_code, function_facts, takes_epochs
 
-SECTIONS = ("model", "recipe", "corpus")
 METRIC = "metric"
 """The kind of score of a program's metric, in a study without rows of the zoo."""
 

@@ -1,6 +1,6 @@
 """Draw the curves of a study with altair, from the frames of `curve_data.py`.
 
-All charts have the same colours (`chart_looks.py`), so charts can be compared.
+All charts have the same colours (`colours.py`), so charts can be compared.
 """
 
 import textwrap
