@@ -11,7 +11,8 @@ The longest chain is the makespan on as many workers as there are runs; the work
 epochs of all runs, times the least c(n) / n. `busy` is the share of the workers' time in which they
 train, `paid` all of it in epochs. `CPU` is the time of planner and fleet for one epoch of one
 run; the clock is not included. Where workers are slow, live shortly or are offered only, `against`
-is the makespan divided by that without the slow ones, with workers that live, or with all workers.
+is the makespan divided by that without the slow or the bad ones, with workers that live, or with
+all workers; `failed` are runs that failed.
 Scenarios whose names contain `--only` are simulated, all by default.
 """
 
@@ -50,6 +51,10 @@ def scenarios() -> Iterator[Scenario]:
             f"{workers} workers, one of a quarter of the speed", (0.0,) * workers, slow=1
         )
     yield Scenario("40 workers, half of a quarter of the speed", (0.0,) * 40, slow=20)
+    for workers in (8, 40):
+        for bad in ("dies", "raises"):
+            name = f"{workers} workers, one {bad}"
+            yield Scenario(name, (0.0,) * workers, bad=bad)
     yield Scenario("8 workers that live 5 epochs", (0.0,) * 8, life=5.0)
     yield Scenario("8 offered", (), offered=8)
     yield Scenario("80 offered", (), offered=80)
@@ -80,10 +85,12 @@ def measure(scenario: Scenario, device: Device) -> dict[str, Any]:
     arrivals = scenario.arrivals or (0.0,) * scenario.offered
     bound = max(chain, when_done(work, arrivals))
     against = math.nan
-    if scenario.slow or scenario.life or scenario.offered:
-        against = done.now / makespan(device, arrivals[scenario.slow :], scenario.samples)
+    if scenario.slow or scenario.life or scenario.offered or scenario.bad:
+        left_out = scenario.slow or int(bool(scenario.bad))
+        against = done.now / makespan(device, arrivals[left_out:], scenario.samples)
     return {
         "runs": runs,
+        "failed": len(done.fleet.planner.failed_runs),
         "run-epochs": done.run_epochs,
         "makespan": done.now,
         "chain": chain,

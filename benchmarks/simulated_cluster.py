@@ -28,6 +28,8 @@ CLOSED_FORM = {point.label for point in BASELINES}
 GPU_MEMORY = 24 * 2**30
 REPLACEMENT = 3.0
 """Time in epochs until a lost worker is replaced."""
+RESTART, BAD = 0.2, 0.1
+"""Time in epochs until a worker starts on the node of a dead one, and until a bad one fails."""
 SECONDS = 60.0
 """Of an epoch of one run on a worker of usual speed."""
 LOOK = 0.1
@@ -65,6 +67,8 @@ class Scenario:
     """The first so many workers have a quarter of the speed."""
     life: float = 0.0
     """Mean life of a worker in epochs; 0: it is never lost. A new one comes after `REPLACEMENT`."""
+    bad: str = ""
+    """What happens on the first worker 0.1 epochs after it gets runs: it `dies`, or `raises`."""
     offered: int = 0
     """Workers that start when the fleet wants them, and leave after an epoch without work."""
 
@@ -148,6 +152,21 @@ class Simulation:
         if self.scenario.life:
             life = self.draws.expovariate(1 / self.scenario.life)
             self.schedule(self.now + life, "interrupt", worker)
+
+    def on_dies(self, worker: str) -> None:
+        """Let a bad worker die; another one starts on its node."""
+        del self.members[worker]
+        self.live.discard(worker)
+        runs = self.fleet.gone(worker)
+        self.fleet.give_back(runs, interrupted=False, node=worker.strip("'"))
+        self.schedule(self.now + RESTART, "arrive", f"{worker}'")
+        self.schedule(self.now + RESTART, "ask", f"{worker}'")
+
+    def on_raises(self, worker: str) -> None:
+        """Let the training of all runs of a bad worker raise."""
+        for run_id in self.members.pop(worker):
+            self.fleet.ended(worker, Ended(run_id, "failed", "RuntimeError: no library"))
+        self.exchange(worker, [])
 
     def on_look(self, _worker: str) -> None:
         """Start workers that are wanted, end idle ones, and take runs of those that are overdue."""
@@ -234,7 +253,8 @@ class Simulation:
             self.largest = max(self.largest, len(reply.members))
             slowness = 4.0 if int(worker.strip("w'")) < self.scenario.slow else 1.0
             seconds = slowness * self.device.cost(len(reply.members))
-            self.schedule(self.now + seconds, "epoch", worker)
+            bad = self.scenario.bad if worker.strip("'") == "w0" else ""
+            self.schedule(self.now + (BAD if bad else seconds), bad or "epoch", worker)
 
 
 def simulate(study: Study, scenario: Scenario, device: Device) -> Simulation:

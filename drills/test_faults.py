@@ -13,6 +13,8 @@ from tests.sweep.local_sweep import sweep
 from tests.sweep.processes import ROOT
 from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F401
 
+EPOCHS = 240
+"""So many that the sweep lasts longer than the faults: an epoch takes milliseconds."""
 TIMES = ("seconds", "tokens_per_second")
 
 
@@ -88,7 +90,7 @@ def disk(tmp_path):
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("faults", [len(KINDS), 30])
 def test_faults_change_no_digit(faults, script, disk, study, corpus, corpus_fields, tmp_path):
-    changes = longer(study, epochs=2 * faults, samples=faults // 5 + 3)
+    changes = longer(study, epochs=EPOCHS, samples=faults // 5 + 3)
     undisturbed = tmp_path / "undisturbed"
     args = changes, script(changes), disk, study, corpus, corpus_fields, undisturbed
     injected = run_with_faults(faults, 1, *args).injected

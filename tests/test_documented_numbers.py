@@ -47,9 +47,10 @@ def test_the_runs_that_start_together(page: str, pattern: str) -> None:
 
 def test_the_lowest_versions_are_the_bounds() -> None:
     """`make lowest` tests what `pyproject.toml` allows."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, extras = text["project"], text["project"]["optional-dependencies"]
     used = [*project["dependencies"], *(x for name in INSTALLED for x in extras[name])]
+    used += text["build-system"]["requires"]
     bounds = dict(match.groups() for x in used if (match := re.match(r"([\w-]+).*?>=([\d.]+)", x)))
     pins = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     assert dict(line.split("==") for line in pins if not line.startswith("#")) == bounds

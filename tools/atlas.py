@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 from polars import selectors as cs
 
+import lmzoo.models  # noqa: F401  registers them
 from lmzoo.analysis.records.load import load_study
 from lmzoo.analysis.report.recipe import run_configs, sweep_command
 from lmzoo.analysis.tables.ranking_statistics import baselines
@@ -23,6 +24,7 @@ from lmzoo.analysis.text.formatting import MISSING, format_mean, format_number
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.analysis.text.verdict_lines import verdict_text
 from lmzoo.cells.base import CELLS
+from lmzoo.contract import MODELS
 
 FILE = "atlas.parquet"
 COLUMNS = {
@@ -136,8 +138,9 @@ def older(model: Mapping[str, Any]) -> bool:
 
     Without it a cell has initial values that are not those of its reference code.
     """
-    part = CELLS.get(model.get("name", ""))
-    lacks = part is not None and "reference" in part.fields_of_new and "reference" not in model
+    name = model.get("name", "")
+    new = getattr(CELLS.get(name) or MODELS.get(name), "fields_of_new", {})
+    lacks = "reference" in new and "reference" not in model
     inside = (value for value in model.values() if isinstance(value, Mapping))
     return lacks or any(map(older, inside))
 
@@ -160,6 +163,36 @@ def atlas_report(records: Path) -> Report:
         legend=(),
         frame=frame,
     )
+
+
+def width_report(*paths: Path) -> Report:
+    """Return the effect of each path at the widths of two studies of one cell on one corpus."""
+    small, large = (
+        {row["point"].partition(" ")[2]: row for row in _points(path).to_dicts()} for path in paths
+    )
+    both = [(name, small[name], row) for name, row in large.items() if name in small]
+    rows = [
+        (name, _cell(a, "difference"), _cell(b, "difference"), a["verdict"], b["verdict"],
+         _carries(a["verdict"], b["verdict"]))
+        for name, a, b in both
+    ]  # fmt: skip
+    _, first, second = both[0]
+    wide, wider = (f"width {row['width']}, {row['seeds']} seeds" for row in (first, second))
+    header = ("path", wide, wider, "verdict there", "and here", "it")
+    title = f"{first['corpus']}: effect against width"
+    return Report(
+        (),
+        (TextTable(title, header, rows, frozenset((header[0], *header[3:]))),),
+        (),
+        pl.DataFrame(),
+    )
+
+
+def _carries(first: str, second: str) -> str:
+    """Return whether a verdict carries to the other width."""
+    if any(word.startswith("undecided") for word in (first, second)):
+        return "unknown"
+    return "carries" if first.split()[0] == second.split()[0] else "changes"
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

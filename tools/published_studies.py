@@ -98,6 +98,7 @@ OTHERS = {
             "tuned_no_leak": "",
         }.items()
     },
+    "gru_ablation_64-captions": PublishedStudy("gru_ablation", "captions", "--set model.width=64"),
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
     "state_tracking-counting": PublishedStudy(
         "state_tracking",

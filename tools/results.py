@@ -25,7 +25,7 @@ from typing import Any
 import polars as pl
 import ranking_picture
 import scaling_picture
-from atlas import FILE, atlas, atlas_report, ranking
+from atlas import FILE, atlas, atlas_report, ranking, width_report
 from published_ablations import ablation_report
 
 from lmzoo.analysis.charts.forest import forest_picture
@@ -56,6 +56,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "scaling": study_scaling,
     "ablation": ablation_report,
     "atlas": atlas_report,
+    "widths": width_report,
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }

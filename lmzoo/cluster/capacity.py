@@ -36,7 +36,7 @@ HEAD_SECONDS = 60.0
 JOIN_SECONDS = 180.0
 """How long the first machine may take to join before the device is decided without it."""
 OPEN_WORKERS = 64
-"""Workers worth asking for, beyond the live ones, where any node may join."""
+"""Workers worth asking for, beyond the live ones, where unknown nodes start on demand."""
 HEAD = "node:__internal_head__"
 """The resource by which Ray marks the head."""
 
@@ -71,12 +71,21 @@ class Capacity:
 
     def live(self) -> int:
         """Return how many workers fit on the live nodes."""
-        return self._capped(sum(self._live()))
+        return self._capped(self.room())
 
     def limit(self) -> int:
-        """Return how many workers are worth asking for: those that may run at the same time."""
-        unknown = OPEN_WORKERS if self._growth.nodes is None else 0
-        return self._capped(sum(self._live()) + sum(self._coming()) + unknown)
+        """Return how many workers are worth asking for: those that may run at the same time.
+
+        Where any node may join, and none starts by itself, those on the live nodes: what is asked
+        for beyond them would only wait.
+        """
+        asked = self.autoscaling or not self.room()
+        unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
+        return self._capped(self.room() + sum(self._coming()) + unknown)
+
+    def room(self) -> int:
+        """Return how many workers fit on the live nodes, without `--max-concurrent`."""
+        return sum(self._live())
 
     def describe(self) -> str:
         """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""
@@ -132,6 +141,8 @@ class Capacity:
         )
         no_gpu = self.resources.gpus and not gpus
         advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
+        if self.resources.accelerator and not no_gpu:
+            advice = "choose another --accelerator"
         most = f"at most {cpus:g} CPU, {gpus:g} GPU"
         raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
 

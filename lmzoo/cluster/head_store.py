@@ -7,6 +7,7 @@ lock, and the actor refuses what the worker may still send: nothing is overwritt
 
 import os
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import ray
@@ -110,6 +111,9 @@ class HeadStore(Store):
 
     def _append(self, name: str, line: bytes) -> None:
         self._call("append", name, line.decode().removesuffix("\n"))
+
+    def _take_over(self, appended: Iterable[str]) -> None:
+        self._call("take_over", *appended)
 
     def _delete(self, name: str) -> None:
         self._call("delete", name)

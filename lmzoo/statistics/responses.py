@@ -49,7 +49,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -312,7 +312,7 @@ def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
             size = np.sort(np.abs(row[known] - row[known[distance.argmin(1)]]))
         rank = len(size) // 4
         share = (rank + 0.7) / (len(size) + 0.4)
-        own[p] = 1.5 * size[rank] / (float(stats.norm.ppf(0.5 + 0.5 * share)) * 2**0.5)
+        own[p] = 1.5 * size[rank] / (float(special.ndtri(0.5 + 0.5 * share)) * 2**0.5)
     if not np.isfinite(own).any() or not np.nanpercentile(own, 50, method="lower"):
         return np.full((len(means), 1), np.inf)
     median = float(np.nanpercentile(own, 50, method="lower"))
@@ -360,7 +360,7 @@ class _Fit:
         ordinary = rng.random((DRAWS, means.shape[1], 1)) < self._weights[0][:, None]
         value, vector = np.linalg.eigh(covariances)
         root = vector * np.sqrt(np.maximum(value, 0))[..., None, :]
-        drawn = means[:, None] + np.einsum("cpmk,dpk->cdpm", root, noise)
+        drawn = (root @ noise.transpose(1, 2, 0)).transpose(0, 3, 1, 2) + means[:, None]
         return np.where(ordinary, drawn[0], drawn[1])
 
     def _posterior(self, x: Array) -> tuple[Array, Array]:

@@ -3,6 +3,12 @@
 A file is replaced atomically: a reader sees the old content or the new one. A line is appended
 whole or not at all. One process at a time has a lock of a store, which protects the stores of its
 subfolders too. Every operation is retried while the store is unavailable (`lmzoo/store/retry.py`).
+
+A process that was frozen in the middle of a write, and whose lock a file server gave to another
+one, writes nothing when it wakes up. It checks its lock as late as possible: when the new content
+is in an unfinished file, or when the file is open. The next owner deletes unfinished files, so that
+they cannot replace anything, and replaces files that may be open by copies (`take_over`).
+
 `lmzoo/store/s3.py` implements the same interface in an S3 bucket. Standard library only.
 """
 
@@ -15,9 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
+from lmzoo.errors import UserError
 from lmzoo.store.local_lock import LocalLock, Lock
 from lmzoo.store.retry import retry
 
+UNFINISHED = ".{}.{}"
+"""A file that is being written, by its name and the id of the process."""
 THREADS = 16
 """Requests at the same time."""
 
@@ -118,6 +127,13 @@ class Store:
         A bucket needs it for an append and need not read it again. A local store does nothing.
         """
 
+    def take_over(self, *appended: str) -> None:
+        """Keep a process that had the lock before from writing here, wherever it was stopped.
+
+        `appended` are the files that it may have open; a bucket needs none of this.
+        """
+        retry(lambda: self._take_over(appended), str(self))
+
     def publish(self, pattern: str) -> None:
         """Copy the matching files of `path` into the store; a local store has them already."""
 
@@ -154,19 +170,30 @@ class Store:
             return None
 
     def _write(self, name: str, data: bytes, backup: str) -> None:
-        self._check_lock()
+        self._replace(name, data, backup)
+
+    def _replace(self, name: str, data: bytes, backup: str = "", *, sync: bool = False) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
-        partial = path.with_name(f".{name}.{os.getpid()}")
+        partial = path.with_name(UNFINISHED.format(name, os.getpid()))
         try:
-            partial.write_bytes(data)
-        except OSError:
+            with partial.open("wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            self._check_lock()
+        except (OSError, UserError):
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)  # frees space on a full disk
             raise
         if backup and path.exists():
-            path.replace(self.path / backup)
-        partial.replace(path)
+            _keep(path, self.path / backup)
+        try:
+            partial.replace(path)
+        except FileNotFoundError:
+            self._check_lock()  # another process has taken over, and deleted the unfinished file
+            raise
 
     def _create(self, name: str, data: bytes) -> None:
         if (self.path / name).exists():
@@ -174,9 +201,9 @@ class Store:
         self._write(name, data, "")  # only the owner of the lock writes
 
     def _append(self, name: str, line: bytes) -> None:
-        self._check_lock()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / name).open("a+b", buffering=0) as file:
+            self._check_lock()
             size = _remove_incomplete_line(file)
             try:
                 written = file.write(line)
@@ -188,9 +215,26 @@ class Store:
                     file.truncate(size)
                 raise
 
+    def _take_over(self, appended: Iterable[str]) -> None:
+        for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
+            if unfinished.suffix[1:].isdecimal():
+                unfinished.unlink(missing_ok=True)
+        for name in appended:
+            if (data := self._read(name)) is not None:
+                self._replace(name, data, sync=True)
+
     def _delete(self, name: str) -> None:
         self._check_lock()
         (self.path / name).unlink(missing_ok=True)
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """Keep a file under a second name, so that `path` has a content at every moment."""
+    backup.unlink(missing_ok=True)
+    try:
+        os.link(path, backup)
+    except OSError:  # a file system without links
+        path.replace(backup)
 
 
 def _remove_incomplete_line(file: IO[bytes]) -> int:

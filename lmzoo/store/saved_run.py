@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from lmzoo.store.records import CHECKPOINT, PREVIOUS, Record, RunFolder
+from lmzoo.store.records import CHECKPOINT, PREVIOUS, RECORDS, Record, RunFolder
 from lmzoo.store.writer import Writer
 
 
@@ -176,8 +176,7 @@ class SavedRun(ABC):
 
     def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
         if not new:
-            for unfinished in self.folder.path.glob(f".{CHECKPOINT}.*"):
-                unfinished.unlink(missing_ok=True)  # from a process that was killed while writing
+            self.folder.store.take_over(RECORDS)
         self._submit(partial(self.folder.create, config, new=new))
         self.records = self.folder.open_records(new=new)
         """The events of the run, those that are not yet written included."""

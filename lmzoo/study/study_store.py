@@ -147,6 +147,7 @@ class StudyStore:
         self._writer = Writer(threads=1)
         try:
             self.store.clear_locks(WORKER_LOCK.format("*"), WORKER_SECONDS)
+            self.store.take_over(SETTINGS)
         except BaseException:
             self._lock.close()
             raise

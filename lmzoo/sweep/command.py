@@ -115,6 +115,8 @@ def _run(
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
+    accelerator: Annotated[str, typer.Option(metavar="KIND", help="Use only nodes with this kind of GPU, by Ray's name: A100.")] = "",
+    no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
     archive: Annotated[bool, typer.Option("--archive", help="Keep ended runs in files of a thousand, without TensorBoard curves.")] = False,
@@ -133,7 +135,10 @@ def _run(
         raise SystemExit(run_on_cluster(study.name, sys.argv, submit=submit, attach=attach))
     import_plugins(plugins)
     changed = changed_study(study, own)
-    resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost)
+    without = tuple(filter(None, no_accelerator.split(",")))
+    resources = Resources(
+        *(cpus_per_trial, gpus_per_trial, max_concurrent, device, max_cost, accelerator, without)
+    )
     sweep = Sweep(
         changed, resources, fuse, track or [], archive=archive, as_json=as_json, quiet=quiet
     )

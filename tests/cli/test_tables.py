@@ -176,7 +176,7 @@ def test_report_of_a_study_in_a_bucket_is_written_to_another_folder(
     monkeypatch.setattr("lmzoo.analysis.report.page.load_study", lambda path: load_study(toy.path))
     page = tmp_path / "new" / "page.html"
     assert lmzoo("report", "s3://bucket/runs/toy", "--no-models", "--out", page)[0] == 0
-    assert "--storage s3://bucket/runs " in page.read_text()
+    assert "--storage s3://bucket/runs\n" in page.read_text()
     assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
 
 

@@ -14,6 +14,7 @@ from lmzoo.errors import UserError
 from tests.cluster.fake_cluster import fake, join  # noqa: F401
 
 GPU_TYPE = {"CPU": 8.0, "GPU": 4.0}
+A100, T4 = ({**GPU_TYPE, f"accelerator_type:{kind}": 1.0} for kind in ("A100", "T4"))
 CPU_TYPE = {"CPU": 16.0}
 AWS = Growth((NodeType(GPU_TYPE, 4), NodeType(CPU_TYPE, 2)), 5, autoscaling=True)
 MACHINES = Growth((NodeType({}, 10),), 10)
@@ -56,8 +57,13 @@ def test_a_share_or_a_number_of_gpus_is_kept(join):
         (MACHINES, [{"CPU": 2}] + [{"CPU": 8.0}] * 4 + [{"CPU": 64.0}], ONE_CPU, 98, 138),
         (MACHINES, [{"CPU": 2}], ONE_CPU, 2, 12),
         (MACHINES, [{"CPU": 2}] + [{"CPU": 8.0}] * 10, ONE_CPU, 82, 82),
-        (Growth(), [{"CPU": 2}, {"CPU": 2}], ONE_CPU, 4, 4 + OPEN_WORKERS),
+        (Growth(), [{"CPU": 2}, {"CPU": 2}], ONE_CPU, 4, 4),
         (AWS, [{"CPU": 3}, GPU_TYPE], Resources(concurrent=3), 3, 3),
+        # kinds of GPU
+        (Growth(), [{}, A100, T4, T4], Resources(), 12, 12),
+        (Growth(), [{}, A100, T4, T4], Resources(accelerator="A100"), 4, 4),
+        (Growth(), [{}, A100, T4, T4], Resources(without=("T4",)), 4, 4),
+        (Growth(), [{}, A100, T4, GPU_TYPE], Resources(without=("T4", "A100")), 4, 4),
         # 0.6 of a GPU is never split over two
         (Growth(nodes=1), [{}, {"CPU": 8.0, "GPU": 2.0}], Resources(gpus=0.6), 2, 2),
         (Growth(nodes=1), [{}, {"CPU": 7.0}], Resources(cpus=0.07), 100, 100),

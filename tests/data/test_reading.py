@@ -99,7 +99,9 @@ SAME = {
     "two marks": "\ufeff".join(["", TEXT[:99], TEXT[99:]]).encode(),
     "bz2": bz2.compress(TEXT[:70].encode()) + bz2.compress(TEXT[70:].encode()),
     "xz": lzma.compress(TEXT.encode()),
+    "gzip with a mark": gzip.compress(b"\xef\xbb\xbf" + TEXT.encode()),
     "gzip in gzip": gzip.compress(gzip.compress(TEXT.encode())),
+    "blank lines": TEXT.replace("\n", "\n\n").encode(),
     "zip": zipped(TEXT, "a/b.txt", "__MACOSX/b.txt"),
 }
 
@@ -141,6 +143,9 @@ def test_a_plain_file_with_the_name_of_a_compressed_one_is_read(path):
         (bytes(3000), ("line 1", "NUL")),
         (b"PAR1" + bytes(range(256)) + b"PAR1", ("a Parquet file",)),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", ("git lfs pull",)),
+        (gzip.compress(TEXT.encode())[:-9], ("broken gzip",)),
+        (gzip.compress(TEXT.encode())[:12] + b"\xff" * 40, ("broken gzip",)),
+        (gzip.compress(TEXT.encode() + "naïve".encode("latin-1")), ("line 49", "ef")),
         (bz2.compress(TEXT.encode()) + b"junk", ("broken bzip2",)),
         (lzma.compress(TEXT.encode())[:-9], ("broken xz",)),
         (TEXT.encode() + "naïve".encode("latin-1"), ("line 49", "ef", "UTF-8")),

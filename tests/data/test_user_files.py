@@ -67,19 +67,6 @@ def test_rare_words_become_unk(text):
     assert corpus.train.tokens.eq(UNKNOWN).sum() == 16
 
 
-def test_gzip_blank_lines_crlf_and_a_byte_order_mark_change_nothing(text, tmp_path):
-    raw = "\n\n".join(LINES).replace("\n", "\r\n").encode()
-    zipped = tmp_path / "my.gz"
-    zipped.write_bytes(gzip.compress(b"\xef\xbb\xbf" + raw))
-    no_suffix = tmp_path / "gzipped_without_suffix"
-    no_suffix.write_bytes(zipped.read_bytes())
-    fingerprints = {
-        open_corpus({"name": "text", "path": str(path), "unit": "char"}).fingerprint
-        for path in (text, zipped, no_suffix)
-    }
-    assert len(fingerprints) == 1
-
-
 @quick
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))))
 def test_read_lines_inverts_writing(tmp_path_factory, lines):
@@ -111,24 +98,6 @@ def test_an_unreadable_file_is_named_in_the_error(tmp_path, spec):
     for spec_without_path in (spec, f"{spec}:"):
         with raises_user_error("needs a file", f"{spec}:PATH"):
             open_corpus(spec_without_path)
-
-
-@pytest.mark.parametrize("gzipped", [False, True])
-def test_bytes_that_are_not_utf8_are_located(tmp_path, gzipped):
-    raw = "naïve\nnaïve\n".encode() + "naïve\n".encode("latin-1")
-    path = tmp_path / "latin.txt"
-    path.write_bytes(gzip.compress(raw) if gzipped else raw)
-    with raises_user_error(path, "line 3", "ef"):
-        open_corpus(f"text:{path}")
-
-
-@pytest.mark.parametrize("damage", ["truncated", "scrambled"])
-def test_a_broken_gzip_file_is_rejected(tmp_path, damage):
-    good = gzip.compress("\n".join(LINES).encode())
-    path = tmp_path / "broken.gz"
-    path.write_bytes({"truncated": good[:-9], "scrambled": good[:12] + b"\xff" * 40}[damage])
-    with raises_user_error(path, "broken gzip"):
-        open_corpus(f"text:{path}")
 
 
 @pytest.mark.parametrize(("n", "part"), [(8, "valid"), (9, "test")])

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from lmzoo.analysis.records.load import load_study
+from lmzoo.study.pruners import PRUNERS
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.docs.pages import ROOT
 
@@ -54,6 +55,8 @@ def test_a_command_names_the_point_and_its_reference():
     for row in ATLAS.filter(~pl.col("changed")).to_dicts():
         words = shlex.split(row["command"])
         assert (ROOT / words[1]).is_file()
+        given = words[words.index("--pruner") + 1] if "--pruner" in words else "asha"
+        assert given in PRUNERS, row["study"]
         corpus = words[words.index("--corpus") + 1]
         assert corpus.partition(":")[0] == json.loads(row["corpus_fields"])["name"]
 

@@ -1,6 +1,7 @@
 """The lock of a bucket has one owner, who stops writing before another process may take it."""
 
 import threading
+import time
 
 import pytest
 
@@ -122,3 +123,15 @@ def test_clear_locks_waits_for_living_workers_and_deletes_the_locks_of_dead_ones
     timer.join()
     driver.close()
     assert store.names() == ["run/.worker-7"]
+
+
+def test_time_in_which_the_machine_is_suspended_counts(store, monkeypatch):
+    lock, clock_gettime = store.lock(".driver"), time.clock_gettime
+
+    def after_a_suspend(clock):
+        return clock_gettime(clock) + s3_lock.EXPIRY * (clock == time.CLOCK_BOOTTIME)
+
+    monkeypatch.setattr(s3_lock.time, "clock_gettime", after_a_suspend)
+    with pytest.raises(UserError, match="could not be renewed in time"):
+        lock.check()
+    lock.close()

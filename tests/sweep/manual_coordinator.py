@@ -28,6 +28,7 @@ class Sweep:
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
             live=lambda: self.live,
+            room=lambda: self.live,
             limit=lambda: 8,
             node_alive=lambda node: node in self.alive,
             check=self._check,

@@ -23,7 +23,7 @@ def send_and_kill() -> None:
         from lmzoo.sweep.driver.mailbox import start_mailbox
         from lmzoo.sweep.messages import Assignment, Exchange, Hello
 
-        mailbox = start_mailbox()
+        mailbox = start_mailbox("sweep-test")
 
         def fetch(replies, *kinds):
             """Send replies; return messages when these kinds have arrived, and the heartbeats."""

@@ -227,7 +227,8 @@ def _older_options(folder: StudyFolder, configs: list[dict[str, Any]]) -> Iterat
         yield from (f"--{name}", str(options[name]))
     for name in ("parallel", "sampler", "pruner"):
         value = str(options.get(name, ""))
-        if value.islower() or value.isdecimal():  # the script names an object, stored by its class
+        # An object that a script gave is stored by its class; `response` was a pruner of 0.1.
+        if (value.islower() or value.isdecimal()) and value != "response":
             yield from (f"--{name}", value)
     if options.get("max_seeds"):
         yield from ("--until-decided", "--max-seeds", str(options["max_seeds"]))

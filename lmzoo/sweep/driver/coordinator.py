@@ -23,6 +23,7 @@ from lmzoo.errors import UserError
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planned_run import PlannedRun
+from lmzoo.sweep.driver.other_sweeps import Demand, OtherSweeps, fair_shares
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.messages import Assignment, Confirmed, Exchange, Failed, Hello, Message, Released
 from lmzoo.sweep.worker.worker import HEARTBEAT_SECONDS
@@ -57,12 +58,21 @@ class Coordinator:
     """Runs while its context is entered; `error` is what ended it early."""
 
     def __init__(
-        self, fleet: Fleet, store: Store, capacity: Capacity, mailbox: Any, server: Any = None
+        self,
+        fleet: Fleet,
+        store: Store,
+        capacity: Capacity,
+        mailbox: Any,
+        server: Any = None,
+        others: OtherSweeps | None = None,
     ) -> None:
         """`server` gives the store to workers that do not see it (`head_store.py`)."""
         self.fleet, self.store, self.capacity, self.server = fleet, store, capacity, server
         self.error: Exception | None = None
-        self._mailbox = mailbox
+        self._mailbox, self._others = mailbox, others
+        self._sweeps = 1
+        self._share: int | None = None
+        """Workers that other sweeps leave to this one; None: there is no other."""
         self._mutex = threading.RLock()
         self._replies: dict[str, tuple[int, Assignment | None]] = {}
         self._numbers: dict[str, int] = {}
@@ -119,8 +129,39 @@ class Coordinator:
         with self._mutex:
             if self.finished or time.monotonic() < self._pause_until:
                 return 0
-            parked = len(self.fleet.parked)
-            return self.fleet.wanted(self.capacity.limit() - parked) + parked
+            wanted = self._wanted()
+            return wanted if self._share is None else min(wanted, self._share)
+
+    def _wanted(self) -> int:
+        """Return how many workers can be used, if there were no other sweep."""
+        parked = len(self.fleet.parked)
+        return self.fleet.wanted(self.capacity.limit() - parked) + parked
+
+    def _live(self) -> int:
+        """Return how many workers there is room for."""
+        live = self.capacity.live()
+        return live if self._share is None else min(live, self._share)
+
+    def _share_cluster(self) -> None:
+        """Leave other sweeps their part: ask for no more workers, and let some go."""
+        if self._others is None:
+            return
+        workers = len(self.fleet.workers) - len(self.fleet.dismissed)
+        kind = "gpu" if self.capacity.resources.gpus else "cpu"
+        own = Demand(kind, max(workers, self._wanted()), workers, self.capacity.room())
+        demands, place = self._others.look(own)
+        if len(demands) != self._sweeps:
+            several = f"{len(demands)} sweeps use this cluster and share it"
+            LOG.warning(several if len(demands) > 1 else "no other sweep uses this cluster now")
+        self._sweeps, self._share = len(demands), None
+        if self._sweeps > 1:
+            shares = fair_shares(demands)
+            others = [i for i in range(len(demands)) if i != place]
+            waits = any(demands[i].workers < shares[i] for i in others)
+            growing = self.capacity.limit() - self.capacity.live()
+            self._share = shares[place] + (0 if waits else growing)
+            if waits and workers > shares[place]:
+                self.fleet.dismiss(workers - shares[place])
 
     def worker_ended(self, worker: str, *, died: bool, memory: bool = False) -> None:
         """Return the runs of a worker that has ended to the pending runs.
@@ -184,7 +225,8 @@ class Coordinator:
                     if time.monotonic() >= self._counted + LOOK_SECONDS:
                         self._check_cost()
                         now = time.monotonic()
-                        self._revoked = self.fleet.overdue(self.capacity.live(), now)
+                        self._share_cluster()
+                        self._revoked = self.fleet.overdue(self._live(), now)
                     if time.monotonic() >= self._next_check:
                         self.capacity.check()
                         self._check_heartbeats(beats)
@@ -252,8 +294,7 @@ class Coordinator:
             node = self._nodes.get(worker, worker)
         else:
             self._works = True
-        live = self.capacity.live()
-        assignment = self.fleet.exchange(exchange, live=live, now=now, node=node)
+        assignment = self.fleet.exchange(exchange, live=self._live(), now=now, node=node)
         if assignment is None:
             self._idle_since.setdefault(worker, now)
             self._replied_at[worker] = now
@@ -262,17 +303,18 @@ class Coordinator:
 
     def _wake_idle(self) -> None:
         """Reply to idle workers: with work, with nothing for now, or to let them go."""
-        now, parked = time.monotonic(), {*self.fleet.parked}
+        now, parked, dismissed = time.monotonic(), {*self.fleet.parked}, self.fleet.dismissed
         for worker in [*self.fleet.idle]:
             # It still has the runs whose ends are being written.
             leaving = self.fleet.workers[worker].leaving
             seconds = now - self._idle_since.get(worker, now)
             stays = leaving or worker in parked
-            if self.finished or (seconds > IDLE_SECONDS and not stays):
+            leaves = seconds > IDLE_SECONDS or worker in dismissed
+            if self.finished or (leaves and not stays):
                 self._gone.add(worker)
                 self.fleet.gone(worker)
                 self._replies[worker] = self._numbers[worker], None
-            elif self.fleet.ready and worker not in parked:
+            elif self.fleet.ready and worker not in parked and worker not in dismissed:
                 memory = self.fleet.workers[worker].memory
                 self._answer(Exchange(worker, self._numbers[worker], [*leaving], memory=memory))
             elif now - self._replied_at[worker] > REPLY_SECONDS:

@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from lmzoo.sweep.driver.other_sweeps import NAMESPACE, Demand
 from lmzoo.sweep.messages import Assignment, Exchange, Message
 
 CALLS = 100_000
@@ -30,6 +31,7 @@ class Mailbox:
         self._replies: dict[tuple[str, int], asyncio.Future[Any]] = {}
         self._heartbeats: Counter[str] = Counter()
         self._revoked: dict[str, list[str]] = {}
+        self._demand: Demand | None = None
 
     async def exchange(self, message: Exchange) -> Assignment | None:
         """Send a worker's exchange; return the coordinator's reply to it."""
@@ -50,6 +52,14 @@ class Mailbox:
         """
         self._heartbeats[worker] += 1
         return self._heartbeats[worker], self._revoked.pop(worker, [])
+
+    async def announce(self, demand: Demand) -> None:
+        """Say what this sweep wants of the cluster."""
+        self._demand = demand
+
+    async def demand(self) -> Demand | None:
+        """Return what this sweep wants; None until it has said so. Other sweeps ask."""
+        return self._demand
 
     async def fetch(
         self,
@@ -76,10 +86,12 @@ class Mailbox:
         return messages, dict(self._heartbeats)
 
 
-def start_mailbox() -> Any:
+def start_mailbox(name: str) -> Any:
     """Start the mailbox on this node and return its handle."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(Mailbox).options(
+        name=name,
+        namespace=NAMESPACE,
         num_cpus=0,
         max_restarts=-1,
         max_task_retries=-1,

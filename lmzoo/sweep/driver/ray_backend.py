@@ -27,9 +27,11 @@ from ray.tune.search import Searcher
 from lmzoo.cluster import connection
 from lmzoo.cluster.capacity import Capacity
 from lmzoo.cluster.head_store import start_server, write_nonce
+from lmzoo.cluster.resources import Resources
 from lmzoo.stops import STOPS
 from lmzoo.sweep.driver.coordinator import Coordinator
 from lmzoo.sweep.driver.mailbox import start_mailbox
+from lmzoo.sweep.driver.other_sweeps import OtherSweeps, mailbox_name
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.worker.worker import Worker
 
@@ -119,6 +121,12 @@ class _InterruptedError(Exception):
     """A signal has ended the sweep."""
 
 
+def _request(resources: Resources) -> tune.PlacementGroupFactory:
+    """Return what Ray reserves for each worker, and where."""
+    where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
+    return tune.PlacementGroupFactory([resources.bundle], **where)
+
+
 def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
     """Train the pending runs of the fleet's planner; return False if the sweep is interrupted.
 
@@ -126,9 +134,11 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
         UserError: No node of the cluster can run a worker, or the store cannot be written.
     """
     planner, resources = fleet.planner, capacity.resources
-    store, mailbox = planner.store.store, start_mailbox()
+    store, name = planner.store.store, mailbox_name()
+    mailbox = start_mailbox(name)
     server = start_server(store) if connection.ADDRESS else None
-    with Coordinator(fleet, store, capacity, mailbox, server) as coordinator:
+    others = OtherSweeps(mailbox, name) if connection.ADDRESS else None
+    with Coordinator(fleet, store, capacity, mailbox, server, others) as coordinator:
         _StopWhenFinished.coordinator = coordinator
         trainable = tune.with_parameters(
             Worker,
@@ -148,7 +158,7 @@ def train(fleet: Fleet, capacity: Capacity, scratch: str) -> bool:
                 name="sweep",
                 num_samples=-1,
                 search_alg=_WorkerSearch(coordinator),
-                resources_per_trial={"cpu": resources.cpus, "gpu": resources.gpus or 0},
+                resources_per_trial=_request(resources),
                 storage_path=scratch,
                 stop=_StopWhenFinished(),
                 callbacks=[_Watch(coordinator)],

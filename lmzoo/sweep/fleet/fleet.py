@@ -54,6 +54,8 @@ class Fleet:
         self.workers: dict[str, WorkerState] = {}
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
+        self.dismissed: set[str] = set()
+        """Workers that end after their epoch: other sweeps get their place."""
         self.ready = ReadyRuns(packer.pack_key)
         self.pace = Pace()
         """How long the epochs of packs take."""
@@ -108,7 +110,7 @@ class Fleet:
         for run_id in worker.leaving.keys() - set(opened):
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
-        if worker.node in self.health.left_out:
+        if worker.node in self.health.left_out or name in self.dismissed:
             self._give_away(worker, len(worker.training))
         else:
             self._avoid(worker)
@@ -171,6 +173,7 @@ class Fleet:
         """Forget a worker that has ended; return the runs that it had, for `give_back`."""
         worker = self.workers.pop(name, None)
         self.idle.discard(name)
+        self.dismissed.discard(name)
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
@@ -241,10 +244,17 @@ class Fleet:
             self.pace.add(worker.key, trained, seconds, first=first, worker=node)
             worker.trained.add(worker.key)
 
+    def dismiss(self, count: int) -> None:
+        """Let workers go after their epoch, those first that train the fewest runs."""
+        by_runs = sorted(self._working().items(), key=lambda item: len(item[1].training))
+        self.dismissed.update(name for name, _ in by_runs[:count])
+        self.sharing.version += count
+
     def _working(self) -> dict[str, WorkerState]:
         """Return the workers that may get work."""
-        left_out = self.health.left_out
-        return {name: w for name, w in self.workers.items() if w.node not in left_out}
+        left_out, gone = self.health.left_out, self.dismissed
+        workers = self.workers.items()
+        return {name: w for name, w in workers if w.node not in left_out and name not in gone}
 
     def _surplus(
         self,
