@@ -199,7 +199,8 @@ def test_every_study_resolves_on_its_own_corpus(path, study, tmp_path, monkeypat
     text = tmp_path / "text.txt"
     text.write_text("To be, or not to be: that is the question.\n" * 100)
     monkeypatch.setattr("lmzoo.data.download._download", lambda file, corpus: text)
-    assert study.name.startswith(path.stem.split("_")[0])
+    several = sum(other == path for other, _ in STUDIES.values()) > 1
+    assert several or study.name.startswith(path.stem.split("_")[0])
     fields = corpus_config(study, study.fields)
     points = resolve(study, open_corpus(fields), fields)
     labels = {label for p in points for label in (p.label, *p.aliases)}

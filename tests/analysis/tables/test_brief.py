@@ -127,5 +127,6 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful(page):
     """`tools/results.py --check` compares the block with the records."""
     text = page.read_text()
     records = set(re.findall(r"records/[\w-]+\.parquet", text))
-    first = re.match(r"# .*\n\n<!-- table: caveats (.*) -->\n", text)
+    question = r"(?:[^<\n].*\n\n)?"
+    first = re.match(rf"# .*\n\n{question}<!-- table: caveats (.*) -->\n", text)
     assert set(first[1].split() if first else ()) == records
