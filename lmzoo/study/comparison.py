@@ -11,9 +11,12 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lmzoo.statistics.compared import Compared, Look, compared, looks, read_looks, spend
 from lmzoo.statistics.families import unfair
+from lmzoo.statistics.intervals import Array
+from lmzoo.statistics.power import planned_seeds
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study import Study
 
@@ -53,15 +56,10 @@ def comparison(
 
     `waits`: a look that needs runs which have not ended decides nothing.
     """
-    score = points[reference]["score"]
-    own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
-    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
+    own, losses, honest = _measured(points, reference)
     rivals = unfair(
         [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
     )
-    losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
-    for row, point in zip(losses, own, strict=True):
-        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
     return own, compared(
         losses,
         own.index(reference),
@@ -72,6 +70,32 @@ def comparison(
         margin=margin,
         ended=[len(p.confirm_runs) for p in own] if waits else None,
     )
+
+
+def seeds_for(points: Facts, reference: PointPlanner, effect: float, power: float) -> Array:
+    """Return the seeds that show a difference, for each point that is compared, or NaN.
+
+    The runs that have ended are the pilot: infinity is more than any plan has, NaN not known.
+    """
+    own, losses, honest = _measured(points, reference)
+    honest[own.index(reference)] = False
+    tuning_sd = [point.tuning_sd for point in own]
+    at = own.index(reference)
+    planned = planned_seeds(losses, at, effect, power, family=honest, tuning_sd=tuning_sd)
+    seeds = np.where(np.isnan(planned.seeds) & ~np.isnan(planned.sd), np.inf, planned.seeds)
+    return seeds[honest]
+
+
+def _measured(
+    points: Facts, reference: PointPlanner
+) -> tuple[list[PointPlanner], Array, NDArray[np.bool_]]:
+    """Return the points with the reference's kind of score, their losses, and which are honest."""
+    score = points[reference]["score"]
+    own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
+    losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
+    for row, point in zip(losses, own, strict=True):
+        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
+    return own, losses, np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
 
 
 def plan_more_seeds(

@@ -18,7 +18,7 @@ from lmzoo.own_parts.source import UserCode
 from lmzoo.statistics.intervals import choice_spread
 from lmzoo.study.comparison import plan_looks, plan_more_seeds
 from lmzoo.study.planned_run import Answer, PlannedRun
-from lmzoo.study.point_planner import PointPlanner
+from lmzoo.study.point_planner import PointPlanner, two_digits
 from lmzoo.study.shared_tuning import SharedTuning
 from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
@@ -219,7 +219,7 @@ class Planner:
                 continue
             losses = [[math.nan if r.test_loss is None else r.test_loss for r in o] for o in runs]
             point.tunings = [own.best_setting for own in others]
-            point.tuning_sd = max(point.tuning_sd, choice_spread(losses))
+            point.tuning_sd = max(point.tuning_sd, two_digits(choice_spread(losses)))
             measured = True
         return measured
 

@@ -218,7 +218,7 @@ class PointPlanner:
     def choose(self, index: int, tuning_sd: float) -> None:
         """Plan the confirm runs of the setting of a tune run."""
         # The choice of a closed form is no matter of chance.
-        self.tuning_sd = 0.0 if self.point.closed_form else tuning_sd
+        self.tuning_sd = 0.0 if self.point.closed_form else two_digits(tuning_sd)
         self._confirm(self.settings[index])
 
     def plan_confirm_runs(self, setting: Setting, count: int) -> int:
@@ -256,8 +256,8 @@ class PointPlanner:
         assert self.best_setting is not None
         edge = edges(self.space, self.settings, self.best_setting)
         runs = [run.id for run in self.confirm_runs]
-        sd = round(float(f"{self.tuning_sd:.2g}"), 6)  # less varies with the rounding of the losses
-        found = {"setting": self.best_setting, "runs": runs, "edge": edge, "tuning_sd": sd}
+        found = {"setting": self.best_setting, "runs": runs, "edge": edge}
+        found["tuning_sd"] = self.tuning_sd
         return {**found, "tunings": self.tunings} if self.tunings else found
 
     @property
@@ -394,3 +394,8 @@ class PointPlanner:
     def _confirm(self, setting: Setting) -> None:
         self.best_setting = dict(setting)
         self.plan_confirm_runs(setting, self.study.seeds)
+
+
+def two_digits(sd: float) -> float:
+    """Return a standard deviation as `study.json` has it: less varies with the losses' rounding."""
+    return round(float(f"{sd:.2g}"), 6)

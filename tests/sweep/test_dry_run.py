@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo.cluster.resources import Resources
+from lmzoo.judging.plan import pilot_of_study, plan
 from lmzoo.store.records import RECORDS, RunFolder
+from lmzoo.study.comparison import seeds_for
 from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import main
+from lmzoo.sweep.screen.dry_run import POWER, print_dry_run
 from lmzoo.trainables.parameter_budget import BASELINES
 from lmzoo.trainables.resolve import resolve
 from lmzoo.trainables.store_name import store_name
@@ -104,3 +108,23 @@ def test_a_store_without_runs_is_read(study, corpus, corpus_fields, tmp_path, dr
     runs = [runs for _, runs, _ in dry_run()]
     most = study.samples + MOST_AGAIN + study.seeds
     assert runs == [most] * 2 + [study.seeds] * len(BASELINES)
+
+
+def test_a_dry_run_plans_the_seeds_of_lmzoo_plan(
+    study, corpus, corpus_fields, interrupted, tmp_path, capsys
+):
+    """The ended runs are the pilot; without two seeds of the reference there is no plan."""
+    ended = tmp_path / "toy"
+    assert sweep(study, corpus, corpus_fields, ended, slots=3)
+    said = {}
+    for store in (interrupted, ended):
+        points = resolve(study, corpus, corpus_fields)
+        planner = Planner(study, points, ReadOnlyStudyStore(store))
+        print_dry_run(planner, "", Resources(), as_json=False)
+        said[store] = " ".join(capsys.readouterr().out.split())
+    facts = {point: point.point.facts() for point in planner.points}
+    seeds = seeds_for(facts, planner.reference, effect := study.margin, POWER)
+    frame = plan(pilot_of_study(ended), effect, POWER).frame
+    assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
+    assert f"a difference of {effect:g} with a probability of 0.8: " in said[ended]
+    assert "after a sweep, lmzoo plan" in said[interrupted]

@@ -4,19 +4,24 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console as RichConsole
 
 from lmzoo.errors import UserError, describe_error
 from lmzoo.streams import echo
+from lmzoo.study.comparison import seeds_for
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.fleet.time_left import duration
 
 if TYPE_CHECKING:
     from lmzoo.cluster.resources import Resources
 
+POWER = 0.8
+"""Probability with which a planned study shows its margin."""
+
 
 def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool) -> None:
-    """Print the pending runs of each point, and the time they take at most on this machine.
+    """Print the pending runs of each point, their time at most, and the seeds of a plan.
 
     The time of a function or a command is not known. `source` says what the data are.
     """
@@ -59,3 +64,21 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     if unknown:
         time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
     out.print(f"{time_left}, {slots} runs at a time, in {planner.store.store}")
+    out.print(_planned(planner), highlight=False)
+
+
+def _planned(planner: Planner) -> str:
+    """Return how many seeds show a difference of the margin; the ended runs are the pilot."""
+    margin, command = planner.study.margin, f"lmzoo plan {planner.store.store} --effect"
+    pilot = [p for p in planner.points if sum(r.test_loss is not None for r in p.confirm_runs) > 1]
+    if planner.reference not in pilot:
+        return f"after a sweep, {command} X says how many seeds show a difference of X"
+    facts = {point: point.point.facts() for point in pilot}
+    seeds = seeds_for(facts, planner.reference, margin, POWER)
+    known, never = seeds[np.isfinite(seeds)], int(np.isinf(seeds).sum())
+    parts = [f"{known.min():.0f} to {known.max():.0f} seeds by point"] if len(known) else []
+    parts += [f"{never} of {len(seeds)} points cannot be decided"] if never else []
+    said = ", ".join(parts) or "nothing is compared"
+    return (
+        f"a difference of {margin:g} with a probability of {POWER:g}: {said}; {command} {margin:g}"
+    )
