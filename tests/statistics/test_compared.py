@@ -182,7 +182,7 @@ def test_divergence_is_tested_by_counts_alone():
 
 
 def test_exact_differences_are_decided_without_a_test():
-    x = np.array([[1.0] * 3, [1.2] * 3, [0.8] * 3, [1.01] * 3])
+    x = np.array([[1.0] * 3, [1.2] * 3, [0.8] * 3, [1.01] * 3]) + 1 / 3  # with all decimals
     found = compared(x, 0, tuning_sd=np.full(4, 0.2))
     assert found.verdict[1:].tolist() == [WORSE, BETTER, NEGLIGIBLE]
     assert found.sign[1:].tolist() == [1, -1, 1]

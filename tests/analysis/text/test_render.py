@@ -57,7 +57,7 @@ def test_markdown_parses_back(toy):
 
 def test_an_exact_loss_is_shown_without_interval_and_p(tmp_path):
     toy = ToyStudy(tmp_path / "counts")
-    toy.add_point("full", [3.1, 3.1, 3.1])
+    toy.add_point("full", [3.1001234567] * 3)  # with few decimals it could be rounded
     toy.add_point("counts", [3.25, 3.25, 3.25])
     toy.add_point("net", [3.3, 3.4, 3.6])
     text = render(study_ranking(toy.path), "md")
