@@ -245,6 +245,13 @@ def judge_commands(
         if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
             break
     x = losses()
+    known = [row[np.isfinite(row)] for row in x]
+    fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
+    if fixed:
+        say(
+            f"warning: {' and '.join(fixed)}: every seed has the same result; a program that does "
+            "not read its seed is judged on one run"
+        )
     decision, c, p = decide(x, schedule, margin, level)
     if series and not out_of_time:
         series.decide(pair, decision)

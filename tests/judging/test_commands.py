@@ -56,7 +56,8 @@ def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> Non
 
 
 def test_a_clear_answer_needs_no_more_than_the_first_look(call) -> None:
-    assert call(-0.3, "--max-seeds", "24")[0] == 0
+    code, _, err = call(-0.3, "--max-seeds", "24")
+    assert (code, "warning" in err) == (0, False)
     assert len(Path("count").read_text()) == 6
 
 
@@ -115,8 +116,9 @@ def test_failing_commands_and_bad_options_are_one_line(call, lmzoo) -> None:
 def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
-    code, out, _ = lmzoo("judge", *commands, "--max-seeds", "3")
+    code, out, err = lmzoo("judge", *commands, "--max-seeds", "3")
     assert (code, out) == (3, "undecided: difference +0 (0 to 0), 3 pairs of seeds\n")
+    assert "warning: base and candidate: every seed has the same result" in err
     assert lmzoo("judge", *commands, "--margin", "0.1")[0] == 1
 
 
