@@ -63,8 +63,8 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     time_left = f"at most about {duration(total)}" if rows else "nothing left to do"
     if unknown:
         time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
-    out.print(f"{time_left}, {slots} runs at a time, in {planner.store.store}")
     out.print(_planned(planner), highlight=False)
+    out.print(f"{time_left}, {slots} runs at a time, in {planner.store.store}")
 
 
 def _planned(planner: Planner) -> str:
