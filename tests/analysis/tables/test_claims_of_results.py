@@ -157,8 +157,11 @@ def test_nothing_is_decided():
     assert set(frame["verdict"].drop_nulls()) == {"undecided"}
 
 
-def test_the_seeds_that_solve_parity_are_those_of_the_records():
-    file = PAGES / "records/state_tracking-parity.parquet"
+@pytest.mark.parametrize(
+    ("name", "heading"), [("state_tracking-parity", "cell"), ("state_tracking-s3", "cell on S3")]
+)
+def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
+    file = PAGES / f"records/{name}.parquet"
     study, labels = load_study(file), study_ranking(file).frame.select("point", "label")
     runs = study.runs.filter(pl.col("stage") == "confirm").select("run", "point").collect()
     tests = study.events.filter(pl.col("event") == "test").select("run", "accuracy").collect()
@@ -170,7 +173,7 @@ def test_the_seeds_that_solve_parity_are_those_of_the_records():
     }
     text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
     assert {
-        cell: f"{seeds}, {ends}" for cell, seeds, ends in map(dict.values, table(text, "cell"))
+        cell: f"{seeds}, {ends}" for cell, seeds, ends in map(dict.values, table(text, heading))
     } == found
 
 
