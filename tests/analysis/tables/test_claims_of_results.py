@@ -158,7 +158,12 @@ def test_nothing_is_decided():
 
 
 @pytest.mark.parametrize(
-    ("name", "heading"), [("state_tracking-parity", "cell"), ("state_tracking-s3", "cell on S3")]
+    ("name", "heading"),
+    [
+        ("state_tracking-parity", "cell"),
+        ("state_tracking-s3", "cell on S3"),
+        ("state_tracking-counting", "cell on sums"),
+    ],
 )
 def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
     file = PAGES / f"records/{name}.parquet"
