@@ -40,7 +40,10 @@ class Run:
     status: str
     """finished, pruned, diverged or failed; "" if it has not ended."""
     losses: tuple[float, ...] = field(repr=False)
-    """Validation loss after each epoch, in nats per token; inf from the epoch that diverged."""
+    """Validation loss after each epoch; inf from the epoch that diverged.
+
+    In nats per token, or the metric of a program, negated if higher is better.
+    """
     seconds: tuple[float, ...] = field(repr=False)
     """Training time of each epoch; runs of a pack share an epoch's time."""
 

@@ -1,4 +1,4 @@
-"""The atlas: each point of each study in `docs/results/records` beside its reference, in one table.
+"""The atlas: each point of each study in `docs/results/records` and its reference, in one table.
 
 `make results` writes it to `docs/results/atlas.parquet` and into the page; `tools/repeat.py` trains
 a row of it again. Differences and verdicts are those of `lmzoo rank`.
@@ -50,7 +50,7 @@ COLUMNS = {
     "tuned": (pl.Int64, "tune runs; 1 or less: the setting was not searched"),
     "kn5": (
         pl.String,
-        "beside the Kneser-Ney 5-gram: wins, loses or undecided; null where it was not counted",
+        "against the Kneser-Ney 5-gram: wins, loses or undecided; null where it was not counted",
     ),
     "minutes": (pl.Float64, "training of the point and its reference, summed over runs"),
     "commit": (
@@ -157,7 +157,7 @@ def atlas_report(records: Path) -> Report:
     return Report(
         heading=(f"{frame.height} rows of {studies} studies.",),
         tables=(
-            TextTable("every point beside its reference", header, rows, text),
+            TextTable("every point and its reference", header, rows, text),
             TextTable(f"columns of {FILE}", named, types, frozenset(named)),
         ),
         legend=(),

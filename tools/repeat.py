@@ -16,6 +16,7 @@ import random
 import shlex
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,7 @@ def chosen(frame: pl.DataFrame, count: int, minutes: float, seed: int) -> list[d
 def repeated(row: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """Train the point of a row and its reference, and return its row of the ranking."""
     words = shlex.split(row["command"])
-    name = f"{row['study']}-{abs(hash(row['point'])) % 10**6}"
-    store = STORES / name
+    store = STORES / f"{row['study']}-{zlib.crc32(row['point'].encode()):08x}"
     command = [sys.executable, str(ROOT / words[1]), *words[2:], "--storage", str(store), "--quiet"]
     if seed:
         command[command.index("--seed") + 1 : command.index("--seed") + 2] = [str(seed)]

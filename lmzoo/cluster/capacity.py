@@ -76,8 +76,8 @@ class Capacity:
     def limit(self) -> int:
         """Return how many workers are worth asking for: those that may run at the same time.
 
-        Where any node may join, and none starts by itself, those on the live nodes: what is asked
-        for beyond them would only wait.
+        If any node may join, but none starts on demand, these are the workers that fit on the live
+        nodes: further requests would only wait.
         """
         asked = self.autoscaling or not self.room()
         unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0

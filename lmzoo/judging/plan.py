@@ -19,7 +19,7 @@ from lmzoo.analysis.text.formatting import format_duration, format_number
 from lmzoo.analysis.text.render import Report, TextTable
 from lmzoo.errors import UserError, near
 from lmzoo.judging.verdicts import Question, losses_of, runs_of, share_seeds
-from lmzoo.statistics.compared import MOST_SEEDS
+from lmzoo.statistics.compared import MOST_SEEDS, POWER
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.power import planned_seeds
 
@@ -113,7 +113,7 @@ def pilot_of_results(
 def plan(
     pilot: Pilot,
     effect: float,
-    power: float = 0.8,
+    power: float = POWER,
     *,
     price: float | None = None,
     contrasts: int | None = None,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lmzoo.statistics.compared import ERROR, MOST_SEEDS
+from lmzoo.statistics.compared import ERROR, MOST_SEEDS, POWER
 from lmzoo.statistics.contrasts import Contrasts, contrasts
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.noise import LEAST_POINTS
@@ -47,7 +47,7 @@ def planned_seeds(
     losses: ArrayLike,
     reference: int,
     effect: float,
-    power: float = 0.8,
+    power: float = POWER,
     *,
     family: ArrayLike | None = None,
     tuning_sd: ArrayLike = 0.0,

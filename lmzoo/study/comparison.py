@@ -20,6 +20,7 @@ from lmzoo.statistics.power import planned_seeds
 from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study import Study
 
+Mask = NDArray[np.bool_]
 Facts = Mapping[PointPlanner, Mapping[str, Any]]
 """The facts about the model of each point that is known: its score, whether it leaks."""
 
@@ -56,10 +57,7 @@ def comparison(
 
     `waits`: a look that needs runs which have not ended decides nothing.
     """
-    own, losses, honest = _measured(points, reference)
-    rivals = unfair(
-        [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
-    )
+    own, losses, honest, rivals = _measured(points, reference)
     return own, compared(
         losses,
         own.index(reference),
@@ -72,30 +70,39 @@ def comparison(
     )
 
 
-def seeds_for(points: Facts, reference: PointPlanner, effect: float, power: float) -> Array:
-    """Return the seeds that show a difference, for each point that is compared, or NaN.
+def seeds_for(points: Facts, reference: PointPlanner, effect: float) -> Array:
+    """Return the seeds that show a difference, for each point that is compared.
 
     The runs that have ended are the pilot: infinity is more than any plan has, NaN not known.
     """
-    own, losses, honest = _measured(points, reference)
-    honest[own.index(reference)] = False
-    tuning_sd = [point.tuning_sd for point in own]
-    at = own.index(reference)
-    planned = planned_seeds(losses, at, effect, power, family=honest, tuning_sd=tuning_sd)
+    own, losses, honest, rivals = _measured(points, reference)
+    at, family = own.index(reference), honest & ~rivals
+    family[at] = False
+    planned = planned_seeds(
+        losses, at, effect, family=family, tuning_sd=[point.tuning_sd for point in own]
+    )
     seeds = np.where(np.isnan(planned.seeds) & ~np.isnan(planned.sd), np.inf, planned.seeds)
-    return seeds[honest]
+    return seeds[family]
 
 
 def _measured(
     points: Facts, reference: PointPlanner
-) -> tuple[list[PointPlanner], Array, NDArray[np.bool_]]:
-    """Return the points with the reference's kind of score, their losses, and which are honest."""
+) -> tuple[list[PointPlanner], Array, Mask, Mask]:
+    """Return the points with the reference's kind of score, and their losses.
+
+    Then which of them are neither leaking nor baselines, and which are another architecture at one
+    untuned setting.
+    """
     score = points[reference]["score"]
     own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
     losses = np.full((len(own), max(len(p.confirm_runs) for p in own)), math.nan)
     for row, point in zip(losses, own, strict=True):
         row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
-    return own, losses, np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
+    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
+    rivals = unfair(
+        [p.point.architecture for p in own], [p.is_tuned for p in own], own.index(reference)
+    )
+    return own, losses, honest, rivals
 
 
 def plan_more_seeds(

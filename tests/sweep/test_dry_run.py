@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lmzoo.cluster.resources import Resources
@@ -17,7 +18,7 @@ from lmzoo.study.planner import Planner
 from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.study.study_store import ReadOnlyStudyStore, StudyStore
 from lmzoo.sweep import main
-from lmzoo.sweep.screen.dry_run import POWER, print_dry_run
+from lmzoo.sweep.screen.dry_run import print_dry_run
 from lmzoo.trainables.parameter_budget import BASELINES
 from lmzoo.trainables.resolve import resolve
 from lmzoo.trainables.store_name import store_name
@@ -123,8 +124,13 @@ def test_a_dry_run_plans_the_seeds_of_lmzoo_plan(
         print_dry_run(planner, "", Resources(), as_json=False)
         said[store] = " ".join(capsys.readouterr().out.split())
     facts = {point: point.point.facts() for point in planner.points}
-    seeds = seeds_for(facts, planner.reference, effect := study.margin, POWER)
-    frame = plan(pilot_of_study(ended), effect, POWER).frame
-    assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
+    finite = 0
+    for effect in (study.margin, 0.1, 0.5):
+        seeds = seeds_for(facts, planner.reference, effect)
+        frame = plan(pilot_of_study(ended), effect).frame
+        assert sorted(seeds) == sorted(frame["seeds"].cast(float).fill_null(float("inf")))
+        finite += np.isfinite(seeds).sum()
+    assert finite
+    effect = study.margin
     assert f"a difference of {effect:g} with a probability of 0.8: " in said[ended]
     assert "after a sweep, lmzoo plan" in said[interrupted]

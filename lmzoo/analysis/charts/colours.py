@@ -56,8 +56,8 @@ HALF = 0.1791
 def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
     """Return a label in lines; a line that ends between two cuts ends with "+".
 
-    Beside a narrow chart, the paths of many cuts are given by their numbers, which stand beside the
-    names in the labels of single cuts and in the ranking.
+    A narrow chart names the paths of many cuts by their numbers only. Labels of single cuts and the
+    ranking have the number and the name of each path.
     """
     bound = label.replace(" (", "\xa0(").replace(" +", "\xa0+")
     lines = textwrap.wrap(bound, width) or [""]

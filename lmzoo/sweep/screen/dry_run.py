@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console as RichConsole
 
 from lmzoo.errors import UserError, describe_error
+from lmzoo.statistics.compared import POWER
 from lmzoo.streams import echo
 from lmzoo.study.comparison import seeds_for
 from lmzoo.study.planner import Planner
@@ -15,9 +16,6 @@ from lmzoo.sweep.fleet.time_left import duration
 
 if TYPE_CHECKING:
     from lmzoo.cluster.resources import Resources
-
-POWER = 0.8
-"""Probability with which a planned study shows its margin."""
 
 
 def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool) -> None:
@@ -71,10 +69,10 @@ def _planned(planner: Planner) -> str:
     """Return how many seeds show a difference of the margin; the ended runs are the pilot."""
     margin, command = planner.study.margin, f"lmzoo plan {planner.store.store} --effect"
     pilot = [p for p in planner.points if sum(r.test_loss is not None for r in p.confirm_runs) > 1]
-    if planner.reference not in pilot:
+    if not margin or planner.reference not in pilot:
         return f"after a sweep, {command} X says how many seeds show a difference of X"
     facts = {point: point.point.facts() for point in pilot}
-    seeds = seeds_for(facts, planner.reference, margin, POWER)
+    seeds = seeds_for(facts, planner.reference, margin)
     known, never = seeds[np.isfinite(seeds)], int(np.isinf(seeds).sum())
     parts = [f"{known.min():.0f} to {known.max():.0f} seeds by point"] if len(known) else []
     parts += [f"{never} of {len(seeds)} points cannot be decided"] if never else []
