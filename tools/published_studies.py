@@ -98,7 +98,19 @@ OTHERS = {
             "tuned_no_leak": "",
         }.items()
     },
-    "gru_ablation_64-captions": PublishedStudy("gru_ablation", "captions", "--set model.width=64"),
+    # The effect of a cut against the width.
+    **{
+        f"{script.split()[-1]}_{width}-captions": PublishedStudy(
+            script, "captions", f"--set model.width={width}"
+        )
+        for width in (64, 128)
+        for script in (
+            "gru_ablation",
+            "lstm_variants lstm_variants",
+            "modern_cells modern_gla",
+            "modern_cells modern_gated_deltanet",
+        )
+    },
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
     "state_tracking-counting": PublishedStudy(
         "state_tracking",
