@@ -180,7 +180,7 @@ def width_report(*paths: Path) -> Report:
         effects = [_cell(row, "difference") for row in points]
         verdicts = [row["verdict"] for row in points]
         slope = format_mean(*slope_by_width(points), "+.3f")
-        rows.append((name, *effects, slope, " / ".join(verdicts), _carries(verdicts)))
+        rows.append((name, *effects, slope, " / ".join(verdicts), carries(verdicts)))
     wide = [f"width {row['width']}, {row['seeds']} seeds" for row in points]
     header = ("path", *wide, "when the width doubles", "verdicts", "it")
     title = f"{points[0]['corpus']}: effect against width"
@@ -208,12 +208,21 @@ def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     return float(slope), float(slope + spread**-0.5)
 
 
-def _carries(verdicts: Sequence[str]) -> str:
-    """Return whether a verdict carries to all widths."""
+INF = float("inf")
+ADMITTED = {
+    "better": (-INF, -1), "better (size open)": (-INF, 0), "negligible": (-1, 1),
+    "worse (size open)": (0, INF), "worse": (1, INF),
+}  # fmt: skip
+"""Verdict -> the effects that it admits, in margins. One that is undecided admits all."""
+
+
+def carries(verdicts: Sequence[str]) -> str:
+    """Return "carries" for one verdict at all widths, "changes" for some that exclude each other."""
+    low, high = zip(*(ADMITTED.get(verdict, (-INF, INF)) for verdict in verdicts), strict=True)
+    if max(low) >= min(high):
+        return "changes"
     words = {verdict.split()[0] for verdict in verdicts}
-    if "undecided" not in words:
-        return "carries" if len(words) == 1 else "changes"
-    return "changes" if {"better", "worse"} <= words else "unknown"
+    return "carries" if len(words) == 1 and words != {"undecided"} else "unknown"
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

@@ -130,6 +130,14 @@ OTHERS = {
         )
         for group in ("s3", "s5")
     },
+    "state_tracking-s5_more": PublishedStudy(
+        "state_tracking",
+        "s5",
+        "--set corpus.length=12 --set corpus.test_length=24 --set corpus.generators=true --epochs 20"
+        " --set corpus.train=10000 --samples 1 --seeds 1 --set recipe.lr=0.01"
+        " --search-space recipe.lr=off",
+        points="tanh|LSTM|DeltaProduct, n = 4",
+    ),
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }
