@@ -178,7 +178,7 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
     "kda": {
         "q": ((64, 64), TORCH), "k": ((64, 64), TORCH), "v": ((64, 64), TORCH),
         "beta": ((2, 64), TORCH), "alpha": ((32, 64), TORCH), "gate": ((32, 64), TORCH),
-        "up_alpha": ((64, 32), within(32**-0.5)), "bias_alpha": ((64,), constant(0)),
+        "up_alpha": ((64, 32), within(32**-0.5)), "bias_alpha": ((64,), STEP),
         "up_gate": ((64, 32), within(32**-0.5)), "bias_gate": ((64,), within(32**-0.5)),
         "conv": ((192, 4), within(0.5)), "norm": ((32,), constant(1)),
         "log_rate": ((2,), between(1, 16, torch.exp)), "out": ((64, 64), TORCH),
