@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.statistics.families import holm, unfair
+from lmzoo.statistics.contrasts import holm, unfair
 
 RNG = np.random.default_rng
 untimed = settings(deadline=None, max_examples=50)  # no test fails on a busy machine

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.pace import COMPILATION, UNCERTAIN, UNSEEN, Interval, Pace
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.time_left import Work, describe, elapsed, gain, time_left
+from lmzoo.sweep.fleet.time_left import (
+    Work,
+    describe,
+    elapsed,
+    epochs_done,
+    gain,
+    time_left,
+    work_left,
+)
 from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
-from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
 from .fake_fleet import drive
 
