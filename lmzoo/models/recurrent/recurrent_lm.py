@@ -14,183 +14,41 @@ a mixture over the initial states (`lmzoo.functional.initial_states`):
 
 In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but the
 first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch, at the
-input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`).
+input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`),
+and two penalties are subtracted from the scores; their sum over a sequence of n scored tokens is
+
+    n · α · mean_{t,E} ỹ_t²  +  n · β · mean_{t,E} (y_{t+1} − y_t)²       y = N(h), ỹ after dropout
 
 S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
 embedding_std=1.
 
-Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM11, 12, 23, 26, 29,
-43-47).
+Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; Merity et al. 2017
+(arXiv:1708.01009; the penalties); S0 (DLM11, 12, 23, 26, 29, 43-47).
 """
 
 from collections.abc import Callable
-from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.blocks.carried_state import CarriesState
-from lmzoo.blocks.config import EmbeddingConfig
 from lmzoo.blocks.dropout import drop_features, drop_rows, dropped_weights
 from lmzoo.blocks.initial_states import InitialStates
 from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, build_cell
-from lmzoo.config import config
+from lmzoo.cells.base import Cell, Inputs, build_cell
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
-from lmzoo.functional.normalise import (
-    Norm,
-    RunningMoments,
-    normalise_next,
-    normalise_sequence,
-    normalise_vectors,
-)
+from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
 from lmzoo.kernels.tokens import TokenInputs
-from lmzoo.search_space import FloatRange, IntRange
-
-Dropout = Annotated[
-    float, FloatRange(0.0, 0.6), Field(ge=0, lt=1, exclude_if=lambda rate: not rate)
-]
-"""A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
-
-
-class Start(StrEnum):
-    """The state before the first token."""
-
-    ZEROS = "zeros"
-    ONES = "ones"
-    LEARNED = "learned"  # starts=1
-
-
-@config
-class RecurrentConfig(EmbeddingConfig):
-    """Embedding, cell, emission, normaliser, initial states and depth."""
-
-    cell: Annotated[Any, CELLS] = "mgu"
-    emission: Annotated[Any, EMISSIONS] = "mixture"
-    norm: Norm = Norm.RMS
-    """Normaliser N of the cell's inputs and of the outputs."""
-    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
-    """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
-    start: Start | None = Field(None, exclude_if=lambda start: start is None)
-    """The initial state; None is the cell's own, or learned with `starts`."""
-    num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
-    """Number of stacked cells of the same kind."""
-    hidden: int = Field(0, ge=0, exclude_if=lambda size: not size)
-    """State size H of the cells, for rnn, lstm and gru; 0: that of the embeddings. With tied=true
-    the last cell has that of the embeddings."""
-    tied: bool = Field(default=True, exclude_if=lambda tied: tied)
-    """The emission reads the embedding table; otherwise a table of its own."""
-    head_bias: bool = Field(default=False, exclude_if=lambda biased: not biased)
-    """A bias for each token (vector emission only)."""
-    dropout_embedding: Dropout = 0.0
-    """Rate at which tokens of the vocabulary have no input vector in a batch, in training."""
-    dropout_input: Dropout = 0.0
-    """Dropout rate of the inputs of every cell, in training."""
-    dropout_layers: Dropout | None = Field(None, exclude_if=lambda rate: rate is None)
-    """Dropout rate of the inputs of every cell but the first; None: `dropout_input`."""
-    dropout_recurrent: Dropout = 0.0
-    """Dropout rate of the weights from state to state, in training."""
-    dropout_output: Dropout = 0.0
-    """Dropout rate of the outputs N(h_t), in training."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """The width of the embeddings, then that of each cell."""
-        sizes = [self.width, *[self.hidden or self.width] * self.num_layers]
-        return [*sizes[:-1], self.width] if self.tied else sizes
-
-    @model_validator(mode="after")
-    def _one_start(self) -> Any:
-        if self.start is Start.LEARNED:  # equal functions, equal configs
-            object.__setattr__(self, "starts", self.starts or 1)
-            object.__setattr__(self, "start", None)
-        if self.start is not None and self.starts:
-            raise UserError(
-                f"starts={self.starts} learns initial states, but start={self.start} sets one; "
-                "drop one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_head(self) -> Any:
-        if self.hidden and self.tied and self.num_layers == 1:
-            raise UserError(
-                f"hidden={self.hidden}: the only cell of a tied model has the width of the "
-                "embeddings; set tied=false or num_layers=2"
-            )
-        if self.head_bias and (
-            EMISSIONS.name_of(self.emission) != "vector" or self.norm == Norm.L2
-        ):
-            raise UserError("head_bias=true needs emission=vector, and a norm other than l2")
-        if self.dropout_layers is not None and self.num_layers == 1:
-            raise UserError(f"dropout_layers={self.dropout_layers} needs num_layers=2 or more")
-        return self
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_bidirectional(cls, values: Any) -> Any:
-        fields = getattr(values, "kwargs", values) or {}
-        if fields.get("bidirectional"):
-            raise UserError(
-                f"bidirectional={fields['bidirectional']}: a language model may not read the "
-                "tokens that it predicts; drop it, or use elmo or an encoder"
-            )
-        return values
-
-
-class RecurrentState(NamedTuple):
-    """Decoding state after some tokens. L_{i,t} is log P(s_t | s_<t, h_0 = w_i)."""
-
-    layers: stack.Stack
-    input_stats: RunningMoments | None
-    """Running mean and variance of the inputs (norm=time_std_causal only)."""
-    evidence: Float[Tensor, "B W"] | None
-    """Σ_{u<t} L_{i,u}, up to a constant (several initial states only)."""
-    outputs: Float[Tensor, "B W E"] | None
-    """N(h) from each initial state, from which L_{i,t} of the next token is computed."""
-
-
-class BlockState(NamedTuple):
-    """State between two blocks of B parallel texts; detached, except before the first."""
-
-    layers: tuple[State, ...]
-    """The state of each cell; the rows are the W initial states of B texts, (W · B, ..)."""
-    input_stats: RunningMoments | None
-    evidence: Float[Tensor, "W B"]
-    """Σ_{u<t} L_{i,u}, less the largest of the W values."""
-
-
-def normalise_block(
-    x: Float[Tensor, "B T E"], moments: RunningMoments | None
-) -> tuple[Float[Tensor, "B T E"], RunningMoments | None]:
-    """Normalise a block over time, causally: (normalised vectors, detached moments)."""
-    outputs = []
-    for vector in x.unbind(1):
-        y, moments = normalise_next(vector, Norm.TIME_STD_CAUSAL, moments)
-        outputs.append(y)
-    if moments is not None:
-        moments = moments[0], moments[1].detach(), moments[2].detach()
-    return torch.stack(outputs, dim=1), moments
-
-
-def mix_block(
-    log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"], evidence: Float[Tensor, "W B"]
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "W B"]]:
-    """Mix the scores of a block over the initial states: (log P(s_t | s_<t), new evidence).
-
-    The evidence of earlier blocks counts as the score of one more token before the block.
-    """
-    mixed = mix_starts(log_weights, torch.cat([evidence[..., None], scores], dim=-1))[:, 1:]
-    evidence = (evidence + scores.sum(-1)).detach()
-    return mixed, evidence - evidence.amax(0)
+from lmzoo.models.recurrent.config import RecurrentConfig, Start
+from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
+from lmzoo.types import Lengths
 
 
 @model(
@@ -265,12 +123,30 @@ class RecurrentLM(CarriesState, LanguageModel):
         return y if self.head_bias is None else nn.functional.pad(y, (0, 1), value=1.0)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        scores = self._scores_by_start(tokens, drop=self.training)
-        return (
-            scores.squeeze(0)
-            if self.starts is None
-            else mix_starts(self.starts.log_weights(), scores)
-        )
+        y, kept = self._pass(tokens[:, :-1], drop=self.training)
+        scores = self._scores_by_start(self._add_one(kept), tokens)
+        if self.starts is None:
+            mixed = scores.squeeze(0)
+        else:
+            mixed = mix_starts(self.starts.log_weights(), scores)
+        return self._less_penalties(mixed, y, kept, lengths)
+
+    def _less_penalties(
+        self,
+        scores: Float[Tensor, "B t"],
+        y: Float[Tensor, "W B t E"],
+        kept: Float[Tensor, "W B t E"],
+        lengths: Lengths,
+    ) -> Float[Tensor, "B t"]:
+        """Subtract AR and TAR, in training; the initial states share them."""
+        c = self.config
+        if self.training and c.penalty_activation:
+            scores = scores - c.penalty_activation * kept.square().mean((0, -1))
+        if self.training and c.penalty_slowness:
+            n = (lengths - 1)[:, None]
+            slowness = nn.functional.pad(y.diff(dim=-2).square().mean((0, -1)), (1, 0))
+            scores = scores - c.penalty_slowness * slowness * (n / (n - 1).clamp(min=1))
+        return scores
 
     def score_block(
         self, tokens: Tensor, state: BlockState | None = None
@@ -285,10 +161,12 @@ class RecurrentLM(CarriesState, LanguageModel):
             layers.append(after)
             return h
 
-        y = self._run(x, scan, drop=self.training)
-        scores = self.emission.log_prob(y, tokens[:, 1:], self._table())
+        y, kept = self._run(x, scan, drop=self.training)
+        scores = self._scores_by_start(self._add_one(kept), tokens)
         weights = scores.new_zeros(1) if self.starts is None else self.starts.log_weights()
         mixed, evidence = mix_block(weights, scores, state.evidence)
+        lengths = torch.full_like(tokens[:, 0], tokens.shape[1])
+        mixed = self._less_penalties(mixed, y, kept, lengths)
         return mixed, BlockState(tuple(layers), stats, evidence)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -299,16 +177,17 @@ class RecurrentLM(CarriesState, LanguageModel):
         if prefix.shape[1] == 1:
             weights = self.starts.log_weights()[:, None].expand(-1, len(prefix))
         else:
-            scores = self._scores_by_start(prefix)
+            scores = self._scores_by_start(self._outputs(prefix[:, :-1]), prefix)
             weights = start_posterior(self.starts.log_weights(), nn.functional.pad(scores, (0, 1)))
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        dense = self.emission.dense(self._outputs(tokens[:, :-1]), self._table())
+        y = self._outputs(tokens[:, :-1])
+        dense = self.emission.dense(y, self._table())
         if self.starts is None:
             return dense[0].argmax(-1)
-        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(tokens))
+        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(y, tokens))
         return torch.logsumexp(weights[..., None] + dense, dim=0).argmax(-1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
@@ -348,20 +227,28 @@ class RecurrentLM(CarriesState, LanguageModel):
             joint = joint + start_posterior(self.starts.log_weights(), scores)[..., None]
         return torch.softmax(torch.logsumexp(joint, dim=0), dim=-1).mT
 
-    def _scores_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t"]:
-        y = self._outputs(tokens[:, :-1], drop=drop)
+    def _scores_by_start(
+        self, y: Float[Tensor, "W B t _"], tokens: Tensor
+    ) -> Float[Tensor, "W B t"]:
         return self.emission.log_prob(y, tokens[:, 1:], self._table())
 
-    def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
-        """Return N(h) after each token, from each initial state; `drop` applies dropout."""
+    def _outputs(self, tokens: Tensor) -> Float[Tensor, "W B t _"]:
+        """Return what the emission reads after each token, from each initial state."""
+        return self._add_one(self._pass(tokens, drop=False)[1])
+
+    def _pass(self, tokens: Tensor, *, drop: bool) -> tuple[Tensor, Tensor]:
+        """Return N(h) after each token, from each initial state, before and after dropout."""
         begin, cells = self._begin_vectors(len(tokens)), self._cells
         x = self._inputs(tokens, drop=drop)
         return self._run(x, lambda i, x: cells[i].scan(x, begin[i]), drop=drop)
 
     def _run(
         self, x: Inputs, scan: Callable[[int, Inputs], Tensor], *, drop: bool
-    ) -> Float[Tensor, "W B t E"]:
-        """Return N(h) of the last cell; `scan(layer, inputs)` gives the outputs of one cell."""
+    ) -> tuple[Float[Tensor, "W B t E"], Float[Tensor, "W B t E"]]:
+        """Return N(h) of the last cell, before and after dropout, if `drop`.
+
+        `scan(layer, inputs)` gives the outputs of one cell.
+        """
         c, count = self.config, max(1, self.config.starts)
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
         between = c.dropout_layers if drop and c.dropout_layers is not None else into
@@ -378,7 +265,7 @@ class RecurrentLM(CarriesState, LanguageModel):
                     h = drop_features(h.unflatten(0, (count, -1)), between).flatten(0, 1)
                 h = scan(layer, h)
         y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
-        return self._add_one(drop_features(y, out) if out else y)
+        return y, drop_features(y, out) if out else y
 
     def _inputs(self, tokens: Tensor, *, drop: bool = False) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""
