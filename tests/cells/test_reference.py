@@ -40,7 +40,7 @@ def test_every_cell_with_a_reference_has_a_form() -> None:
 
 @pytest.mark.parametrize("disturbed", [False, True], ids=["initial", "disturbed"])
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**20), width=st.sampled_from([8, 16, 24]))
 def test_outputs_are_those_of_the_reference_code(
     name: str, *, disturbed: bool, seed: int, width: int
@@ -267,7 +267,7 @@ DRAWS: dict[str, dict[str, tuple[tuple[int, ...], Draw]]] = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**20))
 def test_initial_weights_are_those_of_the_reference_code(name: str, seed: int) -> None:
     drawn = weights(published(name, E, seed))
