@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
@@ -134,6 +135,13 @@ def test_a_row_has_the_score_kind_of_its_model(name: str) -> None:
     model = tiny(name)
     assert model.score == zoo.row(name).score
     assert not model.leaks
+
+
+@pytest.mark.parametrize("name", one_row_per_model())
+def test_a_start_alone_has_no_score(name: str) -> None:
+    model = tiny(name)
+    tokens, lengths = batch(model.task)
+    assert not log_prob(model, tokens[:, :1], torch.ones_like(lengths)).any()
 
 
 @pytest.mark.parametrize("name", row_names())

@@ -34,6 +34,7 @@ Differences from the code of flash-linear-attention (`layers/rwkv7.py`, bc3b101)
     heads of 64 channels               2 heads                     widths of 32 to 256
     ranks of at least 32               max(2, ⌈E/4⌉)               the same
     value residual                     none                        it reads another layer
+    scales of N at (1/layers)^0.7      at 1                        a cell does not know its depth
 
 `reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), N is RMSNorm.
 
