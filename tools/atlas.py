@@ -167,23 +167,23 @@ def atlas_report(records: Path) -> Report:
 
 
 def width_report(*paths: Path) -> Report:
-    """Return the effect of each path at the widths of studies of one cell on one corpus.
+    """Return the effect of each path at the widths of studies of one cell on one corpus, the small one first.
 
     The last number is the slope of the effect over log2 of the width, weighted by the intervals.
     """
-    studies = sorted(map(_points, paths), key=lambda frame: frame["width"].max())
-    by_path = [{_path(row["point"]): row for row in frame.to_dicts()} for frame in studies]
-    names = [name for name in by_path[-1] if all(name in effects for effects in by_path)]
+    studies = [{_path(row["point"]): row for row in _points(path).to_dicts()} for path in paths]
+    names = [name for name in studies[-1] if all(name in effects for effects in studies)]
     rows = []
     for name in names:
-        points = [effects[name] for effects in by_path]
+        points = [effects[name] for effects in studies]
         effects = [_cell(row, "difference") for row in points]
         verdicts = [row["verdict"] for row in points]
         slope = format_mean(*slope_by_width(points), "+.3f")
         rows.append((name, *effects, slope, " / ".join(verdicts), carries(verdicts)))
-    wide = [f"width {row['width']}, {row['seeds']} seeds" for row in points]
+    firsts = [effects[names[0]] for effects in studies]
+    wide = [f"width {row['width']}, {row['seeds']} seeds" for row in firsts]
     header = ("path", *wide, "when the width doubles", "verdicts", "it")
-    title = f"{points[0]['corpus']}: effect against width"
+    title = f"{firsts[0]['corpus']}: effect against width"
     text = frozenset((header[0], *header[-2:]))
     return Report((), (TextTable(title, header, rows, text),), (), pl.DataFrame())
 
