@@ -180,7 +180,7 @@ class RWKV7(MatrixCell):
         if w.norm is not None and self.config.reference:
             o = o.flatten(-2)
             flat, eps = o.reshape(-1, o.shape[-1]), 1e-5 * self.keys
-            flat = nn.functional.group_norm(flat, heads, w.norm, w.bias_norm, eps)
+            flat = torch.group_norm(flat, heads, w.norm, w.bias_norm, eps)
             o = self.split_heads(flat.view(o.shape))
         elif w.norm is not None:
             scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)
