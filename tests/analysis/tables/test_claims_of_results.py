@@ -36,6 +36,13 @@ CLAIMS = [
      "the skip and the normaliser are undecided", "modern_lru-captions",
      {"cut phase": (-0.055, -0.017), "cut carry": (0.707, 0.742), "cut exponential": "undecided",
       "cut skip": "undecided", "cut normaliser": "undecided"}),
+    ("cases", "Kimi Delta Attention costs 0.02 to 0.10 nats, the\n"
+     "M²RNN is undecided (−0.05 to 0.04)", "delta_rules-captions",
+     {"Kimi Delta Attention": (0.020, 0.102), "M²RNN": (-0.048, 0.042)}),
+    ("cases", "Without its bias or its trapezoid Mamba-3 has 0.04 nats more (0.00 to 0.09)",
+     "modern_mamba3-captions",
+     {"cut bias": (0.002, 0.086), "cut trapezoid": (0.003, 0.083), "cut rotation": "undecided",
+      "cut decay": "undecided"}),
     ("cases", "0.02 to 0.08 in GLA, which has none", "canon_gla-captions",
      {"convolution of the block": (-0.081, -0.017), "Canon a": "undecided",
       "Canon b": "undecided", "Canon d": "undecided"}),
