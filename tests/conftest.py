@@ -32,7 +32,7 @@ UNSTABLE = re.compile(
 
 def pytest_make_parametrize_id(val: Any, argname: str) -> None:
     """Refuse the bytes of a gzip or zip file as a name: they hold the time."""
-    if isinstance(val, bytes) and val.startswith((b"\x1f\x8b", b"PK")):
+    if isinstance(val, bytes) and val.startswith((b"\x1f\x8b", b"PK\x03")):
         raise pytest.UsageError(f"{argname}: {val!r} is no name; give the parameter an id")
 
 

@@ -82,6 +82,7 @@ PARTS: list[Case] = [
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
         {"cell": "lstm", "num_layers": 2, "starts": 2},
+        {"penalty_activation": 2.0, "penalty_slowness": 1.0, "starts": 2},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
 ]

@@ -212,13 +212,14 @@ def test_an_epoch_of_awd_lstm_is_that_of_the_published_code(fault, tmp_path, mon
     assert error < 2e-4 if not fault else error > 1e-2
 
 
-def test_penalties_act_in_training_only_and_in_packs(corpus) -> None:
+def test_penalties_are_in_the_objective_only_and_in_packs(corpus) -> None:
     plain = small(corpus)
     model = small(corpus, penalty_activation=2.0, penalty_slowness=1.0)
     model.load_state_dict(plain.state_dict())
     assert reason_not_packable(model) == ""
     batch = example_batch(corpus.task, 3, corpus.task.length, conditional=False)
-    assert torch.equal(model.eval().log_prob(*batch), plain.eval().log_prob(*batch))
+    for mode in (True, False):
+        assert torch.equal(model.train(mode).log_prob(*batch), plain.train(mode).log_prob(*batch))
     y = model._outputs(batch[0][:, :-1])[0]
     ends = batch[1] - 1
     expected = sum(

@@ -15,7 +15,7 @@ a mixture over the initial states (`lmzoo.functional.initial_states`):
 In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but the
 first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch, at the
 input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`),
-and two penalties are subtracted from the scores; their sum over a sequence of n scored tokens is
+and two penalties are part of the objective; their sum over a sequence of n scored tokens is
 
     n · α · mean_{t,E} ỹ_t²  +  n · β · mean_{t,E} (y_{t+1} − y_t)²       y = N(h), ỹ after dropout
 
@@ -45,6 +45,7 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent.config import RecurrentConfig, Start
 from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
@@ -123,13 +124,21 @@ class RecurrentLM(CarriesState, LanguageModel):
         return y if self.head_bias is None else nn.functional.pad(y, (0, 1), value=1.0)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self._score(tokens)[0]
+
+    def objective(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        if not (self.config.penalty_activation or self.config.penalty_slowness):
+            return self.log_prob(tokens, lengths)
+        scores = self._less_penalties(*self._score(tokens), lengths)
+        return mask_scores(scores, lengths, clamp=True)
+
+    def _score(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scores (B, t), and N(h) before and after dropout."""
         y, kept = self._pass(tokens[:, :-1], drop=self.training)
         scores = self._scores_by_start(self._add_one(kept), tokens)
         if self.starts is None:
-            mixed = scores.squeeze(0)
-        else:
-            mixed = mix_starts(self.starts.log_weights(), scores)
-        return self._less_penalties(mixed, y, kept, lengths)
+            return scores.squeeze(0), y, kept
+        return mix_starts(self.starts.log_weights(), scores), y, kept
 
     def _less_penalties(
         self,
