@@ -39,7 +39,7 @@ from lmzoo.train.capture import stepper
 from lmzoo.train.capture.recorder import Work
 from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.replay import leaves, returns_views
+from lmzoo.train.packed.recorder import leaves, returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 
 SHAPES = tuple(Shape(P, 200, 32, 32, 100, T) for P, T in ((1, 20), (64, 20), (8, 100), (8, 400)))

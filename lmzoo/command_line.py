@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pydantic
@@ -35,21 +35,6 @@ EXTRAS = {
     **dict.fromkeys(("altair", "vl_convert"), "figures"),
 }
 """Module that may be missing -> the extra of the package that brings it (`pyproject.toml`)."""
-
-
-@contextlib.contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Disable garbage collection during imports.
-
-    Imports create many objects and free few of them. Collection takes a tenth of the import time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def run_app(app: Callable[..., Any]) -> NoReturn:

@@ -115,7 +115,10 @@ class LanguageModel(nn.Module, ABC):
         Raises:
             UserError: The model is conditional and `sources` is missing.
         """
-        scores = self.score_tokens(tokens, lengths, *self.conditioning_inputs(sources))
+        given = self.conditioning_inputs(sources)
+        if tokens.shape[1] == 1:  # `<start>` alone has no scored token
+            return torch.zeros_like(tokens, dtype=torch.get_default_dtype())
+        scores = self.score_tokens(tokens, lengths, *given)
         # Only rounding takes a log-probability above 0; an objective has no upper bound.
         return mask_scores(scores, lengths, clamp=self.score is not Score.OBJECTIVE)
 

@@ -2,15 +2,29 @@
 
 nanoGPT's setting for CPUs (github.com/karpathy/nanoGPT, README): 4 layers, 4 heads, width 128, 64
 characters, 2,000 steps of 12 blocks, no dropout, AdamW whose rate falls from 1e-3 to 1e-4. Its
-validation loss is 1.88 nats per character. minGRU and minLSTM have as many parameters, in residual
-blocks. Nothing is searched. Eight epochs of 3,000 random blocks are 2,000 steps:
+validation loss is 1.88 nats per character. Eight epochs of 3,000 random blocks are 2,000 steps. In
+`nanogpt` nothing is searched. In `nanogpt_cells` six recurrent cells, in four residual blocks, have
+as many parameters as GPT, and each point has its own rate; a convolution and an output gate are
+those of the cell, if it has them, or those of the block:
 
-    python sweeps/nanogpt.py --data-dir DIR
+    python sweeps/nanogpt.py nanogpt --data-dir DIR
+    python sweeps/nanogpt.py nanogpt_cells --data-dir DIR
 """
 
+import dataclasses
+from typing import Any
+
+from lmzoo.search_space import FloatRange
 from lmzoo.sweep import Point, Study, main
 
 GPT = {"attention.heads": 4, "tied": True, "dropout": 0.0}
+
+
+def block(label: str, cell: str, *cuts: str) -> Point:
+    """Return a point with a cell in four blocks without the parts `cuts`."""
+    part: dict[str, Any] = {"name": "block", "inner": {"name": cell}}
+    return Point(label, "min_gru_block", {"num_layers": 4, "cell": part | {"cuts": list(cuts)}})
+
 
 STUDY = Study(
     name="nanogpt",
@@ -46,5 +60,27 @@ STUDY = Study(
     reference="GPT",
 )
 
+OWN = ("convolution", "output_gate")
+CELLS = dataclasses.replace(
+    STUDY,
+    name="nanogpt_cells",
+    question="How do recurrent cells in blocks compare with GPT, each with its own learning rate?",
+    points=(
+        STUDY.points[0],
+        block("LSTM", "lstm"),
+        block("GRU", "gru"),
+        block("minGRU", "min_gru"),
+        block("minLSTM", "min_lstm"),
+        block("Mamba", "mamba", *OWN),
+        block("Gated DeltaNet", "gated_deltanet", *OWN),
+    ),
+    search={"recipe.lr": FloatRange(5e-4, 2e-2, log=True)},
+    fields={name: value for name, value in STUDY.fields.items() if name != "model.width"},
+    parameters=810_112,
+    pruner="asha",
+    samples=4,
+    seeds=3,
+)
+
 if __name__ == "__main__":
-    main(STUDY)
+    main(STUDY, CELLS)

@@ -2,10 +2,17 @@
 
 import gc
 import os
+import re
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import jaxtyping
 import pytest
+
+# The same examples in every run, and no test fails because the machine is busy.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("same")
 
 TENSORS = (
     *("blocks", "cells", "data", "decode", "emissions", "functional", "inspect", "kernels"),
@@ -15,6 +22,24 @@ TENSORS = (
 
 Training is checked by the law of packing in `test_contract.py`.
 """
+
+
+UNSTABLE = re.compile(
+    r" at 0x|\{('[^':]*'|\"[^\":]*\"|\d+), |\b(\d{10,}\.\d\d|20\d\d-\d\d-\d\d \d\d:)"
+)
+"""An address, a set of several members or a time in the name of a test."""
+
+
+def pytest_make_parametrize_id(val: Any, argname: str) -> None:
+    """Refuse the bytes of a gzip or zip file as a name: they hold the time."""
+    if isinstance(val, bytes) and val.startswith((b"\x1f\x8b", b"PK\x03")):
+        raise pytest.UsageError(f"{argname}: {val!r} is no name; give the parameter an id")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names that differ between the processes of `make test`, which would run no test."""
+    if names := [item.nodeid for item in items if UNSTABLE.search(item.nodeid)]:
+        raise pytest.UsageError(f"give ids that are equal in every process: {names[:3]}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.command_line import EXTRAS, gc_disabled, nest_settings, parse_settings, run_app
+from lmzoo.command_line import EXTRAS, nest_settings, parse_settings, run_app
 from lmzoo.errors import UserError
+from lmzoo.memory import gc_disabled
 
 EXIT_SCRIPT = """
 import atexit, gc

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
@@ -81,6 +82,7 @@ PARTS: list[Case] = [
         {"cell": {"name": "mgru", "mutations": [4]}, "starts": 2},
         {"emission": {"name": "mixture", "scaled": False}, "starts": 1},
         {"cell": "lstm", "num_layers": 2, "starts": 2},
+        {"penalty_activation": 2.0, "penalty_slowness": 1.0, "starts": 2},
         {"cell": "hm_lstm", "norm": "time_std_causal", "starts": 3},
     )
 ]
@@ -134,6 +136,13 @@ def test_a_row_has_the_score_kind_of_its_model(name: str) -> None:
     model = tiny(name)
     assert model.score == zoo.row(name).score
     assert not model.leaks
+
+
+@pytest.mark.parametrize("name", one_row_per_model())
+def test_a_start_alone_has_no_score(name: str) -> None:
+    model = tiny(name)
+    tokens, lengths = batch(model.task)
+    assert not log_prob(model, tokens[:, :1], torch.ones_like(lengths)).any()
 
 
 @pytest.mark.parametrize("name", row_names())

@@ -1,4 +1,4 @@
-"""Tiny models and their data (`lmzoo/laws/tiny.py`), and the settings of hypothesis."""
+"""Tiny models and their data (`lmzoo/laws/tiny.py`)."""
 
 from hypothesis import settings
 
@@ -15,8 +15,8 @@ from lmzoo.laws.tiny import shrink as shrink
 from lmzoo.laws.tiny import sources as sources
 from lmzoo.laws.tiny import tiny as tiny
 
-quick = settings(deadline=None, derandomize=True, max_examples=30, database=None)
-"""Hypothesis settings: no time limit, and the same examples in every run."""
+quick = settings(max_examples=30)
+"""Few examples; `conftest.py` has what holds for all tests."""
 
 
 def one_row_per_model() -> list[str]:

@@ -8,10 +8,11 @@ import functools
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from polars import selectors as cs
 
@@ -166,33 +167,62 @@ def atlas_report(records: Path) -> Report:
 
 
 def width_report(*paths: Path) -> Report:
-    """Return the effect of each path at the widths of two studies of one cell on one corpus."""
-    small, large = (
-        {row["point"].partition(" ")[2]: row for row in _points(path).to_dicts()} for path in paths
-    )
-    both = [(name, small[name], row) for name, row in large.items() if name in small]
-    rows = [
-        (name, _cell(a, "difference"), _cell(b, "difference"), a["verdict"], b["verdict"],
-         _carries(a["verdict"], b["verdict"]))
-        for name, a, b in both
-    ]  # fmt: skip
-    _, first, second = both[0]
-    wide, wider = (f"width {row['width']}, {row['seeds']} seeds" for row in (first, second))
-    header = ("path", wide, wider, "verdict there", "and here", "it")
-    title = f"{first['corpus']}: effect against width"
-    return Report(
-        (),
-        (TextTable(title, header, rows, frozenset((header[0], *header[3:]))),),
-        (),
-        pl.DataFrame(),
-    )
+    """Return the effect of each path at the widths of studies of one cell on one corpus, the small one first.
+
+    The last number is the slope of the effect over log2 of the width, weighted by the intervals.
+    """
+    studies = [{_path(row["point"]): row for row in _points(path).to_dicts()} for path in paths]
+    names = [name for name in studies[-1] if all(name in effects for effects in studies)]
+    rows = []
+    for name in names:
+        points = [effects[name] for effects in studies]
+        effects = [_cell(row, "difference") for row in points]
+        verdicts = [row["verdict"] for row in points]
+        slope = format_mean(*slope_by_width(points), "+.3f")
+        rows.append((name, *effects, slope, " / ".join(verdicts), carries(verdicts)))
+    firsts = [effects[names[0]] for effects in studies]
+    wide = [f"width {row['width']}, {row['seeds']} seeds" for row in firsts]
+    header = ("path", *wide, "when the width doubles", "verdicts", "it")
+    title = f"{firsts[0]['corpus']}: effect against width"
+    text = frozenset((header[0], *header[-2:]))
+    return Report((), (TextTable(title, header, rows, text),), (), pl.DataFrame())
 
 
-def _carries(first: str, second: str) -> str:
-    """Return whether a verdict carries to the other width."""
-    if any(word.startswith("undecided") for word in (first, second)):
-        return "unknown"
-    return "carries" if first.split()[0] == second.split()[0] else "changes"
+def _path(label: str) -> str:
+    """Return a label without the word for a mutant before the name of its path."""
+    return label.removeprefix("cut ").removeprefix("mgu ")
+
+
+def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the change of an effect per doubling of the width, and its upper end.
+
+    Weighted least squares over x = log2 width with weights w = 1 / (half interval)². The half
+    interval of the slope is 1 / √(Σ w (x − x̄)²), in the same 95 % as those of the effects.
+    """
+    x = np.log2([row["width"] for row in points])
+    y = np.array([row["difference"] for row in points])
+    w = np.array([row["high"] - row["difference"] for row in points]) ** -2
+    x = x - np.average(x, weights=w)
+    spread = np.sum(w * x**2)
+    slope = np.sum(w * x * y) / spread
+    return float(slope), float(slope + spread**-0.5)
+
+
+INF = float("inf")
+ADMITTED = {
+    "better": (-INF, -1), "better (size open)": (-INF, 0), "negligible": (-1, 1),
+    "worse (size open)": (0, INF), "worse": (1, INF),
+}  # fmt: skip
+"""Verdict -> the effects that it admits, in margins. One that is undecided admits all."""
+
+
+def carries(verdicts: Sequence[str]) -> str:
+    """Return "carries" for one verdict at all widths, "changes" for some that exclude each other."""
+    low, high = zip(*(ADMITTED.get(verdict, (-INF, INF)) for verdict in verdicts), strict=True)
+    if max(low) >= min(high):
+        return "changes"
+    words = {verdict.split()[0] for verdict in verdicts}
+    return "carries" if len(words) == 1 and words != {"undecided"} else "unknown"
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

@@ -83,6 +83,7 @@ OTHERS = {
         for cell in MODERN
     },
     "modern_mamba3-captions": PublishedStudy("modern_cells modern_mamba3", "captions"),
+    "delta_rules-captions": PublishedStudy("modern_cells delta_rules", "captions"),
     "canon_gla-captions": PublishedStudy("modern_cells canon_gla", "captions", "--samples 3"),
     "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
     # S0's regime on a corpus that trains in minutes: its recipe with and without the leak of its
@@ -98,7 +99,19 @@ OTHERS = {
             "tuned_no_leak": "",
         }.items()
     },
-    "gru_ablation_64-captions": PublishedStudy("gru_ablation", "captions", "--set model.width=64"),
+    # The effect of a cut against the width.
+    **{
+        f"{script.split()[-1]}_{width}-captions": PublishedStudy(
+            script, "captions", f"--set model.width={width}"
+        )
+        for width in (64, 128)
+        for script in (
+            "gru_ablation",
+            "lstm_variants lstm_variants",
+            "modern_cells modern_gla",
+            "modern_cells modern_gated_deltanet",
+        )
+    },
     "state_tracking-parity": PublishedStudy("state_tracking", "parity"),
     "state_tracking-counting": PublishedStudy(
         "state_tracking",
@@ -117,6 +130,14 @@ OTHERS = {
         )
         for group in ("s3", "s5")
     },
+    "state_tracking-s5_more": PublishedStudy(
+        "state_tracking",
+        "s5",
+        "--set corpus.length=12 --set corpus.test_length=24 --set corpus.generators=true --epochs 20"
+        " --set corpus.train=10000 --samples 1 --seeds 1 --set recipe.lr=0.01"
+        " --search-space recipe.lr=off",
+        points="tanh|LSTM|DeltaProduct, n = 4",
+    ),
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }

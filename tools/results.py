@@ -130,7 +130,8 @@ def _how_sure(records: Path) -> str:
     counted = set(trained["kn5"].drop_nulls())
     wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
     doubts = " ".join(caveats(study, frame))
-    return f"{' to '.join(map(str, seeds[:: max(1, len(seeds) - 1)]))} seeds, {how}{wins}. {doubts}".strip()
+    counts = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
+    return f"{counts} seed{'s' * (counts != '1')}, {how}{wins}. {doubts}".strip()
 
 
 def _heat_maps(records: Path) -> str:

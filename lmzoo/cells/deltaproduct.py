@@ -18,7 +18,7 @@ n = 1 it is `gated_deltanet`. Cuts are those of `gated_deltanet`:
 
 Without alpha (5) and gate (6) it is the DeltaProduct of the paper, and with n = 1 `deltanet`.
 
-Differences from the code of flash-linear-attention (`layers/gated_deltaproduct.py`, 0315a70):
+Differences from the code of flash-linear-attention (`layers/gated_deltaproduct.py`, bc3b101):
 
     there                              here                        why
     6 heads with K = 256               2 heads with K = E / 2      widths of 32 to 256

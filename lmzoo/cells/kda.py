@@ -7,8 +7,8 @@ r"""Kimi Delta Attention (KDA): gated DeltaNet whose decay differs between key c
     y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
 
 α_t is one number per key channel, A and β_t one per head; W_α1 and W_g1 have V rows. A starts at
-log U(1, 16), b_α at 0. m is `beta_max`, as in `deltanet`. Cuts 0 to 6 are those of
-`gated_deltanet`:
+log U(1, 16), softplus(b_α) log-uniform in [0.001, 0.1]. m is `beta_max`, as in `deltanet`. Cuts 0
+to 6 are those of `gated_deltanet`:
 
     0  beta          β_t → 1                                         3  unit    unit(u) → u
     1  delta         (I − β_t k_t k_tᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
@@ -19,7 +19,7 @@ log U(1, 16), b_α at 0. m is `beta_max`, as in `deltanet`. Cuts 0 to 6 are thos
 
 Without alpha (5) and gate (6) it is `deltanet`.
 
-Differences from the code of flash-linear-attention (`layers/kda.py`, 0812a88):
+Differences from the code of flash-linear-attention (`layers/kda.py`, bc3b101):
 
     there                              here                        why
     16 heads with K = 128              2 heads with K = E / 2      widths of 32 to 256
@@ -38,7 +38,7 @@ from lmzoo.cells.base import CELLS, OwnDraw
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.deltanet import DeltaRule
 from lmzoo.cells.gated_deltanet import GatedConfig
-from lmzoo.cells.matrix import linear, log_rates
+from lmzoo.cells.matrix import delta_bias, linear, log_rates
 from lmzoo.config import config
 from lmzoo.functional.matrix_state import Update
 
@@ -80,7 +80,7 @@ class KDA(DeltaRule):
         values = heads * self.values
         return {
             "log_rate": ((heads,), log_rates),
-            "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), torch.zeros),
+            "up_alpha": ((decays, rank), linear(rank)), "bias_alpha": ((decays,), delta_bias),
             "up_gate": ((values, rank), linear(rank)), "bias_gate": ((values,), linear(rank)),
         }  # fmt: skip
 

@@ -23,6 +23,8 @@ Differences from the code of state-spaces/mamba (`modules/mamba3.py`, 0348a3d):
     N = 128                            N = 16                      widths of 32 to 256
     heads of 64 channels               2 heads                     the same
     several inputs (MIMO) as option    one                         a speed-up of inference
+    1 + u or 1 / (1 − u) for the       softplus(u)                 that of the paper's release;
+    rate, since c69aaab                                            the other came later
 
 Lahoti et al. 2026 (arXiv:2603.15569).
 """

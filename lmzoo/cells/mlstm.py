@@ -189,7 +189,7 @@ class MLSTM(MatrixCell):
         w, h = self.w, h.flatten(-2)
         if w.norm is not None:
             flat = h.reshape(-1, h.shape[-1])
-            h = nn.functional.group_norm(flat, self.heads, w.norm, eps=1e-5).view(h.shape)
+            h = torch.group_norm(flat, self.heads, w.norm, eps=1e-5).view(h.shape)
         h = h if w.skip is None else h + w.skip * z["u"]
         return nn.functional.linear(h * nn.functional.silu(z["o"]) if "o" in z else h, w.out)
 

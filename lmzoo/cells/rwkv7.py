@@ -34,6 +34,7 @@ Differences from the code of flash-linear-attention (`layers/rwkv7.py`, bc3b101)
     heads of 64 channels               2 heads                     widths of 32 to 256
     ranks of at least 32               max(2, ⌈E/4⌉)               the same
     value residual                     none                        it reads another layer
+    scales of N at (1/layers)^0.7      at 1                        a cell does not know its depth
 
 `reference=false` is the cell of records before version 0.3: matrices at U(±1/√E), N is RMSNorm.
 
@@ -179,7 +180,7 @@ class RWKV7(MatrixCell):
         if w.norm is not None and self.config.reference:
             o = o.flatten(-2)
             flat, eps = o.reshape(-1, o.shape[-1]), 1e-5 * self.keys
-            flat = nn.functional.group_norm(flat, heads, w.norm, w.bias_norm, eps)
+            flat = torch.group_norm(flat, heads, w.norm, w.bias_norm, eps)
             o = self.split_heads(flat.view(o.shape))
         elif w.norm is not None:
             scale = torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)

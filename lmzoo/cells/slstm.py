@@ -265,7 +265,7 @@ class SLSTM(Cell):
         if scales is None:
             return h
         flat = h.reshape(-1, self.width)
-        return nn.functional.group_norm(flat, self.heads, scales, eps=1e-5).view(h.shape)
+        return torch.group_norm(flat, self.heads, scales, eps=1e-5).view(h.shape)
 
 
 def _least_like(start: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from lmzoo.command_line import gc_disabled, run_app
+from lmzoo.command_line import run_app
+from lmzoo.memory import gc_disabled
 from lmzoo.own_parts.importing import TRUST, import_plugins
 from lmzoo.version import __version__
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.types import Embeddings
 
@@ -47,9 +47,18 @@ def log_normalisers(
 class _LogNormalisers(CustomFunction):
     """(y, table), both or neither with a member axis first -> (log z,)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_forward, tensors, axes=2)
+    def compute(y: Tensor, table: Tensor) -> tuple[Tensor]:
+        if has_gpu_kernels(y):
+            from lmzoo.kernels.gpu import log_normaliser as kernels
+
+            return (kernels.forward(y, table),)
+        log_z = y.new_empty(y.shape[:-1])
+        for member in zip(y, table, log_z, strict=True):  # members are large enough one by one
+            _write_log_z(*member)
+        return (log_z,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -59,43 +68,22 @@ class _LogNormalisers(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return _LogNormalisersBackward.apply(*ctx.saved_tensors, *upstream)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_LogNormalisers, info.batch_size, in_dims, tensors, axes=2)
-
 
 class _LogNormalisersBackward(Backward):
     """(y, table, log z, ∂L/∂log z) -> gradients of y and the table."""
 
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=2)
+    axes = 2
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_LogNormalisersBackward, info.batch_size, in_dims, tensors, axes=2)
+    def compute(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        if has_gpu_kernels(tensors[0]):
+            from lmzoo.kernels.gpu import log_normaliser as kernels
 
-
-def _forward(y: Tensor, table: Tensor) -> tuple[Tensor]:
-    if has_gpu_kernels(y):
-        from lmzoo.kernels.gpu import log_normaliser as kernels
-
-        return (kernels.forward(y, table),)
-    log_z = y.new_empty(y.shape[:-1])
-    for member in zip(y, table, log_z, strict=True):  # members are large enough one by one
-        _write_log_z(*member)
-    return (log_z,)
-
-
-def _backward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    if has_gpu_kernels(tensors[0]):
-        from lmzoo.kernels.gpu import log_normaliser as kernels
-
-        return kernels.backward(*tensors)
-    y_grad, table_grad = (torch.zeros_like(tensor) for tensor in tensors[:2])
-    for member in zip(*tensors, y_grad, table_grad, strict=True):
-        _add_gradients(*member)
-    return y_grad, table_grad
+            return kernels.backward(*tensors)
+        y_grad, table_grad = (torch.zeros_like(tensor) for tensor in tensors[:2])
+        for member in zip(*tensors, y_grad, table_grad, strict=True):
+            _add_gradients(*member)
+        return y_grad, table_grad
 
 
 def _write_log_z(y: Tensor, table: Tensor, log_z: Tensor) -> None:

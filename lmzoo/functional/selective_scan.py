@@ -14,7 +14,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import as_arrays, run_kernel
 
 
@@ -33,9 +33,16 @@ def selective_scan(
 class _Scan(CustomFunction):
     """(x, Δ, A, b, c, S_0), all or none with a member axis first -> (y, S_T)."""
 
+    axes = 3
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_forward, tensors, axes=3)
+    def compute(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        from lmzoo.kernels.cpu import selective_scan as kernels
+
+        x, start = tensors[0], tensors[-1]
+        y, end = x.new_empty(x.shape), x.new_empty(start.shape)
+        run_kernel(kernels.forward, *as_arrays(*tensors, y, end))
+        return y, end
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -45,37 +52,18 @@ class _Scan(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return _ScanBackward.apply(*upstream, *ctx.saved_tensors)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_Scan, info.batch_size, in_dims, tensors, axes=3)
-
 
 class _ScanBackward(Backward):
     """(∂L/∂y, ∂L/∂S_T, *inputs) -> gradients of all inputs."""
 
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=3)
+    axes = 3
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_ScanBackward, info.batch_size, in_dims, tensors, axes=3)
+    def compute(*tensors: Tensor) -> tuple[Tensor, ...]:
+        from lmzoo.kernels.cpu import selective_scan as kernels
 
-
-def _forward(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    from lmzoo.kernels.cpu import selective_scan as kernels
-
-    x, start = tensors[0], tensors[-1]
-    y, end = x.new_empty(x.shape), x.new_empty(start.shape)
-    run_kernel(kernels.forward, *as_arrays(*tensors, y, end))
-    return y, end
-
-
-def _backward(*tensors: Tensor) -> tuple[Tensor, ...]:
-    from lmzoo.kernels.cpu import selective_scan as kernels
-
-    x, delta, rate, *rest = tensors[2:]
-    gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
-    gradients += [x.new_zeros(rate.shape), *(x.new_empty(tensor.shape) for tensor in rest)]
-    run_kernel(kernels.backward, *as_arrays(*tensors, *gradients))
-    return tuple(gradients)
+        x, delta, rate, *rest = tensors[2:]
+        gradients = [x.new_empty(tensor.shape) for tensor in (x, delta)]
+        gradients += [x.new_zeros(rate.shape), *(x.new_empty(tensor.shape) for tensor in rest)]
+        run_kernel(kernels.backward, *as_arrays(*tensors, *gradients))
+        return tuple(gradients)

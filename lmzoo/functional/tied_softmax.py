@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.functional.log_normaliser import log_normalisers
-from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import as_arrays, has_product_kernels, run_kernel
 from lmzoo.types import Embeddings
 
@@ -48,9 +48,17 @@ def naive_tied_log_prob(
 class _TiedSoftmax(CustomFunction):
     """(y, table, tokens), all or none with a member axis first -> (log p, log z)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_forward, tensors, axes=2)
+    def compute(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
+        from lmzoo.kernels.cpu import tied_softmax as kernels
+
+        log_p, log_z = y.new_empty(tokens.shape), y.new_empty(tokens.shape)
+        if not run_kernel(kernels.forward, *as_arrays(y, table, tokens, log_p, log_z)):
+            last, least, most = table.shape[1] - 1, tokens.min(), tokens.max()
+            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        return log_p, log_z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -65,36 +73,16 @@ class _TiedSoftmax(CustomFunction):
         y, *rest = ctx.saved_tensors
         return *_TiedSoftmaxBackward.apply(y, upstream[0], *rest), None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_TiedSoftmax, info.batch_size, in_dims, tensors, axes=2)
-
 
 class _TiedSoftmaxBackward(Backward):
     """(y, g, table, tokens, log z) -> gradients of y and the table."""
 
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=2)
+    axes = 2
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_TiedSoftmaxBackward, info.batch_size, in_dims, tensors, axes=2)
+    def compute(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        from lmzoo.kernels.cpu import tied_softmax as kernels
 
-
-def _forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
-    from lmzoo.kernels.cpu import tied_softmax as kernels
-
-    log_p, log_z = y.new_empty(tokens.shape), y.new_empty(tokens.shape)
-    if not run_kernel(kernels.forward, *as_arrays(y, table, tokens, log_p, log_z)):
-        last, least, most = table.shape[1] - 1, tokens.min(), tokens.max()
-        raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
-    return log_p, log_z
-
-
-def _backward(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    from lmzoo.kernels.cpu import tied_softmax as kernels
-
-    gradients = y.new_empty(y.shape), tensors[0].new_zeros(tensors[0].shape)
-    run_kernel(kernels.backward, *as_arrays(g, y, *tensors, *gradients))
-    return gradients
+        gradients = y.new_empty(y.shape), tensors[0].new_zeros(tensors[0].shape)
+        run_kernel(kernels.backward, *as_arrays(g, y, *tensors, *gradients))
+        return gradients

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_product_kernels, run_kernel
 
 MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -77,9 +77,26 @@ def gate_logits(
 class _Mixture(CustomFunction):
     """(y, W, b, s, tokens), all or none with a member axis first -> (log p, *saved)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_forward, tensors, axes=2)
+    def compute(
+        y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, ...]:
+        if not has_product_kernels(y):
+            from lmzoo.kernels.gpu import token_mixture as gpu_kernels
+
+            return gpu_kernels.forward(y, weight, bias, s, tokens)
+        from lmzoo.kernels.cpu import token_mixture as kernels
+
+        pi, e = y.new_empty(*tokens.shape, weight.shape[1]), s.new_empty(s.shape)
+        top, p = s.new_empty(s.shape[:-1]), y.new_empty(tokens.shape)
+        out = p.new_empty(p.shape)
+        args = as_arrays(y, weight, bias, s, tokens)
+        if not run_kernel(kernels.forward, *args, *as_arrays(e, top, pi, p, out), MIN_P[y.dtype]):
+            last, least, most = s.shape[1] - 1, tokens.min(), tokens.max()
+            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        return out, pi, e, p
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -94,48 +111,22 @@ class _Mixture(CustomFunction):
         y, *rest = ctx.saved_tensors
         return *_MixtureBackward.apply(y, upstream[0], *rest), None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_Mixture, info.batch_size, in_dims, tensors, axes=2)
-
 
 class _MixtureBackward(Backward):
     """(y, g, W, b, s, tokens, *saved) -> gradients of y, W, b and s."""
 
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=2)
+    axes = 2
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_MixtureBackward, info.batch_size, in_dims, tensors, axes=2)
+    def compute(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if not has_product_kernels(y):
+            from lmzoo.kernels.gpu import token_mixture as gpu_kernels
 
+            return gpu_kernels.backward(g, y, *tensors)
+        from lmzoo.kernels.cpu import token_mixture as kernels
 
-def _forward(
-    y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
-) -> tuple[Tensor, ...]:
-    if not has_product_kernels(y):
-        from lmzoo.kernels.gpu import token_mixture as gpu_kernels
-
-        return gpu_kernels.forward(y, weight, bias, s, tokens)
-    from lmzoo.kernels.cpu import token_mixture as kernels
-
-    pi, e = y.new_empty(*tokens.shape, weight.shape[1]), s.new_empty(s.shape)
-    top, p, out = s.new_empty(s.shape[:-1]), y.new_empty(tokens.shape), y.new_empty(tokens.shape)
-    args = as_arrays(y, weight, bias, s, tokens)
-    if not run_kernel(kernels.forward, *args, *as_arrays(e, top, pi, p, out), MIN_P[y.dtype]):
-        last, least, most = s.shape[1] - 1, tokens.min(), tokens.max()
-        raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
-    return out, pi, e, p
-
-
-def _backward(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    if not has_product_kernels(y):
-        from lmzoo.kernels.gpu import token_mixture as gpu_kernels
-
-        return gpu_kernels.backward(g, y, *tensors)
-    from lmzoo.kernels.cpu import token_mixture as kernels
-
-    gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in tensors[:3])
-    run_kernel(kernels.backward, *as_arrays(g, y, *tensors), MIN_P[y.dtype], *as_arrays(*gradients))
-    return gradients
+        gradients = y.new_empty(y.shape), *(x.new_zeros(x.shape) for x in tensors[:3])
+        run_kernel(
+            kernels.backward, *as_arrays(g, y, *tensors), MIN_P[y.dtype], *as_arrays(*gradients)
+        )
+        return gradients

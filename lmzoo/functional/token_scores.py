@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, MemberAxis, call_with_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
@@ -42,14 +42,13 @@ def mask_scores(
 class _Mask(CustomFunction):
     """(values, lengths, clamp), both tensors or neither with a member axis first -> (scores,)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor, ...]:
+    def compute(values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
         from lmzoo.kernels.gpu.token_scores import forward
 
-        def mask(values: Tensor, lengths: Tensor) -> tuple[Tensor]:
-            return (forward(values.contiguous(), lengths.contiguous(), clamp),)
-
-        return call_with_members(mask, (values, lengths), axes=2)
+        return (forward(values.contiguous(), lengths.contiguous(), clamp),)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -60,31 +59,14 @@ class _Mask(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         return _MaskBackward.apply(*upstream, *ctx.saved_tensors, ctx.clamp)[0], None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _with_members(_Mask, info, in_dims, args)
-
 
 class _MaskBackward(Backward):
     """(∂L/∂scores, values, lengths, clamp) -> (∂L/∂values,)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor, ...]:
+    def compute(g: Tensor, values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
         from lmzoo.kernels.gpu.token_scores import backward
 
-        def mask(g: Tensor, values: Tensor, lengths: Tensor) -> tuple[Tensor]:
-            return (backward(g, values.contiguous(), lengths.contiguous(), clamp),)
-
-        return call_with_members(mask, (g, values, lengths), axes=2)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _with_members(_MaskBackward, info, in_dims, args)
-
-
-def _with_members(function: Any, info: Any, in_dims: Any, args: Any) -> Any:
-    *tensors, clamp = args
-    nested = tensors[0].dim() - (in_dims[0] is not None) > 2
-    members = MemberAxis(info.batch_size, nested=nested)
-    outputs = function.apply(*members.merge(tensors, in_dims[:-1], [0] * len(tensors)), clamp)
-    return members.split(outputs, [0])
+        return (backward(g, values.contiguous(), lengths.contiguous(), clamp),)

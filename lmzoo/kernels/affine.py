@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmzoo.kernels.autograd import Backward, CustomFunction, call_with_members, vmap_members
+from lmzoo.kernels.autograd import Backward, CustomFunction
 
 PARTS = 10
 """Parts of the positions whose outer products are summed at the same time."""
@@ -32,9 +32,11 @@ def joint_affine(
 class _Affine(CustomFunction):
     """(x (N, E), W (E, G), b (G)), all or none with a member axis first -> (x W + b,)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_forward, tensors, axes=2)
+    def compute(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
+        return (torch.baddbmm(bias[:, None], x, weight),)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -44,29 +46,15 @@ class _Affine(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         return _AffineBackward.apply(*upstream, *ctx.saved_tensors)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_Affine, info.batch_size, in_dims, tensors, axes=2)
-
 
 class _AffineBackward(Backward):
     """(g, x, W) -> gradients of x, W and b."""
 
-    @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_backward, tensors, axes=2)
+    axes = 2
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_AffineBackward, info.batch_size, in_dims, tensors, axes=2)
-
-
-def _forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
-    return (torch.baddbmm(bias[:, None], x, weight),)
-
-
-def _backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    return g @ weight.mT, sum_outer(x, g), g.sum(1)
+    def compute(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return g @ weight.mT, sum_outer(x, g), g.sum(1)
 
 
 def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Tensor, "P E G"]:

@@ -6,7 +6,7 @@ members. Under nested maps both axes become one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,29 @@ class CustomFunction(torch.autograd.Function):
     argument is a tensor or contains none, and every result is a tensor. Other transforms, such as
     `grad`, run as in torch. `apply` uses private names of torch; if they change, delete it: the
     results stay the same, only slower.
+
+    A function whose tensors all have the member axis first, or none has, defines `compute` in place
+    of `forward` and `vmap`: it gets tensors with a member axis, and other arguments as they are.
+    `axes` is the number of axes of the first tensor without members.
     """
+
+    axes: ClassVar[int]
+
+    def __init_subclass__(cls) -> None:
+        compute = cls.__dict__.get("compute")
+        if compute is None:
+            return
+
+        def forward(*args: Any) -> tuple[Tensor, ...]:
+            return call_with_members(compute, args, cls.axes)
+
+        def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+            nested = args[0].dim() - (in_dims[0] is not None) > cls.axes
+            members = MemberAxis(info.batch_size, nested=nested)
+            outputs = cls.apply(*members.merge(args, in_dims, [0] * len(args)))
+            return members.split(outputs, [0] * len(outputs))
+
+        cls.forward, cls.vmap = staticmethod(forward), staticmethod(vmap)
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -84,12 +106,14 @@ class MemberAxis:
         self.size, self.nested = size, nested
 
     def merge(
-        self, tensors: Sequence[Tensor], dims: Sequence[int | None], axes: Sequence[int]
-    ) -> list[Tensor]:
+        self, args: Sequence[Any], dims: Sequence[int | None], axes: Sequence[int]
+    ) -> list[Any]:
         """Move axis `dims[i]` of each tensor to `axes[i]`; expand a tensor that is not mapped."""
-        return [self._merge(*args) for args in zip(tensors, dims, axes, strict=True)]
+        return [self._merge(*triple) for triple in zip(args, dims, axes, strict=True)]
 
-    def _merge(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
+    def _merge(self, tensor: Any, dim: int | None, axis: int) -> Any:
+        if not isinstance(tensor, Tensor):
+            return tensor
         if dim is None:
             shape = [*tensor.shape[:axis], self.size, *tensor.shape[axis:]]
             tensor = tensor.unsqueeze(axis).expand(shape)
@@ -105,27 +129,11 @@ class MemberAxis:
         return tuple(outputs), tuple(axes)
 
 
-def vmap_members(
-    function: Any, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor], axes: int
-) -> tuple[Any, Any]:
-    """The `vmap` rule of a function whose tensors all have the member axis first, or none has.
-
-    Args:
-        function: the custom function.
-        size: the size of the mapped axis.
-        dims: the mapped axis of every tensor, None where it is not mapped.
-        tensors: the arguments.
-        axes: the number of axes of the first tensor without members.
-    """
-    members = MemberAxis(size, nested=tensors[0].dim() - (dims[0] is not None) > axes)
-    outputs = function.apply(*members.merge(tensors, dims, [0] * len(tensors)))
-    return members.split(outputs, [0] * len(outputs))
-
-
 def call_with_members(
-    compute: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor], axes: int
+    compute: Callable[..., Sequence[Tensor]], args: Sequence[Any], axes: int
 ) -> tuple[Tensor, ...]:
     """Call `compute`, which needs a member axis; tensors without one get one of size 1."""
-    if tensors[0].dim() > axes:
-        return tuple(compute(*tensors))
-    return tuple(output[0] for output in compute(*(tensor[None] for tensor in tensors)))
+    if args[0].dim() > axes:
+        return tuple(compute(*args))
+    whole = (arg[None] if isinstance(arg, Tensor) else arg for arg in args)
+    return tuple(output[0] for output in compute(*whole))

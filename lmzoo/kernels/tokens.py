@@ -6,13 +6,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmzoo.kernels.autograd import (
-    Backward,
-    CustomFunction,
-    MemberAxis,
-    call_with_members,
-    vmap_members,
-)
+from lmzoo.kernels.autograd import Backward, CustomFunction
 from lmzoo.kernels.dispatch import has_gpu_kernels
 
 
@@ -46,9 +40,13 @@ def take_rows(table: Float[Tensor, "V G"], tokens: Int[Tensor, "B T"]) -> Float[
 class _TakeRows(CustomFunction):
     """(table, tokens), both or neither with a member axis first -> (rows,)."""
 
+    axes = 2
+
     @staticmethod
-    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return call_with_members(_take, tensors, axes=2)
+    def compute(table: Tensor, tokens: Tensor) -> tuple[Tensor]:
+        from lmzoo.kernels.gpu.rows import take_rows
+
+        return (take_rows(table.contiguous(), tokens),)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -60,34 +58,14 @@ class _TakeRows(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
         return _AddRows.apply(*upstream, *ctx.saved_tensors, ctx.vocab)[0], None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> Any:
-        return vmap_members(_TakeRows, info.batch_size, in_dims, tensors, axes=2)
-
 
 class _AddRows(Backward):
     """(g, tokens, V) -> (gradient of the table,)."""
 
+    axes = 3
+
     @staticmethod
-    def forward(g: Tensor, tokens: Tensor, vocab: int) -> tuple[Tensor, ...]:
+    def compute(g: Tensor, tokens: Tensor, vocab: int) -> tuple[Tensor]:
         from lmzoo.kernels.gpu.rows import add_rows
 
-        def add(g: Tensor, tokens: Tensor) -> tuple[Tensor]:
-            return (add_rows(g.contiguous(), tokens, vocab),)
-
-        return call_with_members(add, (g, tokens), axes=3)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        *tensors, vocab = args
-        members = MemberAxis(
-            info.batch_size, nested=tensors[0].dim() - (in_dims[0] is not None) > 3
-        )
-        outputs = _AddRows.apply(*members.merge(tensors, in_dims[:2], [0, 0]), vocab)
-        return members.split(outputs, [0])
-
-
-def _take(table: Tensor, tokens: Tensor) -> tuple[Tensor]:
-    from lmzoo.kernels.gpu.rows import take_rows
-
-    return (take_rows(table.contiguous(), tokens),)
+        return (add_rows(g.contiguous(), tokens, vocab),)

@@ -23,6 +23,7 @@ A diverged run has no loss: it is left out here, and `compared.py` counts it.
 Satterthwaite 1946 (Biometrics Bulletin 2:110). Welch 1947 (Biometrika 34:28).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -209,3 +210,26 @@ def _with_extra_seeds(
         of_common = np.where(m > 0, share**2 * (1 / n + 1 / m), 0.0)
         mean = mean - np.where(share > 0, share * (of_extra - of_both), 0.0)
         return mean, 1 / n, of_reference, of_common
+
+
+def unfair(
+    architectures: Sequence[str], tuned: Sequence[bool], reference: int
+) -> NDArray[np.bool_]:
+    """Return which points have another architecture than the reference, where one is not tuned.
+
+    One learning rate is good for some architectures and poor for others, so that the difference is
+    none of the architectures, and gets no verdict.
+    """
+    other = np.asarray(architectures) != architectures[reference]
+    return other & ~(np.asarray(tuned, bool) & tuned[reference])
+
+
+def holm(p: ArrayLike) -> Array:
+    """Return Holm's adjusted p-values. NaN stands for no test: it stays NaN and is not counted."""
+    p = np.asarray(p, dtype=np.float64)
+    adjusted = np.full_like(p, np.nan)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    steps = np.arange(len(order), 0, -1) * p[order]
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted

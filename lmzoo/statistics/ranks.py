@@ -13,8 +13,7 @@ Mogstad, Romano, Shaikh and Wilhelm 2024 (Review of Economic Studies 91:476; arX
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lmzoo.statistics.contrasts import contrasts
-from lmzoo.statistics.families import holm
+from lmzoo.statistics.contrasts import contrasts, holm
 from lmzoo.statistics.intervals import LEVEL, Array
 from lmzoo.statistics.noise import seed_noise
 

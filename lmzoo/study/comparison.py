@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmzoo.statistics.compared import Compared, Look, compared, looks, read_looks, spend
-from lmzoo.statistics.families import unfair
+from lmzoo.statistics.contrasts import unfair
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.power import planned_seeds
 from lmzoo.study.point_planner import PointPlanner

@@ -16,8 +16,7 @@ from lmzoo.store.records import epoch_records, find_end, records_pending, with_s
 from lmzoo.study.design import edges, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.pruners import make_pruner, rungs, until
-from lmzoo.study.samplers import make_sampler
-from lmzoo.study.search import Result, Search, Setting
+from lmzoo.study.samplers import Result, Search, Setting, make_sampler
 from lmzoo.study.start_rules import StartRules
 from lmzoo.study.study import Study
 from lmzoo.study.study_store import StudyStore

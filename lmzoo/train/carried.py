@@ -1,10 +1,11 @@
 """Training and evaluation with a state that is carried from block to block (`carry_state`).
 
-Backpropagation is truncated at the beginning of a block, whose length is `corpus.block` + 1. The
-state of every stream is the initial state at the beginning of an epoch, so that a checkpoint
-between two epochs needs no state. Evaluation is one pass over a whole split from the initial
-state: each token is scored with all tokens before it as context. The loss of a window is that of
-the tokens that it scores, so that it can be compared with an evaluation without carried state.
+Backpropagation is truncated at the beginning of a block, whose length is `corpus.block` + 1, or
+random with `random_blocks` (`lmzoo/data/parallel_streams.py`). The state of every stream is the
+initial state at the beginning of an epoch, so that a checkpoint between two epochs needs no state.
+Evaluation is one pass over a whole split from the initial state: each token is scored with all
+tokens before it as context. The loss of a window is that of the tokens that it scores, so that it
+can be compared with an evaluation without carried state.
 
 Williams & Peng 1990; Mikolov et al. 2010; Merity et al. 2018 (arXiv:1708.02182).
 """
@@ -19,7 +20,13 @@ from lmzoo.blocks.carried_state import CarriesState, carries_state
 from lmzoo.contract import LanguageModel
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, Sequences
-from lmzoo.data.parallel_streams import cut_in_order, num_blocks, scored_text, stream_batches
+from lmzoo.data.parallel_streams import (
+    block_sizes,
+    cut_in_order,
+    num_blocks,
+    scored_text,
+    stream_batches,
+)
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.device import device_of, device_scope
@@ -62,14 +69,14 @@ def check_carry(model: LanguageModel, recipe: Recipe, corpus: Corpus) -> None:
 
 
 def carried_batches(
-    data: Sequences, streams: int, device: torch.device, *, seed: int, epoch: int
-) -> tuple[int, int, Iterator[Sequences]]:
-    """Return the number of batches of an epoch, of their scored tokens, and the batches."""
-    moved = data.to(device)
+    data: Sequences, recipe: Recipe, device: torch.device, *, seed: int, epoch: int
+) -> tuple[list[float], int, Iterator[Sequences]]:
+    """Return the batches of an epoch, after their lengths / (L + 1) and all scored tokens."""
+    moved, streams = data.to(device), recipe.batch
     assert isinstance(moved, Blocks)
-    batches = stream_batches(moved, streams, seed=seed, epoch=epoch)
-    steps = num_blocks(moved, streams)
-    return steps, steps * streams * moved.size, batches
+    sizes = block_sizes(moved, streams, random=recipe.random_blocks, seed=seed, epoch=epoch)
+    batches = stream_batches(moved, streams, sizes, seed=seed, epoch=epoch)
+    return [size / moved.size for size in sizes], streams * sum(sizes), batches
 
 
 class CarriedObjective:
@@ -96,7 +103,8 @@ def evaluate_carried(model: LanguageModel, part: Sequences) -> Losses:
     state, scores = None, []
     text = scored_text(part).to(device_of(model))[None]
     with device_scope(model):
-        for tokens in cut_in_order(text, CHUNK):
+        chunks = [CHUNK] * -(-text.shape[1] // CHUNK)
+        for tokens in cut_in_order(text, chunks):
             values, state = cast("CarriesState", model).score_block(tokens, state)
             scores.append(values[0].double().clamp_max(0).cpu())
     model.train(was_training)

@@ -4,10 +4,8 @@
 `published` reproduces the code of S0: RMSprop (alpha 0.99, eps 0.01), batch 280, no clipping, the
 mean of per-sentence means as loss, and gradients cleared **once per epoch**, so that step i
 follows g_1 + ... + g_i. `zaremba_small` and `awd_lstm` are those of two papers on the Penn Treebank
-(`PUBLISHED`); their losses are sums over the steps of a block, here means, so that the published
-rates are multiplied, and the published clips divided, by the length of a block. Missing from
-`awd_lstm` are the random lengths of the published blocks (here all have 70 steps) and the penalties
-of the last layer's outputs and of their differences in time (AR and TAR).
+(`PUBLISHED`). The loss of Zaremba et al. is a sum over the steps of a block, here a mean, so that
+their rate is multiplied, and their clip divided, by the length of a block.
 
 The learning rate of step i, counted from 1, with w warm-up steps, S = `schedule_epochs` · steps per
 epoch and f = `final_lr`:
@@ -123,6 +121,8 @@ class Recipe:
     carry_state: bool = Field(default=False, exclude_if=lambda carry: not carry)
     """Train a recurrent model on `batch` parallel streams of a contiguous text, each block from the
     state after the block before, and evaluate it in one pass (`carried.py`)."""
+    random_blocks: bool = Field(default=False, exclude_if=lambda random: not random)
+    """Blocks of random lengths, each with its share of the rate (carry_state only)."""
     loss: Weighting = Weighting.TOKEN
     init: Annotated[str, Choice(tuple(INITIALISERS))] = "default"
     """Initialisation scheme of all matrices of the model; it sets biases to 0. `default` keeps the
@@ -150,6 +150,13 @@ class Recipe:
             raise UserError(f"decay={self.decay} needs schedule=step or schedule=plateau")
         if self.schedule is not Schedule.STEP and self.decay_after:
             raise UserError(f"decay_after={self.decay_after} needs schedule=step")
+        if self.random_blocks and not self.carry_state:
+            raise UserError("random_blocks=true needs carry_state=true")
+        if self.random_blocks and self.schedule not in (Schedule.CONSTANT, Schedule.PLATEAU):
+            raise UserError(
+                f"random_blocks=true: epochs have other numbers of steps, which "
+                f"schedule={self.schedule} needs; set schedule to constant or plateau"
+            )
         if self.optimiser is not Optimiser.ASGD and self.nonmono != 5:
             raise UserError(f"nonmono={self.nonmono} needs optimiser=asgd")
         return self
@@ -238,7 +245,7 @@ RECIPES = {
     ),
     "awd_lstm": Recipe(
         optimiser=Optimiser.ASGD, lr=30.0, batch=40, clip=0.25, weight_decay=1.2e-6,
-        carry_state=True,
+        carry_state=True, random_blocks=True,
     ),
 }  # fmt: skip
 
@@ -252,7 +259,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "model": {
             **_HEAD, "width": 400, "hidden": 1150, "num_layers": 3, "dropout_embedding": 0.1,
             "dropout_input": 0.4, "dropout_layers": 0.25, "dropout_output": 0.4,
-            "dropout_recurrent": 0.5,
+            "dropout_recurrent": 0.5, "penalty_activation": 2.0, "penalty_slowness": 1.0,
         },
         "corpus": {"block": 69},
     },

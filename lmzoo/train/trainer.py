@@ -197,13 +197,15 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     training.average.grows = recipe.averages(training.losses)
     place, device = {"seed": training.seed, "epoch": training.epoch}, device_of(model)
     if recipe.carry_state:
-        steps, tokens, batches = carried_batches(data, recipe.batch, device, **place)
+        shares, tokens, batches = carried_batches(data, recipe, device, **place)
     else:
         data, few = data.for_epoch(training.epoch), step.stepper.few_shapes
         order = epoch_batches(data.lengths, recipe.batch, **place)
         batches = iter_batches(data, order, device, trim=not model.leaks, few_widths=few)
-        steps, tokens = len(order), data.num_scored
-    rates = training.epoch_rates(steps)
+        shares, tokens = [1.0] * len(order), data.num_scored
+    steps = len(shares)
+    # A block of another length has its share of the rate, as in AWD-LSTM.
+    rates = [r * share for r, share in zip(training.epoch_rates(steps), shares, strict=True)]
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(training.seed, "noise", training.epoch))

@@ -5,8 +5,11 @@ import runpy
 import shlex
 import sys
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lmzoo.analysis.records.load import load_study
 from lmzoo.study.pruners import PRUNERS
@@ -17,6 +20,7 @@ RESULTS = ROOT / "docs/results"
 ATLAS = pl.read_parquet(RESULTS / "atlas.parquet")
 QUICK = {"gru_ablation-captions", "modern_mamba-captions", "recall-pairs8"}
 GENERATED = ATLAS.filter(pl.col("corpus").is_in(["captions", "parity", "mqar"]))["study"].unique()
+TOOL = runpy.run_path(str(ROOT / "tools/atlas.py"))
 EVERY = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
     for name in GENERATED.sort()
@@ -65,3 +69,35 @@ def test_the_page_has_every_row_once():
     text = (RESULTS / "atlas.md").read_text(encoding="utf-8")
     assert text.count("python tools/repeat.py ") == ATLAS.height
     assert ATLAS.select("study", "point").is_unique().all()
+
+
+@given(st.data())
+def test_the_slope_over_widths_is_that_of_weighted_least_squares(data):
+    widths = data.draw(st.lists(st.sampled_from([8, 16, 32, 100, 256]), min_size=2, unique=True))
+    effects = data.draw(st.lists(st.floats(-1, 1), min_size=len(widths), max_size=len(widths)))
+    halves = data.draw(st.lists(st.floats(0.01, 1), min_size=len(widths), max_size=len(widths)))
+    points = [
+        {"width": width, "difference": effect, "high": effect + half}
+        for width, effect, half in zip(widths, effects, halves, strict=True)
+    ]
+    # The error of the slope in the unit of the errors of the effects.
+    line, variance = np.polyfit(np.log2(widths), effects, 1, w=1 / np.array(halves), cov="unscaled")
+    slope, high = TOOL["slope_by_width"](points)
+    assert slope == pytest.approx(line[0], abs=1e-9)
+    assert high - slope == pytest.approx(variance[0, 0] ** 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (["worse", "worse (size open)", "worse"], "carries"),
+        (["negligible", "negligible"], "carries"),
+        (["negligible", "worse (size open)"], "unknown"),
+        (["negligible", "worse"], "changes"),
+        (["better (size open)", "undecided (+3 seeds)", "worse (size open)"], "changes"),
+        (["undecided", "undecided"], "unknown"),
+        (["worse", "undecided (more tuning)"], "unknown"),
+    ],
+)
+def test_a_verdict_changes_only_if_two_exclude_each_other(verdicts, said):
+    assert TOOL["carries"](verdicts) == said

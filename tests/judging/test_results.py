@@ -125,7 +125,7 @@ def test_every_source_of_the_same_runs_has_the_same_verdicts(kind: str, tmp_path
 
 
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=6), min_size=2, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]]) -> None:
     rows = [{"v": i, "x": x, "y": -x} for i, own in enumerate(losses) for x in own]
     low = lmzoo.judge(rows, by="v", metric="x", margin=0.5).sort("variant")

@@ -45,7 +45,7 @@ def test_each_contrast_has_its_verdict():
     assert (compared(losses(sd=1.0), 0).verdict[1:] == UNDECIDED).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.02, 0.03]), st.booleans())
 def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
     """Whatever the losses do: the second half may come from another distribution."""
@@ -75,7 +75,7 @@ def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
         before = now
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.floats(-3, 3), st.booleans())
 def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
     rng = RNG(seed)

@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.statistics.families import holm, unfair
+from lmzoo.statistics.contrasts import holm, unfair
 
 RNG = np.random.default_rng
-untimed = settings(deadline=None, max_examples=50)  # no test fails on a busy machine
 
 
 def test_holm_on_a_worked_example():
@@ -19,7 +18,7 @@ def test_holm_counts_only_tests():
     assert np.allclose(holm([0.02, np.nan, 0.5]), [0.04, np.nan, 0.5], equal_nan=True)
 
 
-@untimed
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_is_between_raw_and_bonferroni_and_keeps_the_order(p):
     p, adjusted = np.array(p), holm(p)

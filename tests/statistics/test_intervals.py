@@ -10,7 +10,6 @@ from scipy import stats
 from lmzoo.statistics.intervals import bootstrap_scale, mean_interval, paired_difference
 
 RNG = np.random.default_rng
-untimed = settings(deadline=None, max_examples=50)  # no test fails on a busy machine
 finite = st.floats(-10, 10).map(lambda x: round(x, 3))
 sometimes_missing = st.one_of(finite, st.just(float("nan")))
 tables = arrays(
@@ -46,7 +45,7 @@ def test_the_difference_equals_scipys_paired_test():
         assert np.isclose(paired_difference(first, second).better, 1 - lower, rtol=1e-10)
 
 
-@untimed
+@settings(max_examples=50)
 @given(tables)
 def test_a_missing_value_equals_a_seed_that_was_not_run(table):
     ours = mean_interval(table)
@@ -58,7 +57,7 @@ def test_a_missing_value_equals_a_seed_that_was_not_run(table):
         assert np.isnan(ours.low[i]) == (len(measured) < 2)
 
 
-@untimed
+@settings(max_examples=50)
 @given(tables)
 def test_the_difference_uses_the_common_seeds(table):
     reference = table[0]

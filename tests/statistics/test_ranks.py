@@ -10,11 +10,10 @@ from scipy import stats
 from lmzoo.statistics.ranks import rank_intervals, ranks
 
 RNG = np.random.default_rng
-untimed = settings(deadline=None, max_examples=50)  # no test fails on a busy machine
 losses = st.one_of(st.floats(-10, 10).map(lambda x: round(x, 3)), st.sampled_from([np.nan, np.inf]))
 
 
-@untimed
+@settings(max_examples=50)
 @given(
     arrays(np.float64, array_shapes(max_dims=3, max_side=5), elements=st.floats(-2, 2).map(round))
 )
@@ -31,7 +30,7 @@ SPARSE = np.array([
 """A point without two shared seeds takes another point's shared seed with it."""
 
 
-@untimed
+@settings(max_examples=50)
 @given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=losses))
 @example(SPARSE)
 def test_the_interval_includes_the_rank_and_needs_two_seeds(table):

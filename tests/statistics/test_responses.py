@@ -111,7 +111,7 @@ def test_the_stated_deviation_is_that_of_repeated_tunings():
 
 
 @given(seed=st.integers(0, 50), points=st.integers(1, 6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
     losses = noisy(parabolas(points, seed), seed)
     order = np.random.default_rng(seed).permutation(points)
@@ -122,7 +122,7 @@ def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
 
 
 @given(seed=st.integers(0, 50))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_missing_or_diverged_setting_is_not_chosen(seed):
     losses, rng = noisy(parabolas(6, seed), seed), np.random.default_rng(seed)
     for row in losses:

@@ -1,7 +1,7 @@
 """The start design covers the search space, begins with the default and ignores everything else."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.search_space import Choice, FloatRange, IntRange
@@ -25,7 +25,6 @@ def first(bounds):
     return bounds.values[0] if isinstance(bounds, Choice) else bounds.low
 
 
-@settings(deadline=None)  # the first call imports scipy
 @given(SPACES, st.integers(1, 60), st.integers(0, 5))
 def test_settings_are_different_and_inside_and_the_default_is_first(space, samples, seed):
     default = {path: first(bounds) for path, bounds in space.items()}
@@ -41,7 +40,6 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
     assert (np.diff(distance) >= -1e-9).all()
 
 
-@settings(deadline=None)  # the first call imports scipy
 @given(SPACES, st.integers(CELLS, 60))
 def test_fewer_samples_leave_out_the_last_settings(space, seed):
     default = {path: first(bounds) for path, bounds in space.items()}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ray.tune.schedulers.async_hyperband import _Bracket
 
@@ -31,7 +31,6 @@ def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expe
     assert rungs(study) == expected
 
 
-@settings(deadline=None)
 @given(LOSSES, st.integers(2, 4))
 def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reduction):
     bracket = _Bracket(min_t=1, max_t=2, reduction_factor=reduction, s=0)
@@ -43,7 +42,6 @@ def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reducti
             assert ours == (theirs != "CONTINUE")
 
 
-@settings(deadline=None)
 @given(LOSSES, st.randoms())
 @pytest.mark.parametrize("name", ["asha", "halving", "median"])
 def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):

@@ -9,8 +9,7 @@ import pytest
 
 from lmzoo.errors import UserError
 from lmzoo.search_space import Choice, FloatRange, IntRange
-from lmzoo.study.samplers import SAMPLERS, make_sampler
-from lmzoo.study.search import Result, Search
+from lmzoo.study.samplers import SAMPLERS, Result, Search, make_sampler
 from lmzoo.sweep import Point, Study
 
 SPACE = {

@@ -67,7 +67,7 @@ def test_the_panel_fits_the_screen(many, width, height):
         assert rest.startswith(f"... {92 - shown} more")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 95), st.lists(st.integers(0, 91), unique=True))
 def test_points_that_changed_last_are_shown_in_the_order_of_the_study(many, room, changed):
     recent = [many.points[i].point.label for i in changed]

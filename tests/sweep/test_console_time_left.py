@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from lmzoo.sweep.fleet.fleet import Fleet
 from lmzoo.sweep.fleet.pace import COMPILATION, UNCERTAIN, UNSEEN, Interval, Pace
 from lmzoo.sweep.fleet.packing import Packer
-from lmzoo.sweep.fleet.time_left import Work, describe, elapsed, gain, time_left
+from lmzoo.sweep.fleet.time_left import (
+    Work,
+    describe,
+    elapsed,
+    epochs_done,
+    gain,
+    time_left,
+    work_left,
+)
 from lmzoo.sweep.messages import Exchange
 from lmzoo.sweep.screen.console import Console
-from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
 from .fake_fleet import drive
 
@@ -56,14 +63,14 @@ def _makespan(work, seconds, workers):
     return now
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(WORK, SECONDS, WORKERS)
 def test_the_interval_contains_the_time_of_list_scheduling(work, seconds, workers):
     left = time_left(work, _pace(seconds), workers)
     assert left.low * 0.999 <= _makespan(work, seconds, workers) <= left.high * 1.001
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(WORK, SECONDS, WORKERS, st.integers(2, 16))
 def test_less_work_never_takes_longer(work, seconds, workers, limit):
     pace = _pace(seconds, (1, 4), 0.3)

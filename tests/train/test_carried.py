@@ -14,7 +14,7 @@ from lmzoo.config import to_dict
 from lmzoo.contract import START
 from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, open_corpus
-from lmzoo.data.parallel_streams import scored_text, stream_batches
+from lmzoo.data.parallel_streams import block_sizes, scored_text, stream_batches
 from lmzoo.models.recurrent.recurrent_lm import RecurrentLM
 from lmzoo.store.records import RunFolder, run_identity
 from lmzoo.sweep import Point, Study, main
@@ -99,7 +99,8 @@ def training_error(model: RecurrentLM, corpus: Corpus) -> float:
     assert isinstance(corpus.train, Blocks)
     objective, scores, text = CarriedObjective(model.train()), [], []
     objective.begin_epoch()
-    for batch in stream_batches(corpus.train, 8, seed=0, epoch=0):
+    sizes = block_sizes(corpus.train, 8, random=True, seed=0, epoch=0)
+    for batch in stream_batches(corpus.train, 8, sizes, seed=0, epoch=0):
         scores.append(objective(batch.tokens, batch.lengths)[:, 1:].detach())
         text.append(batch.tokens[:, 1:])
     whole = one_pass(model, torch.cat(text, dim=1))

@@ -1,5 +1,6 @@
 """SGD with decay and averaging, and the named recipes of papers."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,9 +11,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lmzoo import zoo
+from lmzoo.config import from_dict
 from lmzoo.contract import Task
+from lmzoo.data.corpus import open_corpus
+from lmzoo.data.parallel_streams import stream_batches
 from lmzoo.errors import UserError
+from lmzoo.functional.seeding import derive_seed
+from lmzoo.models.recurrent import recurrent_lm
 from lmzoo.train.evaluate import evaluate
+from lmzoo.train.packed.compatibility import example_batch, reason_not_packable
 from lmzoo.train.recipe import PUBLISHED, RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.cli.run_lmzoo import run_lmzoo
@@ -135,6 +142,100 @@ def test_a_head_of_other_width_or_cell_is_refused() -> None:
         zoo.build(zoo.config("recurrent_lm", cell="mgu", hidden=7, tied=False), Task(5, 4))
     with pytest.raises(UserError, match="head_bias=true needs emission=vector"):
         zoo.config("recurrent_lm", head_bias=True)
+
+
+MASK = torch.tensor([2.0, 0.0, 2.0, 2.0])
+AWD = RECIPES["awd_lstm"]
+FAULTS = ["", "state", "AR", "TAR", "rate", "lengths"]
+
+
+def published_epoch(training: Training, corpus, fault: str = "") -> list[torch.Tensor]:
+    """Train for one epoch by the loop of the published `main.py` and return the weights."""
+    own, streams, bptt = training.model, training.recipe.batch, corpus.train.size
+    rnns = [nn.LSTM(4, 6), nn.LSTM(6, 4)]
+    for rnn, cell in zip(rnns, [own.cell, *own.upper], strict=True):
+        rnn.load_state_dict({f"{name}_l0": w for name, w in cell.w.named_parameters()})
+    table, bias = (nn.Parameter(w.detach().clone()) for w in (own.embedding.weight, own.head_bias))
+    params = [bias, table, *(w for rnn in rnns for w in rnn.parameters())]
+    optimiser = torch.optim.SGD(params, lr=AWD.lr, weight_decay=AWD.weight_decay)
+    count = len(corpus.train.stream) // (streams * bptt) * bptt
+    (tokens,) = (b.tokens for b in stream_batches(corpus.train, streams, [count], seed=0, epoch=0))
+    data, hidden, i = tokens.T, [None, None], 0
+    noise = torch.Generator().manual_seed(derive_seed(0, "block sizes", 0))
+    while i < count:
+        mean = bptt if torch.rand((), generator=noise) < 0.95 else bptt / 2.0
+        length = max(5, int(torch.normal(mean, 5.0, (1,), generator=noise)))
+        length = min(bptt if fault == "lengths" else length, count - i)
+        hidden = [h and tuple(x.detach() for x in h) for h in hidden]
+        if fault == "state":
+            hidden = [None, None]
+        optimiser.param_groups[0]["lr"] = AWD.lr * (1 if fault == "rate" else length / bptt)
+        output = table[data[i : i + length]]
+        for layer, rnn in enumerate(rnns):
+            output, hidden[layer] = rnn(output, hidden[layer])
+        dropped = output * MASK
+        logits = dropped @ table.T + bias
+        targets = data[i + 1 : i + 1 + length]
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss = loss + 2 * (output if fault == "AR" else dropped).pow(2).mean()
+        slow = dropped if fault == "TAR" else output
+        loss = loss + (slow[1:] - slow[:-1]).pow(2).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(params, AWD.clip)
+        optimiser.step()
+        i += length
+    return [w.detach() for w in params]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_epoch_of_awd_lstm_is_that_of_the_published_code(fault, tmp_path, monkeypatch) -> None:
+    """Random lengths, their rates, AR and TAR; each fault of the loop gives other weights."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{'abcdef'[i % 5 :]}\n" for i in range(400)))
+    text = open_corpus({"name": "stream", "path": str(path), "block": 19})
+    monkeypatch.setattr(recurrent_lm, "drop_features", lambda x, rate: x * MASK)
+    model = {**PUBLISHED["awd_lstm"]["model"], "width": 4, "hidden": 6, "num_layers": 2}
+    model |= {k: 0.0 for k in model if k.startswith("dropout")} | {"dropout_output": 0.4}
+    fields = {**model, "dropout_layers": None, "cell": "lstm"}
+    training = Training(
+        zoo.build(zoo.config("recurrent_lm", **fields), text.task, 0),
+        dataclasses.replace(AWD, batch=8),
+        seed=0,
+    )
+    expected = published_epoch(training, text, fault)
+    list(fit(training, text, 1))
+    own = training.model
+    found = [own.head_bias, own.embedding.weight]
+    found += [w for cell in (own.cell, *own.upper) for w in cell.w.parameters()]
+    error = max(float((a.detach() - b).abs().max()) for a, b in zip(found, expected, strict=True))
+    assert error < 2e-4 if not fault else error > 1e-2
+
+
+def test_penalties_are_in_the_objective_only_and_in_packs(corpus) -> None:
+    plain = small(corpus)
+    model = small(corpus, penalty_activation=2.0, penalty_slowness=1.0)
+    model.load_state_dict(plain.state_dict())
+    assert reason_not_packable(model) == ""
+    batch = example_batch(corpus.task, 3, corpus.task.length, conditional=False)
+    for mode in (True, False):
+        assert torch.equal(model.train(mode).log_prob(*batch), plain.train(mode).log_prob(*batch))
+    y = model._outputs(batch[0][:, :-1])[0]
+    ends = batch[1] - 1
+    expected = sum(
+        n
+        * (2 * y[b, :n].square().mean() + (y[b, 1:n] - y[b, : n - 1]).square().mean().nan_to_num())
+        for b, n in enumerate(ends.tolist())
+    )
+    found = plain.train().objective(*batch).sum() - model.train().objective(*batch).sum()
+    torch.testing.assert_close(found, expected)
+
+
+def test_random_blocks_are_refused_where_they_cannot_be() -> None:
+    with pytest.raises(UserError, match="needs carry_state=true"):
+        from_dict(Recipe, {"random_blocks": True})
+    with pytest.raises(UserError, match="set schedule to constant or plateau"):
+        from_dict(Recipe, {"random_blocks": True, "carry_state": True, "schedule": "step"})
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

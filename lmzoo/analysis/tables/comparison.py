@@ -44,7 +44,7 @@ from lmzoo.analysis.text.formatting import table_title
 from lmzoo.analysis.text.render import Report
 from lmzoo.describe.labels import find_point
 from lmzoo.errors import UserError
-from lmzoo.statistics.families import holm
+from lmzoo.statistics.contrasts import holm
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.two_way import loss_contributions, two_way_difference, two_way_rank_intervals
 from lmzoo.store.archive import read_run_file

@@ -34,9 +34,9 @@ from lmzoo.analysis.records.units import UNITS, TextSizes, metric_of, unit_per_n
 from lmzoo.analysis.tables.columns import Column, names, scaled, shown_columns, text_table
 from lmzoo.analysis.text.formatting import MISSING, format_number
 from lmzoo.analysis.text.render import Report, TextTable
+from lmzoo.statistics.contrasts import holm
 from lmzoo.statistics.factorial import cubes, effect, effect_alone, effect_given, interaction
 from lmzoo.statistics.factorial_regression import explained, least_squares
-from lmzoo.statistics.families import holm
 from lmzoo.statistics.intervals import LEVEL, Array, mean_and_error, t_below, t_quantile
 from lmzoo.statistics.noise import LEAST_POINTS, half_width, posterior, tail
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lmzoo.analysis.tables.baseline_comparison import add_baseline_columns
 from lmzoo.statistics.compared import MARGIN, compared, read_looks
-from lmzoo.statistics.families import unfair
+from lmzoo.statistics.contrasts import unfair
 from lmzoo.statistics.intervals import Array
 from lmzoo.statistics.noise import point_intervals
 from lmzoo.statistics.ranks import rank_intervals

@@ -54,7 +54,7 @@ class TaskConfig:
     """The tokens that the training loss counts."""
 
 
-MAD = {"train": 12_800}
+MAD = {"train": 12_800, "test": 1_280}
 """Defaults of mad-lab that the fields of earlier versions do not have."""
 
 

@@ -8,7 +8,7 @@ The last pair repeats an earlier key, so every sequence has a scored value.
 
 Difference from mad-lab: it trains on all tokens (`train_on=all`) and tests recall; by default both
 count recall alone. Its defaults are the same: 16 symbols, of noise another 16, 128 symbols a
-sequence, 12,800 training sequences.
+sequence, 12,800 training and 1,280 test sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """

@@ -8,7 +8,7 @@ All symbols after `?` are scored. The input determines them: accuracy 1, entropy
 Differences from mad-lab: the answer follows as the next tokens, where mad-lab feeds blanks; a model
 may use its answers so far. In mad-lab's compression, a network decodes all symbols from the vector
 at `?`, so it tests that vector. Here a recurrent model is tested for what its state holds, and
-attention may look back. The defaults are mad-lab's, 12,800 training sequences included.
+attention may look back. The defaults are mad-lab's, with 12,800 training and 1,280 test sequences.
 
 In mad-lab each blank is before one of the symbols, all of which have the same chance
 (`blanks=gaps`), so that the last symbol is directly before `?`; with `blanks=places` all places of

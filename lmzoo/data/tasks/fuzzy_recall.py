@@ -11,7 +11,7 @@ length of a key is uncertain, so the training loss stays above 0.
 Differences from mad-lab: the keys of a sequence are few, where mad-lab relies on chance to repeat
 one of hundreds and adds one probe; it pads on the left and trains on all tokens (`train_on=all`).
 Its defaults are otherwise the same: 7 symbols for keys and 8 for values, 128 symbols a sequence,
-12,800 training sequences.
+12,800 training and 1,280 test sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """

@@ -7,7 +7,8 @@ dictionary, log₂ K! bits. A model that knows it has accuracy 1 and entropy 0. 
 their sequences and share the dictionary, which depends on the seed alone.
 
 Differences from mad-lab: it writes an "insert" symbol where the value would be, and keys may occur
-twice. Its defaults are the same: 127 keys, 32 symbols a sequence, 256 training sequences.
+twice. Its defaults are the same: 127 keys, 32 symbols a sequence, 256 training and 1,280 test
+sequences.
 
 Source: Poli et al. 2024 (arXiv:2403.17844); athms/mad-lab `mad/data/instances.py`.
 """
@@ -20,7 +21,7 @@ from pydantic import Field, model_validator
 
 from lmzoo.config import config
 from lmzoo.data.corpus import CORPORA
-from lmzoo.data.tasks.base import GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
+from lmzoo.data.tasks.base import MAD, GeneratedTask, Scored, Symbols, TaskConfig, distinct, names
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
 
@@ -30,7 +31,7 @@ class Memorisation(GeneratedTask):
     """Learn a fixed map from keys to values by heart."""
 
     citation = "Poli et al. 2024"
-    fields_of_new: ClassVar[Mapping[str, Any]] = {"train": 256, "keys": 127}
+    fields_of_new: ClassVar[Mapping[str, Any]] = {**MAD, "train": 256, "keys": 127}
 
     @config
     class Config(TaskConfig):

@@ -30,9 +30,17 @@ from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.models.count import smoothing
-from lmzoo.models.count.counting import Counts, count_ngrams, count_orders
+from lmzoo.models.count.counting import (
+    Counts,
+    Level,
+    count_ngrams,
+    count_orders,
+    extend_keys,
+    lookup,
+    shift,
+    take,
+)
 from lmzoo.models.count.smoothing import Smoothing, Weights
-from lmzoo.models.count.table import Level, extend_keys, lookup, shift, take
 from lmzoo.search_space import Choice, FloatRange, IntRange
 
 LEAST_ORDERS, MAX_ORDER = 5, 10

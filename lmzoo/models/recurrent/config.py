@@ -18,6 +18,8 @@ Dropout = Annotated[
 ]
 """A dropout rate; 0 is not written into configs, so it leaves no trace in the identity of a run."""
 
+Penalty = Annotated[float, Field(ge=0, exclude_if=lambda weight: not weight)]
+
 
 class Start(StrEnum):
     """The state before the first token."""
@@ -58,6 +60,10 @@ class RecurrentConfig(EmbeddingConfig):
     """Dropout rate of the weights from state to state, in training."""
     dropout_output: Dropout = 0.0
     """Dropout rate of the outputs N(h_t), in training."""
+    penalty_activation: Penalty = 0.0
+    """Weight α of activation regularisation (AR), in training."""
+    penalty_slowness: Penalty = 0.0
+    """Weight β of temporal activation regularisation (TAR), in training."""
 
     @property
     def sizes(self) -> list[int]:

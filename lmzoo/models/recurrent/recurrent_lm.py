@@ -14,13 +14,16 @@ a mixture over the initial states (`lmzoo.functional.initial_states`):
 
 In training, `dropout_input` and `dropout_output` mask x_t of every cell (`dropout_layers`: but the
 first) and N(h_t), one mask a sequence; `dropout_embedding` sets rows of e to 0 for a batch, at the
-input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`).
+input only; `dropout_recurrent` drops weights that multiply h_{t-1} (`lmzoo/blocks/dropout.py`),
+and two penalties are part of the objective; their sum over a sequence of n scored tokens is
+
+    n · α · mean_{t,E} ỹ_t²  +  n · β · mean_{t,E} (y_{t+1} − y_t)²       y = N(h), ỹ after dropout
 
 S0 calls N "the unit sphere". Its code draws the initial embeddings from N(0, 1), that is
 embedding_std=1.
 
-Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; S0 (DLM11, 12, 23, 26, 29,
-43-47).
+Source: Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov et al. 2010; Merity et al. 2017
+(arXiv:1708.01009; the penalties); S0 (DLM11, 12, 23, 26, 29, 43-47).
 """
 
 from collections.abc import Callable
@@ -42,9 +45,11 @@ from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.initial_states import mix_next, mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_next, normalise_sequence, normalise_vectors
+from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.models.recurrent.config import RecurrentConfig, Start
 from lmzoo.models.recurrent.state import BlockState, RecurrentState, mix_block, normalise_block
+from lmzoo.types import Lengths
 
 
 @model(
@@ -119,12 +124,38 @@ class RecurrentLM(CarriesState, LanguageModel):
         return y if self.head_bias is None else nn.functional.pad(y, (0, 1), value=1.0)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        scores = self._scores_by_start(tokens, drop=self.training)
-        return (
-            scores.squeeze(0)
-            if self.starts is None
-            else mix_starts(self.starts.log_weights(), scores)
-        )
+        return self._score(tokens)[0]
+
+    def objective(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+        if not (self.config.penalty_activation or self.config.penalty_slowness):
+            return self.log_prob(tokens, lengths)
+        scores = self._less_penalties(*self._score(tokens), lengths)
+        return mask_scores(scores, lengths, clamp=True)
+
+    def _score(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scores (B, t), and N(h) before and after dropout."""
+        y, kept = self._pass(tokens[:, :-1], drop=self.training)
+        scores = self._scores_by_start(self._add_one(kept), tokens)
+        if self.starts is None:
+            return scores.squeeze(0), y, kept
+        return mix_starts(self.starts.log_weights(), scores), y, kept
+
+    def _less_penalties(
+        self,
+        scores: Float[Tensor, "B t"],
+        y: Float[Tensor, "W B t E"],
+        kept: Float[Tensor, "W B t E"],
+        lengths: Lengths,
+    ) -> Float[Tensor, "B t"]:
+        """Subtract AR and TAR, in training; the initial states share them."""
+        c = self.config
+        if self.training and c.penalty_activation:
+            scores = scores - c.penalty_activation * kept.square().mean((0, -1))
+        if self.training and c.penalty_slowness:
+            n = (lengths - 1)[:, None]
+            slowness = nn.functional.pad(y.diff(dim=-2).square().mean((0, -1)), (1, 0))
+            scores = scores - c.penalty_slowness * slowness * (n / (n - 1).clamp(min=1))
+        return scores
 
     def score_block(
         self, tokens: Tensor, state: BlockState | None = None
@@ -139,10 +170,12 @@ class RecurrentLM(CarriesState, LanguageModel):
             layers.append(after)
             return h
 
-        y = self._run(x, scan, drop=self.training)
-        scores = self.emission.log_prob(y, tokens[:, 1:], self._table())
+        y, kept = self._run(x, scan, drop=self.training)
+        scores = self._scores_by_start(self._add_one(kept), tokens)
         weights = scores.new_zeros(1) if self.starts is None else self.starts.log_weights()
         mixed, evidence = mix_block(weights, scores, state.evidence)
+        lengths = torch.full_like(tokens[:, 0], tokens.shape[1])
+        mixed = self._less_penalties(mixed, y, kept, lengths)
         return mixed, BlockState(tuple(layers), stats, evidence)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -153,16 +186,17 @@ class RecurrentLM(CarriesState, LanguageModel):
         if prefix.shape[1] == 1:
             weights = self.starts.log_weights()[:, None].expand(-1, len(prefix))
         else:
-            scores = self._scores_by_start(prefix)
+            scores = self._scores_by_start(self._outputs(prefix[:, :-1]), prefix)
             weights = start_posterior(self.starts.log_weights(), nn.functional.pad(scores, (0, 1)))
             weights = weights[:, :, -1]
         return torch.logsumexp(weights[..., None] + dense, dim=0).clamp_max(0)
 
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        dense = self.emission.dense(self._outputs(tokens[:, :-1]), self._table())
+        y = self._outputs(tokens[:, :-1])
+        dense = self.emission.dense(y, self._table())
         if self.starts is None:
             return dense[0].argmax(-1)
-        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(tokens))
+        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(y, tokens))
         return torch.logsumexp(weights[..., None] + dense, dim=0).argmax(-1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
@@ -202,20 +236,28 @@ class RecurrentLM(CarriesState, LanguageModel):
             joint = joint + start_posterior(self.starts.log_weights(), scores)[..., None]
         return torch.softmax(torch.logsumexp(joint, dim=0), dim=-1).mT
 
-    def _scores_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t"]:
-        y = self._outputs(tokens[:, :-1], drop=drop)
+    def _scores_by_start(
+        self, y: Float[Tensor, "W B t _"], tokens: Tensor
+    ) -> Float[Tensor, "W B t"]:
         return self.emission.log_prob(y, tokens[:, 1:], self._table())
 
-    def _outputs(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
-        """Return N(h) after each token, from each initial state; `drop` applies dropout."""
+    def _outputs(self, tokens: Tensor) -> Float[Tensor, "W B t _"]:
+        """Return what the emission reads after each token, from each initial state."""
+        return self._add_one(self._pass(tokens, drop=False)[1])
+
+    def _pass(self, tokens: Tensor, *, drop: bool) -> tuple[Tensor, Tensor]:
+        """Return N(h) after each token, from each initial state, before and after dropout."""
         begin, cells = self._begin_vectors(len(tokens)), self._cells
         x = self._inputs(tokens, drop=drop)
         return self._run(x, lambda i, x: cells[i].scan(x, begin[i]), drop=drop)
 
     def _run(
         self, x: Inputs, scan: Callable[[int, Inputs], Tensor], *, drop: bool
-    ) -> Float[Tensor, "W B t E"]:
-        """Return N(h) of the last cell; `scan(layer, inputs)` gives the outputs of one cell."""
+    ) -> tuple[Float[Tensor, "W B t E"], Float[Tensor, "W B t E"]]:
+        """Return N(h) of the last cell, before and after dropout, if `drop`.
+
+        `scan(layer, inputs)` gives the outputs of one cell.
+        """
         c, count = self.config, max(1, self.config.starts)
         into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
         between = c.dropout_layers if drop and c.dropout_layers is not None else into
@@ -232,7 +274,7 @@ class RecurrentLM(CarriesState, LanguageModel):
                     h = drop_features(h.unflatten(0, (count, -1)), between).flatten(0, 1)
                 h = scan(layer, h)
         y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
-        return self._add_one(drop_features(y, out) if out else y)
+        return y, drop_features(y, out) if out else y
 
     def _inputs(self, tokens: Tensor, *, drop: bool = False) -> Inputs:
         """Return N(e(s)), per vocabulary entry if there are more positions than entries."""

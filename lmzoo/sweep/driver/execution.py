@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console as RichConsole
 
 from lmzoo.cluster.resources import Resources
-from lmzoo.command_line import gc_disabled
 from lmzoo.errors import UserError
+from lmzoo.memory import gc_disabled
 from lmzoo.own_parts.source import save as save_code
 from lmzoo.stops import STOPS
 from lmzoo.store.local import Store

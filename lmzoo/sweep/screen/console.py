@@ -23,10 +23,17 @@ from lmzoo.statistics.entropy_floor import is_impossible
 from lmzoo.store.records import Record
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.sweep.fleet.fleet import Fleet
-from lmzoo.sweep.fleet.time_left import Interval, describe, elapsed, gain, time_left
+from lmzoo.sweep.fleet.time_left import (
+    Interval,
+    describe,
+    elapsed,
+    epochs_done,
+    gain,
+    time_left,
+    work_left,
+)
 from lmzoo.sweep.screen.point_table import UNIT, point_table
 from lmzoo.sweep.screen.verdicts_so_far import so_far
-from lmzoo.sweep.screen.work_left import epochs_done, work_left
 
 PROGRESS_SECONDS = 10.0
 """Least time between two lines of progress where there is no terminal."""

@@ -4,7 +4,6 @@ Ng and Ranganathan et al. 2021, "Accelerating PyTorch with CUDA Graphs".
 """
 
 import contextlib
-import gc
 import traceback
 import warnings
 import weakref
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lmzoo.memory import gc_disabled
 from lmzoo.train.capture.recorder import RecordingError, Work
 
 OTHERS = (str(Path(torch.__file__).parent), warnings.__file__)
@@ -58,7 +58,7 @@ class CudaGraphs:
         # The outer `stream` restores the current stream even if the capture fails.
         try:
             with (
-                without_collector(),
+                gc_disabled(),  # freeing another graph's memory would end the capture
                 torch.cuda.stream(self._stream),
                 torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
             ):
@@ -71,18 +71,6 @@ class CudaGraphs:
             raise RecordingError(str(error).strip().partition("\n")[0]) from error
         self._graphs.add(graph)
         return graph.replay
-
-
-@contextlib.contextmanager
-def without_collector() -> Iterator[None]:
-    """Turn Python's collector off: freeing another graph's memory would end the capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,5 @@ weights, order of the data, learning rate, paths that are cut. One program train
     trainer.py         the step that trains P members, and their evaluation
     kept_trainers.py   epochs of packs, with trainers that are kept for later ones
     recorder.py        records the operations of a step on a CPU, to replay them without Python
-    replay.py          how one operation is replayed into the memory of its recorded result
     memory_plan.py     where the intermediate results of a replay are stored; keeps freed memory
 """

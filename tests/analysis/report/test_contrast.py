@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.analysis.charts.colours import GROUPS, PAGE_COLOURS, PRINTED, REFERENCE, look_of
@@ -78,7 +78,6 @@ def at(scale: dict, share: float, variables: dict[str, str]) -> Colour:
 
 @pytest.mark.parametrize("theme", [0, 1])
 @pytest.mark.parametrize("page", [True, False])
-@settings(deadline=None)
 @given(share=st.floats(0, 1))
 def test_the_number_of_a_square_is_readable(page, theme, share):
     for square, number in squares_and_numbers(page=page):

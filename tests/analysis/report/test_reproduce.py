@@ -89,7 +89,7 @@ GIVEN = {
     "direction": ("maximize", "maximize"),
     "unit": ("%", "%"),
 }
-"""Field -> words of its option and its value; other fields are integers."""
+"""Field -> words of its option and its value; others are 4, as a number or as a text."""
 STATED = {"name", "question", "points", "reference", "script", "given"}
 """What only the script states."""
 
@@ -117,7 +117,8 @@ def test_a_field_of_a_study_is_an_option_everywhere(name, tmp_path, monkeypatch)
     if name in STATED:
         return
     study = Grown(name="toy", question="?", points=PLAIN.points)
-    words, value = GIVEN.get(name, ("name", "name") if name == "order_of_points" else ("4", 4))
+    default = getattr(study, name)
+    words, value = GIVEN[name] if name in GIVEN else ("4", type(default)(4))
     own = options(study)[name]
     given = [own.flag, words, *([own.switch] if own.switch else [])]
     changed = study_of(study, [*given, *SMALL], monkeypatch)

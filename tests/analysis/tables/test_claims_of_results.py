@@ -1,8 +1,10 @@
 """Sentences of the results pages: a verdict or a bound that a page states is that of its record."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -34,6 +36,13 @@ CLAIMS = [
      "the skip and the normaliser are undecided", "modern_lru-captions",
      {"cut phase": (-0.055, -0.017), "cut carry": (0.707, 0.742), "cut exponential": "undecided",
       "cut skip": "undecided", "cut normaliser": "undecided"}),
+    ("cases", "Kimi Delta Attention costs 0.02 to 0.10 nats, the\n"
+     "M²RNN is undecided (−0.05 to 0.04)", "delta_rules-captions",
+     {"Kimi Delta Attention": (0.020, 0.102), "M²RNN": (-0.048, 0.042)}),
+    ("cases", "Without its bias or its trapezoid Mamba-3 has 0.04 nats more (0.00 to 0.09)",
+     "modern_mamba3-captions",
+     {"cut bias": (0.002, 0.086), "cut trapezoid": (0.003, 0.083), "cut rotation": "undecided",
+      "cut decay": "undecided"}),
     ("cases", "0.02 to 0.08 in GLA, which has none", "canon_gla-captions",
      {"convolution of the block": (-0.081, -0.017), "Canon a": "undecided",
       "Canon b": "undecided", "Canon d": "undecided"}),
@@ -162,6 +171,7 @@ def test_nothing_is_decided():
     [
         ("state_tracking-parity", "cell"),
         ("state_tracking-s3", "cell on S3"),
+        ("state_tracking-s5", "cell on S5"),
         ("state_tracking-counting", "cell on sums"),
     ],
 )
@@ -180,6 +190,19 @@ def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
     assert {
         cell: f"{seeds}, {ends}" for cell, seeds, ends in map(dict.values, table(text, heading))
     } == found
+
+
+def test_no_cell_learns_the_permutations_of_five_things():
+    text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
+    file = PAGES / "records/state_tracking-s5.parquet"
+    tests = load_study(file).events.filter(pl.col("event") == "test").select("accuracy").collect()
+    assert f"answers {100 * tests['accuracy'].max():.1f} % of the strings of 32" in text
+    assert study_ranking(file).frame["loss"].min() > np.log(120)
+    more = study_ranking(PAGES / "records/state_tracking-s5_more.parquet").frame
+    found = {row["label"]: f"{100 * row['accuracy']:.1f} %" for row in more.to_dicts()}
+    said = f"the LSTM answers {found['LSTM']} of the strings of 24, the tanh RNN {found['tanh']}"
+    assert said in text
+    assert f"four\nproducts {found['DeltaProduct, n = 4']}" in text
 
 
 def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
@@ -233,6 +256,26 @@ def test_no_verdict_is_shown_to_change_with_the_width():
         )
         assert abs(large - small) < half
         assert row["it"] == "unknown"
+
+
+def test_the_verdicts_that_carry_to_another_width_are_counted():
+    text = (PAGES / "widths.md").read_text(encoding="utf-8")
+    counts = [Counter(row["it"] for row in table(part, "path")) for part in text.split("\n## ")[1:]]
+    assert counts == [
+        {"carries": 8, "unknown": 3}, {"carries": 1, "unknown": 8}, {"carries": 1, "unknown": 4},
+    ]  # fmt: skip
+    assert "8 of 11 of the minimal gated unit carry and 3 are unknown" in text
+    assert "of the LSTM 1 of 9 carries and 8 are unknown" in text
+    assert "which is better without its gate at both widths, 1 of 5 carries and 4 are" in text
+    ends = (
+        row["when the width doubles"].replace("−", "-").split(" ±") for row in table(text, "path")
+    )
+    slopes = [(float(slope), float(half)) for slope, half in ends]
+    certain = [round(slope, 2) for slope, half in slopes if abs(slope) > half]
+    assert certain == [0.02, -0.1, -0.09]
+    assert (
+        "cost 0.10 and 0.09 nats less when the width doubles, and its carry is worth 0.02" in text
+    )
 
 
 REGIMES = {

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from lmzoo.analysis.tables.effects import estimate_effects
-from lmzoo.statistics.families import holm
+from lmzoo.statistics.contrasts import holm
 from tests.analysis.factorial import full, mgu, mutants
 
 RNG = np.random.default_rng

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.train.packed import adam as module
 from lmzoo.train.packed.adam import StackedAdam
-from lmzoo.train.packed.replay import returns_views
+from lmzoo.train.packed.recorder import returns_views
 from lmzoo.train.recipe import Recipe, make_optimiser
 
 P, N = 5, 37

@@ -11,7 +11,8 @@ from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
 from lmzoo.train.capture import stepper
 from lmzoo.train.evaluate import evaluate
-from lmzoo.train.packed import evaluation, kept_trainers
+from lmzoo.train.packed import kept_trainers
+from lmzoo.train.packed import trainer as packed_trainer
 from lmzoo.train.packed.kept_trainers import rows_for
 from lmzoo.train.packed.stacked import StackedParameters
 from lmzoo.train.recipe import Recipe
@@ -137,8 +138,8 @@ def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(trainers, corpus, f
 
 
 def test_validation_and_test_are_recorded(trainers, corpus, fake_recorder, monkeypatch):
-    monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 8)
-    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
+    monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 8)
+    monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
     pack = members(corpus, *range(3))
     for _ in range(4):
         trainers.train_epoch(pack, corpus)

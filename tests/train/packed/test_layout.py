@@ -11,7 +11,7 @@ from lmzoo import zoo
 from lmzoo.train.checkpoint import checkpoint_bytes
 from lmzoo.train.packed import stacked
 from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.packed.replay import returns_views
+from lmzoo.train.packed.recorder import returns_views
 from lmzoo.train.packed.trainer import PackedTrainer
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.trainer import Training, fit

@@ -8,7 +8,7 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.laws_of_training.packing import assert_trainings_equal
-from lmzoo.train.packed import evaluation
+from lmzoo.train.packed import trainer as packed_trainer
 from lmzoo.train.packed.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
@@ -134,8 +134,8 @@ def test_packed_training_does_not_change_the_global_generator(corpus):
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
-    monkeypatch.setattr(evaluation, "MIN_EVALUATION_BATCH", 1)
-    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", size)
+    monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 1)
+    monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", size)
     members = [_member(corpus, seed) for seed in range(2)]
     for record, seed in zip(KeptTrainers().train_epoch(members, corpus), range(2), strict=True):
         alone = _train_alone(_member(corpus, seed), corpus, 1).record
