@@ -147,6 +147,54 @@ def test_a_run_that_failed_on_a_node_is_tried_on_another(planner, corpus, fails)
         assert failed.ended, "a failure on two machines decides"
 
 
+def test_the_runs_of_a_pack_that_died_join_packs_on_another_node(fleet):
+    packs = {
+        name: ask(fleet, name, live=3, node=node).members
+        for name, node in (("dies", "bad"), ("beside", "bad"), ("other", "good"))
+    }
+    fleet.give_back(fleet.gone("dies"), interrupted=False, node="bad")
+    fleet.workers["beside"].settled = True  # it has trained an epoch
+    assert {*ask(fleet, "beside", live=2, node="bad").members} == {*packs["beside"]}
+    joined = {*packs["other"], *packs["dies"]}
+    assert {*ask(fleet, "other", live=2, node="good").members} == joined
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_runs_fail_on_bad_nodes_only_if_they_fail_everywhere(planner, corpus, seed):
+    """Workers in any order; two of five nodes fail all they get, and packs with one run die."""
+    draws, names = random.Random(seed), itertools.count()
+    fleet = Fleet(planner, Packer(corpus, None))
+    poison = draws.choice([run.id for run in planner.ready()])
+    workers = {str(next(names)): f"node {i}" for i in range(5)}
+    for step in itertools.count():
+        assert step < 3000, "the sweep does not end"
+        if fleet.done:
+            break
+        name = draws.choice([*workers])
+        node, state = workers[name], fleet.workers.get(name)
+        training = {**state.training} if state else {}
+        if training and (poison in training or node in ("node 0", "node 1")):
+            del workers[name]
+            workers[str(next(names))] = node
+            reason = draws.choice(["", "RuntimeError: no library"])
+            fleet.give_back(fleet.gone(name), interrupted=False, reason=reason, node=node)
+            continue
+        reports = []
+        for run in training.values():
+            last = run.budget if run.config["model"]["name"] == "ngram_count" else run.trained + 1
+            reports.append((run.id, epoch(last, 3 + draws.random())))
+        reply = ask(fleet, name, reports, live=5, node=node, now=float(step))
+        for run_id, record in reports:
+            if record["epoch"] >= training[run_id].budget:
+                test = {"token": record["valid_token"]}
+                fleet.ended(name, Ended(run_id, "finished", test=test))
+        for run_id in reply.prune if reply else ():
+            fleet.ended(name, Ended(run_id, "pruned"))
+        for run_id in reply.release if reply else ():
+            fleet.released(name, run_id)
+    assert [run.id for run in planner.failed_runs] == [poison]
+
+
 def test_workers_on_a_node_that_is_left_out_stay_and_get_nothing(fleet):
     members = ask(fleet, "w", node="bad").members
     fleet.health.leave_out("bad", "it cannot write")

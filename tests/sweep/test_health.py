@@ -83,6 +83,30 @@ def test_the_last_node_that_trains_is_never_left_out():
     assert not health.left_out
 
 
+def test_two_nodes_that_have_not_trained_since_decide_only_if_there_is_no_third():
+    health = Health()
+    for node in NODES:
+        health.failed(["run"], node, [*NODES, "third"], "no library")
+    assert not health.decides("run", [*NODES, "third"])
+    health.trained("x", "good")
+    assert health.decides("run", [*NODES, "third"])
+
+
+def test_a_pack_with_a_suspect_is_charged_to_the_suspect_alone():
+    health = Health()
+    for node in NODES:
+        health.trained("x", node)
+    health.failed(["poison", "a", "b"], "bad", NODES)
+    health.trained("x", "bad")
+    for _ in range(3):
+        health.failed(["poison", "c", "d", "e"], "good", [*NODES, "third"])
+    assert health.failed_on("poison") == {*NODES}
+    assert health.is_apart("poison", [*NODES, "third"])
+    assert not health.is_apart("a", [*NODES, "third"])
+    assert not health.failed_on("c")
+    assert not health.left_out
+
+
 def test_an_epoch_clears_a_run():
     health = Health()
     health.failed(["run"], "bad", NODES, "an error")

@@ -4,10 +4,10 @@ A worker reports after every epoch and gets its next assignment. Runs leave its 
 ended, are pruned or move to another worker; pending runs of the same shape join it (`sharing.py`).
 
 A run that failed, or whose worker died, is pending again until `health.py` says whose fault it was.
-The runs of a pack that died are tried in halves, and return to packs after an epoch.
+Its node leaves runs of the same shape to the others until it has trained or failed elsewhere.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lmzoo.store.records import Record
@@ -61,8 +61,8 @@ class Fleet:
         """How long the epochs of packs take."""
         self.sharing = Sharing(self.ready, packer, self.pace, memory)
         self.health = Health()
-        self._failed_on: dict[str, Collection[str]] = {}
-        """Pack key of runs that are kept apart -> nodes on which they failed."""
+        self._suspects: dict[str, PlannedRun] = {}
+        """Runs that failed, and have neither trained nor ended since."""
         self._started: set[str] = set()
         self._revoked: set[str] = set()
         """Runs that were taken from a worker in the middle of an epoch, and have not trained since:
@@ -200,18 +200,21 @@ class Fleet:
         self._collect()
 
     def _failed(self, runs: Sequence[PlannedRun], node: str, reason: str) -> None:
-        """End the run whose fault it was, or make all pending again, in two halves."""
+        """End the run whose fault it was, or make all pending again; try some in halves."""
         in_use = self.nodes | {node}
         self.health.failed([run.id for run in runs], node, in_use, reason)
-        self._failed_on.pop(self.packer.pack_key(runs[0]), None)
         if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
             runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
             self._finish(runs[0], "failed", reason or "its workers died without progress")
             return
-        half = (len(runs) + 1) // 2
-        for group in filter(None, (runs[:half], runs[half:])):
-            self._failed_on[self.packer.keep_apart(group)] = self.health.failed_on(group[0].id)
+        single = self.packer.max_members(runs[0], self.sharing.memory(self.workers)) == 1
+        apart = [run for run in runs if single or self.health.is_apart(run.id, in_use)]
+        half = (len(apart) + 1) // 2
+        for group in filter(None, (apart[:half], apart[half:])):
+            self.packer.keep_apart(group)
         for run in runs:
+            if self.health.failed_on(run.id):
+                self._suspects[run.id] = run
             self.planner.requeue(run.id)
 
     def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
@@ -220,6 +223,7 @@ class Fleet:
             return
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.health.trained(run_id, worker.node)
+            self._suspects.pop(run_id, None)
             self._revoked.discard(run_id)
             self.packer.join(run)
             for listener in self.listeners:
@@ -321,11 +325,11 @@ class Fleet:
         if worker.training and not any(map(self.packer.is_apart, worker.training.values())):
             key = self.packer.pack_key(next(iter(worker.training.values())))
             if key != worker.key:
-                self._failed_on.pop(worker.key, None)
                 self.sharing.rename(worker, key)
-        others = {*self.health.usable(self.nodes)} - {worker.node}
-        failed = self._failed_on.items()
-        worker.avoid = {key for key, nodes in failed if worker.node in nodes and others}
+        in_use = self.nodes
+        suspects = self._suspects.items() if {*self.health.usable(in_use)} - {worker.node} else ()
+        nodes = ((run, self.health.avoided_by(i, in_use)) for i, run in suspects)
+        worker.avoid = {self.packer.pack_key(run) for run, avoid in nodes if worker.node in avoid}
 
     def _take(self, worker: WorkerState, share: Mapping[str, Share]) -> None:
         """Assign pending runs to a worker, up to its share."""
@@ -374,6 +378,7 @@ class Fleet:
         self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
         self.health.forget(run.id)
+        self._suspects.pop(run.id, None)
         run = self.planner.end(run.id, status, reason, test["token"] if test else None)
         for listener in self.listeners:
             listener.end(run, dict(test) if test else None)

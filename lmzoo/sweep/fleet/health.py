@@ -1,21 +1,25 @@
 """Whose fault a failure is: that of a run, or that of the node on which it was trained.
 
 A worker that dies, or training that raises, is a failure of its runs on its node. Until somebody is
-known to be at fault, the runs are pending and go to another node.
+known to be at fault, the runs are pending and go to other nodes, where they join packs as before.
 
-    a run fails           it failed alone on two nodes, or on one if no other node is in use. An
+    a suspect             a run that failed and has not trained an epoch since. If a pack with
+                          suspects fails on another node, they alone are charged, not the node
+    a run is apart        it failed on enough nodes: two of which one has trained since, three, or
+                          all in use. The members of a pack that are apart are tried in halves
+    a run fails           it failed alone on enough nodes, or on one if no other node is in use. An
                           error counts at once. A death counts from the second one on a node, or
                           from the fourth one on the only node: memory may be short for a moment
     a node is left out    it failed twice or more, and `NODE_RUNS` runs or more, without an epoch in
                           between; none of them failed elsewhere, and another node in use has
-                          trained an epoch
+                          trained since it failed last. Its failures do not count any more
 
 An epoch clears its run and its node. A run that trains on another node still counts against the
 node that failed it.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 NODE_RUNS = 3
 """Runs that a node must fail before it is left out."""
@@ -40,7 +44,7 @@ class Health:
         self._failures: Counter[str] = Counter()
         """Node -> failures since its last epoch."""
         self._trained: set[str] = set()
-        """Nodes that have trained an epoch."""
+        """Nodes that have trained an epoch since their last failure."""
 
     def trained(self, run: str, node: str) -> None:
         """Record an epoch of a run."""
@@ -61,24 +65,24 @@ class Health:
 
         `in_use` are the nodes that have workers.
         """
-        self._failures[node] += 1
-        blamed = self._blamed.setdefault(node, set())
-        for run in runs:
-            nodes = self._failed_on.setdefault(run, set())
-            nodes.add(node)
-            if len(nodes) > 1:
-                for other in nodes:
-                    self._blamed.get(other, set()).discard(run)
-            else:
-                blamed.add(run)
+        self._trained.discard(node)
+        suspects = [run for run in runs if self.failed_on(run) - {node}]
+        for run in suspects or runs:
+            self._failed_on.setdefault(run, set()).add(node)
+            for blamed in self._blamed.values():
+                blamed.discard(run)
+        if not suspects:
+            self._failures[node] += 1
+            self._blamed.setdefault(node, set()).update(runs)
         if len(runs) == 1:
             (run,) = runs
             weight = DEATHS_ON_THE_ONLY_NODE if reason else 1
             self._alone.setdefault(run, Counter())[node] += weight
-        guilty = self._failures[node] >= NODE_FAILURES and len(blamed) >= NODE_RUNS
+        count = len(self._blamed.get(node, ()))
+        guilty = self._failures[node] >= NODE_FAILURES and count >= NODE_RUNS
         if guilty and self._trained & {*self.usable(in_use)} - {node}:
-            count = f"{len(blamed)} runs failed there and none trained an epoch"
-            self.left_out[node] = f"{count}: {reason}" if reason else count
+            text = f"{count} runs failed there and none trained an epoch"
+            self.left_out[node] = f"{text}: {reason}" if reason else text
 
     def leave_out(self, node: str, reason: str) -> None:
         """Give a node no more work: its worker could not start."""
@@ -88,15 +92,37 @@ class Health:
         """Return the nodes that may get work."""
         return [node for node in in_use if node not in self.left_out]
 
-    def failed_on(self, run: str) -> Collection[str]:
+    def failed_on(self, run: str) -> Set[str]:
         """Return the nodes on which a run failed since its last epoch."""
-        return self._failed_on.get(run, ())
+        return self._failed_on.get(run, frozenset())
+
+    def avoided_by(self, run: str, in_use: Collection[str]) -> Set[str]:
+        """Return the nodes that leave a run to the others.
+
+        Where it failed; once that is everywhere, where it failed alone so often that it counts.
+        """
+        failed_on = self.failed_on(run)
+        return self._counting(run) if failed_on >= {*self.usable(in_use)} else failed_on
+
+    def is_apart(self, run: str, in_use: Collection[str]) -> bool:
+        """Return whether a run that failed shares no pack with runs that did not fail with it."""
+        failed_on = self.failed_on(run)
+        return failed_on >= {*self.usable(in_use)} or self._enough(failed_on, in_use)
 
     def decides(self, run: str, in_use: Collection[str]) -> bool:
         """Return whether the failures of a run are its own fault."""
         failures = self._alone.get(run, Counter())
-        if {*self.usable(in_use)} - failures.keys():
-            return sum(count >= DEATHS for count in failures.values()) > 1
-        most = max(failures.values(), default=0)
-        nodes = sum(count >= DEATHS for count in failures.values())
-        return most >= DEATHS_ON_THE_ONLY_NODE or nodes > 1
+        tried_everywhere = failures.keys() >= {*self.usable(in_use)}
+        if tried_everywhere and max(failures.values(), default=0) >= DEATHS_ON_THE_ONLY_NODE:
+            return True
+        return self._enough(self._counting(run), in_use)
+
+    def _counting(self, run: str) -> Set[str]:
+        """Return the nodes on which a run failed alone so often that it counts."""
+        return {node for node, count in self._alone.get(run, {}).items() if count >= DEATHS}
+
+    def _enough(self, nodes: Set[str], in_use: Collection[str]) -> bool:
+        """Return whether these nodes are so many that their failures are the fault of a run."""
+        nodes = nodes - self.left_out.keys()
+        known = nodes & self._trained or nodes >= {*self.usable(in_use)}
+        return len(nodes) >= (2 if known else 3)

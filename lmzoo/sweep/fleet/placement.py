@@ -67,7 +67,7 @@ class Slot:
     busy: float = 0.0
     """Seconds until it can begin."""
     avoid: Collection[str] = field(default=())
-    """Keys that it does not get while another worker can."""
+    """Keys of which it gets no more while another worker can; it may keep what it trains."""
 
 
 class Share(NamedTuple):
@@ -144,12 +144,12 @@ class _Table:
         stays = np.maximum(STAY * deadline - self._busy, 0.0)
         reserved = np.zeros_like(left)  # for what a slot keeps of its own shape
         kept = []
-        for load, (limit, held, may) in zip(self._loads, self._columns, strict=True):
+        for load, (limit, held, _) in zip(self._loads, self._columns, strict=True):
             if load.key not in self._held:
                 kept.append(held)
                 continue
             per_epoch = load.epochs * self.slowness
-            keeps = np.minimum(held * may, _runs_in(stays / per_epoch, load.cost, limit))
+            keeps = np.minimum(held, _runs_in(stays / per_epoch, load.cost, limit))
             reserved += per_epoch * _seconds_of(keeps, load.cost, limit)
             kept.append(keeps)
         filled = []
