@@ -263,9 +263,11 @@ def test_the_verdicts_that_carry_to_another_width_are_counted():
     counts = [Counter(row["it"] for row in table(part, "path")) for part in text.split("\n## ")[1:]]
     assert counts == [
         {"carries": 8, "unknown": 3}, {"carries": 1, "unknown": 8}, {"carries": 1, "unknown": 4},
+        {"unknown": 7},
     ]  # fmt: skip
     assert "8 of 11 of the minimal gated unit carry and 3 are unknown" in text
     assert "of the LSTM 1 of 9 carries and 8 are unknown" in text
+    assert "of Gated DeltaNet all 7 are unknown" in text
     assert "which is better without its gate at both widths, 1 of 5 carries and 4 are" in text
     ends = (
         row["when the width doubles"].replace("−", "-").split(" ±") for row in table(text, "path")
