@@ -31,7 +31,8 @@ def test_the_files_of_init_obey_the_laws_and_are_a_study(tmp_path, monkeypatch, 
         done.stdout.splitlines()[-1] == "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
     )
     checked = run("check", "gates_cell.py", folder=tmp_path)
-    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "59 laws, 0 do not hold")
+    assert checked.returncode == 0
+    assert re.fullmatch(r"\d\d+ laws, 0 do not hold", checked.stdout.splitlines()[-1])
     planned = run("sweep", "gates.py", "--dry-run", folder=tmp_path)
     assert "my cell: 11 runs" in planned.stdout, planned.stderr
     monkeypatch.chdir(tmp_path)
