@@ -76,7 +76,7 @@ CELLS = dataclasses.replace(
     ),
     search={"recipe.lr": FloatRange(5e-4, 2e-2, log=True)},
     fields={name: value for name, value in STUDY.fields.items() if name != "model.width"},
-    parameters=810_112,
+    parameters=810_112,  # those of GPT in `nanogpt`
     pruner="asha",
     samples=4,
     seeds=3,

@@ -182,7 +182,7 @@ def width_report(*paths: Path) -> Report:
         rows.append((name, *effects, slope, " / ".join(verdicts), carries(verdicts)))
     firsts = [effects[names[0]] for effects in studies]
     wide = [f"width {row['width']}, {row['seeds']} seeds" for row in firsts]
-    header = ("path", *wide, "when the width doubles", "verdicts", "it")
+    header = ("path", *wide, "when the width doubles", "verdicts", "the verdict")
     title = f"{firsts[0]['corpus']}: effect against width"
     text = frozenset((header[0], *header[-2:]))
     return Report((), (TextTable(title, header, rows, text),), (), pl.DataFrame())

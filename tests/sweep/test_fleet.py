@@ -150,11 +150,11 @@ def test_a_run_that_failed_on_a_node_is_tried_on_another(planner, corpus, fails)
 def test_the_runs_of_a_pack_that_died_join_packs_on_another_node(fleet):
     packs = {
         name: ask(fleet, name, live=3, node=node).members
-        for name, node in (("dies", "bad"), ("beside", "bad"), ("other", "good"))
+        for name, node in (("dies", "bad"), ("second", "bad"), ("other", "good"))
     }
     fleet.give_back(fleet.gone("dies"), interrupted=False, node="bad")
-    fleet.workers["beside"].settled = True  # it has trained an epoch
-    assert {*ask(fleet, "beside", live=2, node="bad").members} == {*packs["beside"]}
+    fleet.workers["second"].settled = True  # it has trained an epoch
+    assert {*ask(fleet, "second", live=2, node="bad").members} == {*packs["second"]}
     joined = {*packs["other"], *packs["dies"]}
     assert {*ask(fleet, "other", live=2, node="good").members} == joined
 

@@ -254,12 +254,15 @@ def test_no_verdict_is_shown_to_change_with_the_width():
             for heading in ("width 64, 2 seeds", "width 128, 5 seeds")
         )
         assert abs(large - small) < half
-        assert row["it"] == "unknown"
+        assert row["the verdict"] == "unknown"
 
 
 def test_the_verdicts_that_carry_to_another_width_are_counted():
     text = (PAGES / "widths.md").read_text(encoding="utf-8")
-    counts = [Counter(row["it"] for row in table(part, "path")) for part in text.split("\n## ")[1:]]
+    counts = [
+        Counter(row["the verdict"] for row in table(part, "path"))
+        for part in text.split("\n## ")[1:]
+    ]
     assert counts == [
         {"carries": 8, "unknown": 3}, {"carries": 1, "unknown": 8}, {"carries": 1, "unknown": 4},
         {"unknown": 7},
