@@ -14,9 +14,10 @@ sweep: $(SWEEP)
 	$(BIN)/python sweeps/gru_ablation.py
 
 # Tests that start Ray run one after another and mostly wait, so there is a third process. Ray would
-# start its workers at niceness 15, where they would wait for the other processes.
+# start its workers at niceness 15, where they would wait for the other processes. Without a cache of
+# bytecode, each process compiles all files again.
 test: $(ALL)
-	RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
 
 # The tests that depend most on other packages, with the oldest version of each that is allowed.
 lowest:
