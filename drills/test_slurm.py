@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drills.cluster import OPTIONS, write_sentences
+from drills.cluster import OPTIONS, study_folder, write_sentences
 from drills.hosts import ROOT
 from drills.slurm import Slurm, install
 from tests.sweep.local_sweep import outcome
@@ -62,6 +62,7 @@ def wait_for_end(slurm: Slurm, job: str, seconds: float) -> str:
 
 def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
     study = ROOT / "sweeps/gru_ablation.py"
+    name = study_folder("gru_ablation", slurm.folder / "sentences.txt")
     alone = start(study, *sweep_options(slurm, "alone"))
     output = alone.communicate(timeout=1800)
     assert alone.returncode == 0, output
@@ -69,7 +70,7 @@ def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
     job = slurm.submit(
         "--cpus-per-task=1", "--gpus-per-node=0", SCRIPT, str(study), *sweep_options(slurm, "job")
     )
-    store = slurm.folder / "job/gru_ablation-text"
+    store = slurm.folder / "job" / name
     interruptions = (
         ["scancel", "--batch", "--signal=USR1", job],  # the signal before the time limit
         ["scontrol", "requeue", job],
@@ -86,7 +87,7 @@ def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
             assert "interrupted; run the same command again" in slurm.output(job)
     assert wait_for_end(slurm, job, 1800) == "COMPLETED", slurm.output(job)
 
-    undisturbed = slurm.folder / "alone/gru_ablation-text"
+    undisturbed = slurm.folder / "alone" / name
     for folder in folders_of_ray(job):
         shutil.rmtree(folder)
     assert outcome(store) == outcome(undisturbed)

@@ -13,7 +13,7 @@ import pytest
 from lmzoo.stops import GRACE_SECONDS
 from lmzoo.sweep.driver.execution import _start_ranking
 
-from .processes import ROOT, epochs_on_disk, kill, wait_until
+from .processes import ROOT, descendants, epochs_on_disk, kill, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.xdist_group("ray")]
 SECONDS = GRACE_SECONDS + 10
@@ -65,6 +65,9 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
             time.sleep(1)
         else:
             wait_until(lambda: any(map(epochs_on_disk, (tmp_path / "runs").glob("*"))))
+            below = descendants(driver.pid)
+            assert below, "Ray's processes are not found"
+            assert driver.pid not in map(os.getpgid, below), "the signal would reach Ray"
         (os.killpg if group else os.kill)(driver.pid, number)
         code = driver.wait(SECONDS)
         assert code == 130, log.read_text()
