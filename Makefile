@@ -14,9 +14,10 @@ sweep: $(SWEEP)
 	$(BIN)/python sweeps/gru_ablation.py
 
 # Tests that start Ray run one after another and mostly wait, so there is a third process. Ray would
-# start its workers at niceness 15, where they would wait for the other processes.
+# start its workers at niceness 15, where they would wait for the other processes. Without a cache of
+# bytecode, each process compiles all files again.
 test: $(ALL)
-	RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= RAY_worker_niceness=0 $(BIN)/python -m pytest -m "not slow" -n 3 --dist loadgroup
 
 # The tests that depend most on other packages, with the oldest version of each that is allowed.
 lowest:
@@ -65,7 +66,7 @@ lock: $(ALL)
 
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
-	$(BIN)/python -m pytest drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py -x -v -o addopts="" --timeout 7200
+	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py -x -v -o addopts="" --timeout 7200
 
 # A sweep as a job of a real SLURM, requeued three times; needs root and installs slurm-wlm and munge.
 drill-slurm: $(ALL)

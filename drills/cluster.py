@@ -2,18 +2,22 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from drills.hosts import ROOT, Host
+from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.store.records import RunFolder, epoch_records
+from lmzoo.trainables.store_name import store_name
 from tests.sweep.processes import wait_until
 from tests.toy_study import WORDS
 
 # --fuse off: the packs depend on timing, and the last digits of a loss on the size of its pack
 OPTIONS = (
     "--fuse off --points 'wild type,cut 4,cut 6' --samples 2 --seeds 2 --epochs 4 --set "
-    "corpus.length=10 --set model.width=16 --set model.emission.components=8 --set recipe.batch=8"
+    "corpus.length=10 --set model.width=16 --set model.emission=mixture "
+    "--set model.emission.components=8 --set recipe.batch=8"
 )
 
 
@@ -21,6 +25,16 @@ def write_sentences(path: Path) -> None:
     """Write the corpus of the drills."""
     lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(400)]
     path.write_text("\n".join(lines) + "\n")
+
+
+def study_folder(study: str, text: Path | str) -> str:
+    """Return the name of the folder in which a study of this text has its runs."""
+    return store_name(study, {"name": "text", "path": str(text), "split": "hash"})
+
+
+def table(store: Path) -> list[dict[str, Any]]:
+    """Return the rows of the ranking with all digits, without the time that they took."""
+    return study_ranking(store).frame.drop("seconds").to_dicts()
 
 
 class Cluster:
@@ -62,7 +76,7 @@ class Cluster:
 
     def store(self, name: str) -> Path:
         """Return the folder of the study in the store `name`."""
-        return self.shared / name / "gru_ablation-text"
+        return self.shared / name / study_folder("gru_ablation", "/mnt/sentences.txt")
 
     def hosts_of_sweep(self, name: str) -> set[str]:
         """Return the hosts that trained at least one epoch of a sweep."""

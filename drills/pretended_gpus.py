@@ -26,7 +26,7 @@ def train_on_cpu() -> None:
     from lmzoo.kernels import device
     from lmzoo.sweep.worker.pack import Pack
 
-    def granted_gpu(node: str) -> torch.device:
+    def granted_gpu(node: str, share: float) -> torch.device:
         assert len(ray.get_gpu_ids()) == 1, "the worker has no GPU of its own"
         return device.CPU
 
@@ -51,9 +51,10 @@ def train_on_cpu() -> None:
 def main() -> None:
     """Run the study; all workers run `train_on_cpu` first."""
     from lmzoo import sweep
+    from lmzoo.cluster import connection
     from tests.toy_study import toy_study
 
-    cluster.runtime_env = lambda: {
+    connection.runtime_env = lambda: {
         "worker_process_setup_hook": "drills.pretended_gpus.train_on_cpu"
     }
     sweep.main(toy_study(Path(sys.argv.pop(1))))

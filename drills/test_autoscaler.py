@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from drills.autoscaler import AutoscaledCluster
+from drills.cluster import study_folder
 from drills.pretended_gpus import LOG
 from tests.sweep.local_sweep import outcome
 from tests.sweep.processes import wait_until
@@ -87,4 +88,5 @@ def test_all_gpus_work_and_a_killed_and_a_late_node_change_no_digit(folder, sent
     assert set(by_gpu) == {(node, gpu) for node in nodes for gpu in range(GPUS)}, "a GPU is idle"
     gaps = [b[0] - a[1] for spans in by_gpu.values() for a, b in pairwise(sorted(spans))]
     assert max(gaps) < GAP_SECONDS, sorted(gaps)[-5:]
-    assert outcome(folder / "disturbed/toy-text") == outcome(folder / "undisturbed/toy-text")
+    name = study_folder("toy", sentences)
+    assert outcome(folder / "disturbed" / name) == outcome(folder / "undisturbed" / name)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from drills.cluster import study_folder
 from drills.faults import KINDS, FaultySweep, lines
 from tests.store.small_disk import small_disk
 from tests.sweep.local_sweep import sweep
@@ -27,7 +28,8 @@ def longer(study, epochs, samples):
 def run_with_faults(faults, seed, changes, script, disk, study, corpus, fields, undisturbed):
     """Inject faults into a sweep and compare its records with those of an undisturbed one."""
     started = time.monotonic()
-    faulty = FaultySweep(script, disk, "toy-text", seed)
+    text = study.corpus.removeprefix("text:")
+    faulty = FaultySweep(script, disk, study_folder("toy", text), seed)
     try:
         faulty.inject(faults)
         faulty.finish()

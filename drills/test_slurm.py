@@ -3,13 +3,12 @@
 import json
 import shlex
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from drills.cluster import OPTIONS, write_sentences
+from drills.cluster import OPTIONS, study_folder, table, write_sentences
 from drills.hosts import ROOT
 from drills.slurm import Slurm, install
 from tests.sweep.local_sweep import outcome
@@ -46,7 +45,7 @@ def slurm():
 def sweep_options(slurm: Slurm, name: str) -> list[str]:
     """Return the options of a sweep into the store `name` that is long enough to be interrupted."""
     corpus = f"--corpus text:{slurm.folder}/sentences.txt --storage {slurm.folder}/{name}"
-    return shlex.split(f"{corpus} {OPTIONS} --epochs 100")
+    return shlex.split(f"{corpus} {OPTIONS} --epochs 40")
 
 
 def folders_of_ray(job: str) -> list[Path]:
@@ -62,6 +61,7 @@ def wait_for_end(slurm: Slurm, job: str, seconds: float) -> str:
 
 def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
     study = ROOT / "sweeps/gru_ablation.py"
+    name = study_folder("gru_ablation", slurm.folder / "sentences.txt")
     alone = start(study, *sweep_options(slurm, "alone"))
     output = alone.communicate(timeout=1800)
     assert alone.returncode == 0, output
@@ -69,7 +69,7 @@ def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
     job = slurm.submit(
         "--cpus-per-task=1", "--gpus-per-node=0", SCRIPT, str(study), *sweep_options(slurm, "job")
     )
-    store = slurm.folder / "job/gru_ablation-text"
+    store = slurm.folder / "job" / name
     interruptions = (
         ["scancel", "--batch", "--signal=USR1", job],  # the signal before the time limit
         ["scontrol", "requeue", job],
@@ -86,7 +86,7 @@ def test_requeued_sweep_gives_the_same_records(slurm: Slurm):
             assert "interrupted; run the same command again" in slurm.output(job)
     assert wait_for_end(slurm, job, 1800) == "COMPLETED", slurm.output(job)
 
-    undisturbed = slurm.folder / "alone/gru_ablation-text"
+    undisturbed = slurm.folder / "alone" / name
     for folder in folders_of_ray(job):
         shutil.rmtree(folder)
     assert outcome(store) == outcome(undisturbed)
@@ -114,9 +114,3 @@ def test_a_failed_study_ends_the_job_with_its_exit_code(slurm: Slurm):
     assert wait_for_end(slurm, job, 300) == "FAILED"
     assert slurm.show(job)["ExitCode"] == "2:0"
     assert slurm.show(job)["Restarts"] == "0"
-
-
-def table(store: Path) -> str:
-    """Return the ranking with all digits."""
-    rank = [f"{ROOT}/.venv/bin/python", "-m", "lmzoo", "rank", str(store), "--format", "csv"]
-    return subprocess.run(rank, capture_output=True, text=True, check=True).stdout

@@ -10,9 +10,13 @@ import hypothesis
 import jaxtyping
 import pytest
 
+from tests import shapes
+
 # The same examples in every run, and no test fails because the machine is busy.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("same")
+shapes.install()
+gc.disable()  # until all tests are collected
 
 TENSORS = (
     *("blocks", "cells", "data", "decode", "emissions", "functional", "inspect", "kernels"),
@@ -47,6 +51,7 @@ def pytest_collection_finish() -> None:
     """Leave millions of objects of imported modules out of all later garbage collections."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,6 +59,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     first = item.path.relative_to(Path(__file__).parent).parts[0]
     checked = first in TENSORS and not item.get_closest_marker("unchecked")
     jaxtyping.config.update("jaxtyping_disable", not checked)
+    shapes.CHECKED.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

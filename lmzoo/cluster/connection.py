@@ -1,6 +1,7 @@
 """Starts Ray on this machine, or joins the cluster in RAY_ADDRESS."""
 
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -17,11 +18,16 @@ from lmzoo.cluster.address import RAY_ALREADY_IMPORTED, ray_environment
 os.environ.update(ray_environment(os.environ))
 
 import ray
+from ray._private import services
 from ray._private import worker as ray_worker
 
 from lmzoo.cluster.runtime_env import runtime_env
 from lmzoo.errors import UserError
 from lmzoo.stops import STOPS
+
+# Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
+# terminal that closes, would kill them, and Ray would end this process in the middle of its end.
+services.ConsolePopen = functools.partial(services.ConsolePopen, start_new_session=True)
 
 _RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")
 ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS

@@ -4,6 +4,10 @@ A planner is built from the study store each time a sweep starts; it saves no st
 does not know Ray: the fleet requests runs from it, and reports every epoch and every end. Workers
 write the run folders; the planner writes new settings and `study.json`. No call scans all points
 or all runs. Points are independent of each other (`point_planner.py`).
+
+When the start design of many points has ended, Optuna suggests a setting for each, which takes a
+second for a thousand. So each call of `new_ready` plans those of `AT_ONCE` points, and workers
+train them meanwhile; the settings are the same.
 """
 
 import functools
@@ -24,6 +28,9 @@ from lmzoo.study.study import Study
 from lmzoo.study.study_json import study_json
 from lmzoo.study.study_store import StudyStore
 from lmzoo.study.trainable import Trainable, reference_id
+
+AT_ONCE = 100
+"""Points whose settings after the start design are planned at once."""
 
 
 class Planner:
@@ -75,11 +82,14 @@ class Planner:
             if planner.space and (planner in self._needed or planner.tuned):
                 space = json.dumps([repr(planner.space), planner.design, planner.repetition])
                 groups.setdefault(space, []).append(planner)
+        self._behind: dict[PointPlanner, None] = {}
+        """Points whose settings after the start design are not planned yet."""
         self._tuning: dict[PointPlanner, SharedTuning] = {}
         for group in groups.values():
             self._tuning |= dict.fromkeys(group, SharedTuning(group))
         for group in groups.values():
             self._decide(group[0])
+        self._catch_up(math.inf)
         self.looks = plan_looks(study, store.study(), self.reference)
         self._measure_spread()
         self._look()
@@ -102,10 +112,17 @@ class Planner:
 
     def ready(self) -> list[PlannedRun]:
         """Return the runs that can start now, in order of priority."""
+        if self._catch_up(math.inf):
+            self.write_study()
         return sorted(self._ready.values(), key=lambda run: run.priority)
 
     def new_ready(self) -> list[PlannedRun]:
-        """Return the runs that became ready since the last call, in order of priority."""
+        """Return the runs that became ready since the last call, in order of priority.
+
+        Runs of points beyond the first `AT_ONCE` follow with the next calls.
+        """
+        if self._catch_up(AT_ONCE):
+            self.write_study()
         runs = sorted(self._new.values(), key=lambda run: run.priority)
         self._new.clear()
         return runs
@@ -139,7 +156,7 @@ class Planner:
     @property
     def done(self) -> bool:
         """True if no run is ready or running."""
-        return not self._points
+        return not self._points and not self._behind
 
     def report(self, run_id: str, record: Mapping[str, Any]) -> Answer:
         """Add an `epoch` event to the run's curve; return what the run does next.
@@ -206,8 +223,25 @@ class Planner:
         while (step := tuning.advance())[0]:
             decided = True
             self._pruned += step[1]
+            self._behind |= dict.fromkeys(other for other in tuning.points if other.behind)
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
+        return decided
+
+    def _catch_up(self, most: float) -> bool:
+        """Plan the settings of at most `most` points that are behind, or until a run is ready.
+
+        Returns:
+            Whether a decision was made.
+        """
+        decided = False
+        while self._behind and (most > 0 or not self._new):
+            most -= 1
+            del self._behind[point := next(iter(self._behind))]
+            point.catch_up()
+            if point in self._needed:
+                self._add_planned(point)
+            decided |= self._decide(point)
         return decided
 
     def _measure_spread(self) -> bool:
@@ -226,7 +260,7 @@ class Planner:
     def _look(self) -> bool:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
-        while self.study.max_seeds and not self._points:
+        while self.study.max_seeds and self.done:
             if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
                 break
             planned = True

@@ -70,6 +70,8 @@ class PointPlanner:
         self.samples, self.rung, self.first_rung = 0, 0, 0
         self.measured_again = False
         """Whether the runs that measure again are planned."""
+        self.behind = False
+        """Whether the start design has ended and `catch_up` was not called since."""
         self._design_ended = False
         self._smoothed: list[float] = []
         self._beyond: Setting | None = None
@@ -197,14 +199,18 @@ class PointPlanner:
         return pruned
 
     def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
-        """Start the settings after the start design.
+        """Allow the settings after the start design; `catch_up` plans the first ones.
 
         Args:
             smoothed: Losses of the start design according to the fit to all points.
             beyond: The first of these settings; None: the sampler suggests it.
         """
         self._smoothed, self._beyond = smoothed, beyond
-        self._design_ended = True
+        self._design_ended = self.behind = True
+
+    def catch_up(self) -> None:
+        """Plan the first settings after the start design."""
+        self.behind = False
         self._advance()
 
     def measure_again(self, runs: list[tuple[Setting, int]]) -> None:

@@ -9,8 +9,11 @@ none: their answers follow from rules, and their measure is the accuracy.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS, Score, Task
@@ -57,8 +60,21 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
 
 def count_parameters(model: object, task: Task) -> int:
     """Return the number of parameters of a model, without allocating them."""
-    with torch.device("meta"):
+    with torch.device("meta"), _NothingDrawn():
         return sum(p.numel() for p in MODELS.build(model, task).parameters())
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Draws and scales no numbers: without memory for them, torch imports its compiler, 1.4 s."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        scaled = func is Tensor.div and not isinstance(args[1], Tensor)
+        if scaled or func in (Tensor.normal_, nn.init.normal_):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
 
 
 def _with_width(model: object, width: int) -> object:

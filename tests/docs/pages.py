@@ -4,13 +4,14 @@ A block of `python` with a title is written to that file; one without a title is
 of `sh` is executed. A block after a comment `<!-- not run: REASON -->` is left out.
 """
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -35,19 +36,24 @@ def blocks(page: Path) -> Iterator[Block]:
             yield Block(found["kind"], found["title"] or "", found["code"])
 
 
-def run_page(page: Path, folder: Path) -> str:
-    """Execute the blocks in order and return what they print.
+@contextlib.contextmanager
+def page_runner() -> Iterator[Callable[[Path, Path], str]]:
+    """Yield a function that executes a page in a folder and returns what it prints.
 
-    Raises:
-        AssertionError: a block fails; the message holds its code and its output.
+    It raises AssertionError if a block fails; the message holds its code and its output.
     """
-    for name in ("sweeps", "analysis"):
-        (folder / name).symlink_to(ROOT / name)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.docs.run_page", str(page)],
-        cwd=folder, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    command = [sys.executable, "-m", "tests.docs.run_page"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+
+        def run(page: Path, folder: Path) -> str:
+            for name in ("sweeps", "analysis"):
+                (folder / name).symlink_to(ROOT / name)
+            print(f"{page}\t{folder}", file=process.stdin, flush=True)
+            code, printed = process.stdout.readline(), (folder / "printed").read_text()
+            assert code == "0\n", printed
+            return printed
+
+        yield run

@@ -1,6 +1,6 @@
-"""Execute the blocks of a page in order: `python -m tests.docs.run_page PAGE`, in a folder.
+"""Execute the blocks of pages in order: each line of stdin has a page and a folder.
 
-Each command runs in a fork of this process, which has imported what most commands need. A sweep
+Pages and commands run in forks of this process, which has imported what most commands need. A sweep
 trains in its own process, without Ray, which has tests of its own; the slow test of the README
 types its commands. Splits of captions have an eighth of their sentences.
 """
@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,25 @@ def commands(block: Block) -> Iterator[Callable[[], int]]:
         yield lambda: run_command(block.code)
 
 
+def execute(page: str, folder: str) -> None:
+    """Execute the blocks of a page in a folder; what is printed goes to its file `printed`."""
+    os.chdir(folder)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    for block in blocks(Path(page)):
+        for command in commands(block):
+            if code := command():
+                sys.stdout.write(f"exit code {code}:\n{block.code}")
+                sys.exit(1)
+
+
 if __name__ == "__main__":
     execution.Sweep._train_pending = train_here
     captions.sample_captions = few_captions
     sys.path[0] = ""
-    for block in blocks(Path(sys.argv[1])):
-        for command in commands(block):
-            if code := command():
-                sys.exit(f"exit code {code}:\n{block.code}")
+    for line in sys.stdin:
+        page, _, folder = line.rstrip("\n").partition("\t")
+        sys.stdout.write(f"{fork(partial(execute, page, folder))}\n")
+        sys.stdout.flush()

@@ -2,34 +2,45 @@
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.run_lmzoo import run_lmzoo
-from tests.docs.pages import ROOT, blocks, run_page
+from tests.docs.pages import ROOT, blocks, page_runner
 
+Run = Callable[[Path, Path], str]
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+ONE_PROCESS = pytest.mark.xdist_group("pages")
 SLOW = [pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray")]
 SLOW_PAGES = {"cluster.md", "own_question.md"}
 """Pages that start a Ray cluster for the whole machine, or train for minutes."""
 
 
+@pytest.fixture(scope="module")
+def run_page() -> Iterator[Run]:
+    """Executes pages in forks of one process, whose imports take seconds."""
+    with page_runner() as run:
+        yield run
+
+
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=SLOW if page.name in SLOW_PAGES else [], id=page.name)
+        pytest.param(page, marks=SLOW if page.name in SLOW_PAGES else ONE_PROCESS, id=page.name)
         for page in TUTORIALS
     ],
 )
-def test_the_code_of_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
+def test_the_code_of_a_tutorial_runs(page: Path, run_page: Run, tmp_path: Path) -> None:
     assert any(True for _ in blocks(page))
     run_page(page, tmp_path)
 
 
+@ONE_PROCESS
 def test_the_first_python_block_of_the_readme_runs_and_a_failing_block_is_named(
-    tmp_path: Path,
+    run_page: Run, tmp_path: Path
 ) -> None:
     first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
     page = tmp_path / "page.md"
@@ -65,7 +76,8 @@ def test_the_notebook_has_its_outputs_and_names_no_folder_of_a_machine() -> None
     assert not re.search(r"/(home|root|tmp|Users|work)/", text)
 
 
-def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path) -> None:
+@ONE_PROCESS
+def test_the_cells_of_the_notebook_run_in_order(run_page: Run, tmp_path: Path) -> None:
     cells = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())["cells"]
     source = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(source) >= 6

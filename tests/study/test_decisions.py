@@ -9,6 +9,7 @@ import pytest
 
 from lmzoo.search_space import FloatRange, IntRange
 from lmzoo.store.records import STUDY, read_json
+from lmzoo.study.planner import Planner
 from lmzoo.study.pruners import PRUNERS, rungs
 from lmzoo.study.samplers import SAMPLERS
 from lmzoo.study.study_store import SETTINGS
@@ -111,3 +112,15 @@ def test_results_of_a_larger_budget_do_not_change_the_settings_in_the_store(
     after = settings_in(tmp_path)
     assert {key: after[key] for key in before} == before
     assert len(after) == len(before) + 2 * len(searched.points)
+
+
+def test_points_planned_one_by_one_get_the_same_settings(
+    searched, fake_sweep, tmp_path, monkeypatch
+):
+    assert fake_sweep(searched, path=tmp_path / "at once", seed=1)
+    catch_up = Planner._catch_up
+    monkeypatch.setattr(Planner, "_catch_up", lambda self, most: catch_up(self, 1))
+    for life in range(100):
+        if fake_sweep(searched, path=tmp_path / "one", seed=life, steps=20, slots=3):
+            break
+    assert decided(tmp_path / "one") == decided(tmp_path / "at once")

@@ -9,7 +9,10 @@ import pytest
 from lmzoo import zoo
 from lmzoo.store.local import Store
 from lmzoo.store.records import RECORDS, STUDY
+from lmzoo.study import planner as planners
+from lmzoo.study.planned_run import Answer
 from lmzoo.study.planner import Planner
+from lmzoo.study.point_planner import PointPlanner
 from lmzoo.study.study_store import SETTINGS, StudyStore
 from lmzoo.trainables.resolve import resolve
 from tests.sweep.local_sweep import sweep
@@ -102,3 +105,29 @@ def test_a_report_reads_and_writes_nothing(study, points, corpus, tmp_path, call
             for epoch in range(1, study.epochs + 1):
                 planner.report(run.id, {"epoch": epoch, "valid_token": 2.0})
         assert not calls
+
+
+def test_the_suggestions_of_many_points_are_spread_over_calls(
+    study, points, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(planners, "AT_ONCE", 1)
+    asked, catch_up = [], PointPlanner.catch_up
+    monkeypatch.setattr(PointPlanner, "catch_up", lambda self: (asked.append(self), catch_up(self)))
+    with closing(StudyStore(tmp_path)) as store:
+        planner, running = Planner(study, points, store), []
+        while not planner.done:
+            before = len(asked)
+            for run in planner.new_ready():
+                planner.start(run)
+                running.append(run)
+            assert len(asked) <= before + 1
+            run = running.pop()
+            record = {"epoch": run.last_epoch + 1, "valid_token": 2.0 + run.last_epoch}
+            if planner.report(run.id, record) is Answer.WAIT:
+                planner.requeue(run.id)
+            elif record["epoch"] == run.budget:
+                planner.end(run.id, "finished", test_loss=2.0)
+            else:
+                running.append(run)
+            assert len(asked) <= before + 1
+    assert {*asked} == {*planner.points}

@@ -45,13 +45,13 @@ def test_steps_equal_those_of_torch(name: Optimiser) -> None:
     assert not torch.equal(actual[0], new_parameters()[0])
 
 
-def test_training_does_not_import_the_compiler(tmp_path: Path) -> None:
-    """Neither a new run nor one that is resumed."""
+def test_no_training_imports_the_compiler(tmp_path: Path) -> None:
+    """Neither a new run, nor one that is resumed, a replayed pack, or counting parameters."""
     text = tmp_path / "text.txt"
     text.write_text("a man runs\na dog sits\n" * 40)
     options = ["--corpus", f"text:{text}", "--set", "model.width=4", "--out", str(tmp_path)]
     process = subprocess.run(
-        [sys.executable, "-c", TRAIN_TWICE, "train", "DLM46", *options],
+        [sys.executable, "-c", TRAIN, "train", "DLM46", *options],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     imported = set(process.stdout.splitlines()[-1].split())
@@ -59,11 +59,25 @@ def test_training_does_not_import_the_compiler(tmp_path: Path) -> None:
     assert not {"torch._dynamo", "torch._inductor"} & imported
 
 
-TRAIN_TWICE = """
+TRAIN = """
 import sys
+from lmzoo.laws_of_training.packing import random_corpus
+from lmzoo.train.packed.kept_trainers import KeptTrainers
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.trainer import Training
+from lmzoo.trainables.parameter_budget import count_parameters
 from tests.cli.run_lmzoo import run_lmzoo
+from tests.tiny import tiny
 for epochs in ("1", "2"):
     assert run_lmzoo(*sys.argv[1:], "--epochs", epochs) == 0
+members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
+trainers = KeptTrainers()
+for _ in range(3):
+    trainers.train_epoch(members, random_corpus(members[0].model))
+assert trainers._own[members[0]].stepper.replays
+for model in map(tiny, ("DLM46", "gpt")):
+    size = sum(weight.numel() for weight in model.parameters())
+    assert count_parameters(model.config, model.task) == size
 print()
 print(*sys.modules)
 """

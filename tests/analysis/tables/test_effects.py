@@ -46,7 +46,7 @@ def test_intervals_cover_zero_in_95_percent_without_an_effect():
     """The noise is not independent within a seed."""
     rng, hits = RNG(2), []
     patterns = full(3)
-    for _ in range(700):
+    for _ in range(350):
         frame = estimate_effects(mutants(patterns, noisy(patterns, rng, 3)))
         hits.append(covered(frame, 0.0))
     assert 0.93 < np.mean(hits) < 0.97
@@ -57,7 +57,7 @@ def test_intervals_cover_planted_effects_in_95_percent():
     patterns, rng = mgu(), RNG(3)
     truth = 0.3 * patterns[:, 0] - 0.2 * patterns[:, 4] + 0.3 * (patterns[:, 0] & patterns[:, 4])
     inside, pairs = [], []
-    for _ in range(60):
+    for _ in range(30):
         y = noisy(patterns, rng, 5) + truth[:, None]
         frame = estimate_effects(mutants(patterns, y))
         exact = estimate_effects(mutants(patterns, np.repeat(truth[:, None], 2, 1)))
@@ -111,7 +111,7 @@ def test_intervals_contain_the_tuning_of_each_mutant():
     """A mutant's setting moves its losses with all seeds."""
     random, sd, covered = np.random.default_rng(3), 0.1, []
     patterns = full(3)
-    for _ in range(200):
+    for _ in range(100):
         tuned = random.normal(0, sd, (len(patterns), 1))
         losses = tuned + random.normal(0, 0.02, (len(patterns), 4))
         toy = mutants(patterns, losses)._replace(tuning_sd=np.full(len(patterns), sd))

@@ -40,7 +40,7 @@ def tune(toy, loss, samples=12):
 def test_the_only_field_with_an_effect_has_nearly_all_the_variance(toy, field, loss):
     folder = load_study(tune(toy, loss).path)
     tuning = read_tune_runs(folder)
-    frame = importance_shares(tuning, folder.study["search"], resamples=6)
+    frame = importance_shares(tuning, folder.study["search"], resamples=3)
     assert frame["field"][0] == field
     assert frame["share"][0] > 0.8
     assert frame["low"][0] > frame["high"][1]
@@ -187,6 +187,6 @@ def test_a_share_found_in_noise_is_one_by_chance(toy):
     noise = np.random.default_rng(3)
     folder = load_study(tune(toy, lambda *_: float(noise.normal())).path)
     tuning = read_tune_runs(folder)
-    frame = importance_shares(tuning, folder.study["search"], resamples=8)
+    frame = importance_shares(tuning, folder.study["search"], resamples=4)
     assert frame["share"].max() > 0.1  # a forest explains noise
     assert (frame["share"] <= frame["chance"] + 0.1).all()

@@ -1,7 +1,5 @@
 """A replay repeats the recorded operations; work that differs from step to step is rejected."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -163,26 +161,3 @@ def test_an_error_of_the_work_is_raised_unchanged():
 
 def test_the_operation_recorder_is_a_recorder():
     assert isinstance(OperationRecorder(), Recorder)
-
-
-IMPORTS = """
-import sys
-from lmzoo.train.packed.kept_trainers import KeptTrainers
-from lmzoo.train.trainer import Training
-from lmzoo.train.recipe import Recipe
-from lmzoo.laws_of_training.packing import random_corpus
-from tests.tiny import tiny
-members = [Training(tiny("recurrent_lm"), Recipe(batch=5), seed) for seed in range(2)]
-trainers = KeptTrainers()
-for _ in range(3):
-    trainers.train_epoch(members, random_corpus(members[0].model))
-assert trainers._own[members[0]].stepper.replays
-print(*sys.modules)
-"""
-
-
-def test_recording_does_not_import_the_compiler():
-    process = subprocess.run(
-        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
-    )
-    assert not {"torch._dynamo", "torch._inductor"} & set(process.stdout.split())
