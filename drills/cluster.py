@@ -2,10 +2,12 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from drills.hosts import ROOT, Host
+from lmzoo.analysis.tables.ranking_table import study_ranking
 from lmzoo.store.records import RunFolder, epoch_records
 from lmzoo.trainables.store_name import store_name
 from tests.sweep.processes import wait_until
@@ -28,6 +30,11 @@ def write_sentences(path: Path) -> None:
 def study_folder(study: str, text: Path | str) -> str:
     """Return the name of the folder in which a study of this text has its runs."""
     return store_name(study, {"name": "text", "path": str(text), "split": "hash"})
+
+
+def table(store: Path) -> list[dict[str, Any]]:
+    """Return the rows of the ranking with all digits, without the time that they took."""
+    return study_ranking(store).frame.drop("seconds").to_dicts()
 
 
 class Cluster:

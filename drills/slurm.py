@@ -100,8 +100,7 @@ class Slurm:
             self._start("slurmctld", "-D")
             for node in ("n1", "n2"):
                 self._start("slurmd", "-D", "-N", node)
-            idle = ("sinfo", "-hN", "--partition=normal", "--states=idle", "--format=%N")
-            wait_until(lambda: self(*idle).split() == ["n1", "n2"], 60)
+            self.wait_for_nodes(60)
         except BaseException:
             self.__exit__()
             raise
@@ -139,10 +138,17 @@ class Slurm:
         words = self("scontrol", "show", "job", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def wait_for_nodes(self, seconds: float) -> None:
+        """Wait until both nodes are idle."""
+        idle = ("sinfo", "-hN", "--partition=normal", "--states=idle", "--format=%N")
+        wait_until(lambda: self(*idle).split() == ["n1", "n2"], seconds)
+
     def wait_for_restart(self, job: str, restarts: int) -> None:
         """Wait until a job was requeued this often; start it without SLURM's delay of minutes."""
         wait_until(lambda: self.show(job)["Restarts"] == str(restarts), 120)
         wait_until(lambda: self.state(job) == "PENDING", 120)
+        self.wait_for_nodes(120)
+        time.sleep(2)  # SLURM refuses a job that starts in the second in which its last one ended
         self("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def output(self, job: str) -> str:

@@ -3,13 +3,12 @@
 import json
 import shlex
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from drills.cluster import OPTIONS, study_folder, write_sentences
+from drills.cluster import OPTIONS, study_folder, table, write_sentences
 from drills.hosts import ROOT
 from drills.slurm import Slurm, install
 from tests.sweep.local_sweep import outcome
@@ -46,7 +45,7 @@ def slurm():
 def sweep_options(slurm: Slurm, name: str) -> list[str]:
     """Return the options of a sweep into the store `name` that is long enough to be interrupted."""
     corpus = f"--corpus text:{slurm.folder}/sentences.txt --storage {slurm.folder}/{name}"
-    return shlex.split(f"{corpus} {OPTIONS} --epochs 100")
+    return shlex.split(f"{corpus} {OPTIONS} --epochs 40")
 
 
 def folders_of_ray(job: str) -> list[Path]:
@@ -115,9 +114,3 @@ def test_a_failed_study_ends_the_job_with_its_exit_code(slurm: Slurm):
     assert wait_for_end(slurm, job, 300) == "FAILED"
     assert slurm.show(job)["ExitCode"] == "2:0"
     assert slurm.show(job)["Restarts"] == "0"
-
-
-def table(store: Path) -> str:
-    """Return the ranking with all digits."""
-    rank = [f"{ROOT}/.venv/bin/python", "-m", "lmzoo", "rank", str(store), "--format", "csv"]
-    return subprocess.run(rank, capture_output=True, text=True, check=True).stdout

@@ -1,11 +1,9 @@
 """A sweep from the head, and one from a laptop during which everything but the head fails."""
 
 import contextlib
-import subprocess
 import time
 
-from drills.cluster import Cluster
-from drills.hosts import ROOT
+from drills.cluster import Cluster, table
 from lmzoo.study.point_planner import MOST_AGAIN
 from lmzoo.trainables.parameter_budget import BASELINES
 from tests.sweep.local_sweep import outcome
@@ -47,16 +45,9 @@ def test_lost_laptop_host_and_network_change_no_digit(cluster: Cluster, undistur
         assert lost.name in cluster.hosts_of(run)
         assert len(cluster.hosts_of(run)) > 1, f"{run.name} was not continued on another host"
     assert outcome(cluster.store("disturbed")) == outcome(undisturbed)
-    assert table(cluster, "disturbed") == table(cluster, "undisturbed")
+    assert table(cluster.store("disturbed")) == table(cluster.store("undisturbed"))
     fetched = f"runs/lmzoo/{cluster.store('disturbed').name}"
     assert f"fetched: lmzoo rank {fetched}" in attached.stderr
     fetched = cluster.laptop.home / "work" / fetched
     assert outcome(fetched) == outcome(undisturbed)
     assert not list(fetched.glob("*/checkpoint.pt"))
-
-
-def table(cluster: Cluster, name: str) -> str:
-    """Return the ranking with all digits."""
-    rank = ["-m", "lmzoo", "rank", str(cluster.store(name)), "--format", "csv"]
-    python = [f"{ROOT}/.venv/bin/python", *rank]
-    return subprocess.run(python, capture_output=True, text=True, check=True).stdout

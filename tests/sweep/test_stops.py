@@ -34,6 +34,7 @@ def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subproce
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
         "TMPDIR": str(folder / "tmp"),
         "RAY_TMPDIR": "/tmp",
     }
@@ -64,13 +65,15 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
             wait_until(lambda: b"starting Ray" in log.read_bytes())
             time.sleep(1)
         else:
-            wait_until(lambda: any(map(epochs_on_disk, (tmp_path / "runs").glob("*"))))
-            below = descendants(driver.pid)
-            assert below, "Ray's processes are not found"
-            assert driver.pid not in map(os.getpgid, below), "the signal would reach Ray"
+            stores = tmp_path / "runs"
+            wait_until(lambda: driver.poll() or any(map(epochs_on_disk, stores.glob("*"))))
+            below = descendants(driver.pid).items()
+            raylets = [pid for pid, command in below if "raylet/raylet" in command.split("\0")[0]]
+            assert raylets, f"{driver.returncode}: {log.read_text()}"
+            assert driver.pid not in map(os.getpgid, raylets), "the signal would reach Ray"
         (os.killpg if group else os.kill)(driver.pid, number)
         code = driver.wait(SECONDS)
-        assert code == 130, log.read_text()
+        assert code == 130, f"{code}: {log.read_text()}"
         assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
         assert "Traceback" not in log.read_text()
         assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"

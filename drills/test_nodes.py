@@ -1,0 +1,59 @@
+"""A host without the store, one that cannot write it, and two sweeps at once."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from drills.cluster import Cluster
+from drills.hosts import Host
+from tests.sweep.local_sweep import outcome
+
+OTHER_DISK = "mount -t tmpfs tmpfs {0}"
+READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"
+
+
+@contextlib.contextmanager
+def mounted(host: Host, command: str, folder: str) -> Iterator[None]:
+    """Mount something on a folder of this host."""
+    done = host.run(f"mkdir -p {folder} && {command.format(folder)}")
+    assert done.returncode == 0, done.stderr
+    try:
+        yield
+    finally:
+        host.run(f"umount -l {folder}")
+
+
+def sweep(cluster: Cluster, name: str) -> None:
+    """Run a sweep on the head to its end."""
+    command = f"cd lmzoo && PYTHONPATH=. {cluster.sweep(name)}"
+    run = cluster.head.run(command, seconds=1800)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_host_with_another_disk_reaches_the_store_through_the_head(cluster, undisturbed):
+    with mounted(cluster.workers[1], OTHER_DISK, "/mnt/unshared"):
+        sweep(cluster, "unshared")
+    assert outcome(cluster.store("unshared")) == outcome(undisturbed)
+    assert cluster.workers[1].name in cluster.hosts_of_sweep("unshared")
+
+
+def test_a_host_that_cannot_write_the_store_fails_no_run(cluster, undisturbed):
+    """It tries for 60 s; a sweep that lasts longer names it at the end."""
+    with mounted(cluster.workers[1], READ_ONLY, "/mnt/readonly"):
+        sweep(cluster, "readonly")
+    assert outcome(cluster.store("readonly")) == outcome(undisturbed)
+    assert cluster.workers[1].name not in cluster.hosts_of_sweep("readonly")
+
+
+@pytest.mark.timeout(3600)
+def test_two_sweeps_at_once_have_the_records_of_one(cluster, undisturbed):
+    names = ("one", "other")
+    commands = [f"cd lmzoo && PYTHONPATH=. {cluster.sweep(name)}" for name in names]
+    sweeps = [cluster.head.start(command) for command in commands]
+    for process in sweeps:
+        output, _ = process.communicate(timeout=1800)
+        assert process.returncode == 0, output
+        assert "2 sweeps use this cluster and share it" in output
+    for name in names:
+        assert outcome(cluster.store(name)) == outcome(undisturbed)
