@@ -22,6 +22,7 @@ from lmzoo.laws import (
     learning,
     state,
 )
+from lmzoo.laws.tiny import default_source
 from lmzoo.laws_of_training import laws_for, packing, replay
 from lmzoo.models.convolution.gated_convolution import Cut
 from tests.laws.support import log_prob
@@ -142,7 +143,9 @@ def test_a_row_has_the_score_kind_of_its_model(name: str) -> None:
 def test_a_start_alone_has_no_score(name: str) -> None:
     model = tiny(name)
     tokens, lengths = batch(model.task)
-    assert not log_prob(model, tokens[:, :1], torch.ones_like(lengths)).any()
+    alone = tokens[:, :1], torch.ones_like(lengths)
+    assert not log_prob(model, *alone).any()
+    assert not model.objective(*alone, *default_source(model, len(tokens))).any()
 
 
 @pytest.mark.parametrize("name", row_names())

@@ -120,24 +120,22 @@ OTHERS = {
         " --set corpus.test_length=61 --set corpus.train=2000 --samples 3",
         points="tanh|LSTM|Mamba|Mamba, signed|Gated DeltaNet|Gated DeltaNet, β < 2|DeltaProduct, n = 2",
     ),
-    **{
-        f"state_tracking-{group}": PublishedStudy(
-            "state_tracking",
-            group,
-            "--set corpus.length=16 --set corpus.test_length=32 --set corpus.generators=true --epochs 20"
-            " --set corpus.train=2000 --samples 3",
-            points="tanh|LSTM|DeltaProduct.*",
-        )
-        for group in ("s3", "s5")
-    },
-    "state_tracking-s5_more": PublishedStudy(
+    "state_tracking-s3": PublishedStudy(
+        "state_tracking",
+        "s3",
+        "--set corpus.length=16 --set corpus.test_length=32 --set corpus.generators=true --epochs 20"
+        " --set corpus.train=2000 --samples 3",
+        points="tanh|LSTM|DeltaProduct.*",
+    ),
+    "state_tracking-s5": PublishedStudy(
         "state_tracking",
         "s5",
-        "--set corpus.length=12 --set corpus.test_length=24 --set corpus.generators=true --epochs 20"
-        " --set corpus.train=10000 --samples 1 --seeds 1 --set recipe.lr=0.01"
-        " --search-space recipe.lr=off",
-        points="tanh|LSTM|DeltaProduct, n = 4",
+        "--set corpus.length=20 --set corpus.test_length=40 --set corpus.generators=true --epochs 15"
+        " --set corpus.train=200000 --set recipe.batch=256 --set recipe.warmup=200 --samples 1"
+        " --seeds 5 --set recipe.lr=0.005 --search-space recipe.lr=off",
+        points="tanh|LSTM|DeltaProduct.*",
     ),
+    "nanogpt_cells-shakespeare_char": PublishedStudy("nanogpt nanogpt_cells", "shakespeare_char"),
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }

@@ -36,4 +36,6 @@ class NoiseDistribution(nn.Module):
     def draw(self, shape: tuple[int, ...]) -> Int[Tensor, "..."]:
         """Draw independent tokens, with the global random generator."""
         q = self.log_q(self.counts.double()).exp()
-        return torch.multinomial(q, torch.Size(shape).numel(), replacement=True).reshape(shape)
+        size = torch.Size(shape).numel()
+        drawn = torch.multinomial(q, max(size, 1), replacement=True)  # it refuses to draw nothing
+        return drawn[:size].reshape(shape)

@@ -70,10 +70,11 @@ def scan_with_memory(
 ) -> tuple[Float[Tensor, "*P B T H"], Float[Tensor, "*P B _"]]:
     """Return the outputs of `scan_batch_first`, and the last step of the last saved tensor.
 
-    For an LSTM this is c after the last step. It has no gradient.
+    For an LSTM this is c after the last step, that of `start` without one. It has no gradient.
     """
     outputs, *saved = _apply(recurrence, _time_first(x), start, weights)
-    return outputs.movedim(0, -2), saved[-1][-1]
+    steps = saved[-1]
+    return outputs.movedim(0, -2), steps[-1] if len(steps) else start[..., -steps.shape[-1] :]
 
 
 def _time_first(x: Tensor | TokenInputs) -> Tensor | TokenInputs:

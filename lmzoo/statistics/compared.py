@@ -204,16 +204,19 @@ def compared(
     previous, noisy, latest = 0, False, None
     for k, (n, error, own) in enumerate(schedule):
         active = asked & ~state.decided
-        if waits and not active.any() and previous:
-            break
-        seeds[active] = n
-        seeds[references] = np.maximum(seeds[references], own if noisy else n)
+        grown = (done > previous) & ~references
+        wanted = np.maximum(seeds, n)
+        if active.any() or not previous or not waits:
+            wanted[references] = np.maximum(wanted[references], own if noisy else n)
+            seeds[active], seeds[references] = n, wanted[references]
+        else:  # nothing is left to decide: seeds that were added make the estimates better
+            active = grown
         needing = active | references
-        if waits and (done[needing] < seeds[needing]).any():
+        if waits and (done[needing] < wanted[needing]).any():
             break
-        if previous and not (done[asked] > previous).any():
+        if previous and not grown.any():
             break
-        most = np.where(references, seeds, n)
+        most = np.where(references, wanted, n)
         known = np.where(columns < most[:, None], x, np.nan)
         noise = seed_noise(known, sharing, paired=paired)
         c = contrasts(known, to, tuning_sd, family=sharing, noise=noise, paired=paired)

@@ -223,6 +223,18 @@ def test_only_undecided_points_and_the_reference_get_more_seeds():
     assert found.seeds[0] == 6
 
 
+@pytest.mark.parametrize("family", [None, np.zeros(7, bool)])
+def test_seeds_added_after_the_verdicts_still_make_the_differences_better(family):
+    x = losses(5, offsets=np.array([0, 0.3, -0.3, 0.3, 0.4, -0.2, 0.3]))
+    three = compared(x[:, :3], 0, family=family, looks=spend((3,)), ended=np.full(7, 3))
+    made = spend((5,), spend((3,)))
+    five = compared(x, 0, family=family, looks=made, ended=np.full(7, 5))
+    assert five.mean[1:] == pytest.approx((x - x[0]).mean(1)[1:])
+    assert (five.verdict == three.verdict).all()
+    ended = np.array([5, 5, 5, 5, 5, 5, 4])
+    assert (compared(x, 0, family=family, looks=made, ended=ended).mean == three.mean)[1:].all()
+
+
 def test_a_look_waits_for_all_runs_but_not_for_failed_ones():
     x, made = losses(3), spend((3, 6))
     x[1, 2] = np.nan

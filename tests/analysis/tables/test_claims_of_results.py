@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -191,19 +190,6 @@ def test_the_seeds_that_track_a_state_are_those_of_the_records(name, heading):
     } == found
 
 
-def test_no_cell_learns_the_permutations_of_five_things():
-    text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
-    file = PAGES / "records/state_tracking-s5.parquet"
-    tests = load_study(file).events.filter(pl.col("event") == "test").select("accuracy").collect()
-    assert f"answers {100 * tests['accuracy'].max():.1f} % of the strings of 32" in text
-    assert study_ranking(file).frame["loss"].min() > np.log(120)
-    more = study_ranking(PAGES / "records/state_tracking-s5_more.parquet").frame
-    found = {row["label"]: f"{100 * row['accuracy']:.1f} %" for row in more.to_dicts()}
-    said = f"the LSTM answers {found['LSTM']} of the strings of 24, the tanh RNN {found['tanh']}"
-    assert said in text
-    assert f"four\nproducts {found['DeltaProduct, n = 4']}" in text
-
-
 def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
     text = (PAGES / "nanogpt.md").read_text(encoding="utf-8")
     assert "1.902 nats per character, where nanoGPT's README states 1.88" in text
@@ -218,6 +204,37 @@ def test_nanogpt_reaches_the_loss_of_the_readme_and_loses_to_the_five_gram():
         "loses", "undecided", "undecided",
     )  # fmt: skip
     assert not any(rows[label]["verdict"] for label in ("minGRU", "minLSTM"))
+
+
+def test_all_six_cells_are_better_than_gpt_at_equal_parameters():
+    text = (PAGES / "nanogpt.md").read_text(encoding="utf-8")
+    frame = study_ranking(PAGES / "records/nanogpt_cells-shakespeare_char.parquet").frame
+    cells = frame.filter(pl.col("verdict") == "better")
+    names = cells["label"].to_list()
+    assert f"{', '.join(names[:-1])} and {names[-1]} gain 0.13 to 0.21 nats" in text
+    assert "all six recurrent cells are better\nthan GPT" in text
+    assert len(names) == 6
+    ends = cells["difference_low"].min(), cells["difference_high"].max()
+    assert ends == pytest.approx((-0.2051, -0.1340), abs=1e-3)
+    assert cells["rank_low"].to_list()[:5] == [2] * 5
+    assert frame["loss"][0] == pytest.approx(1.517, abs=5e-4)
+    sizes = cells["parameters"]
+    assert f"{sizes.min():,} to {sizes.max():,} parameters" in text
+
+
+def test_four_products_track_the_permutations_of_five_things_and_three_do_not():
+    page, cases = (
+        (PAGES / f"{name}.md").read_text(encoding="utf-8") for name in ("state_tracking", "cases")
+    )
+    rows = {row["cell on S5"]: row for row in map(dict, table(page, "cell on S5"))}
+    fewer = [rows[f"DeltaProduct, n = {n}"] for n in (1, 2, 3)]
+    best = max((row["worst and best seed"].split()[1] for row in fewer), key=float)
+    assert {list(row.values())[1] for row in fewer} == {"0 of 5"}
+    assert f"with one, two or three products with none, and {best} % at best" in page
+    assert f"n = 1, 2 and 3 with none and {best} % at best" in cases
+    assert list(rows["DeltaProduct, n = 4"].values())[1] == "3 of 5"
+    assert "products answers 95 % of the strings with three\nseeds of five" in page
+    assert list(rows["LSTM"].values())[1] == "1 of 5"
 
 
 NUMBERS = {2: "two seeds", 3: "three seeds"}
