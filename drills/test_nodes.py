@@ -39,7 +39,7 @@ def test_a_host_with_another_disk_reaches_the_store_through_the_head(cluster, un
 
 
 def test_a_host_that_cannot_write_the_store_fails_no_run(cluster, undisturbed):
-    """It tries for 60 s; a sweep that lasts longer names it at the end."""
+    """It tries for 60 s, which is longer than this sweep lasts."""
     with mounted(cluster.workers[1], READ_ONLY, "/mnt/readonly"):
         sweep(cluster, "readonly")
     assert outcome(cluster.store("readonly")) == outcome(undisturbed)

@@ -26,7 +26,7 @@ from lmzoo.errors import UserError
 from lmzoo.stops import STOPS
 
 # Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
-# terminal that closes, would kill them, and Ray would end this process in the middle of its end.
+# terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.
 services.ConsolePopen = functools.partial(services.ConsolePopen, start_new_session=True)
 
 _RAY_ADDRESS = os.environ.get("RAY_ADDRESS", "")

@@ -137,7 +137,7 @@ class Sweep:
         with STOPS.installed():
             try:
                 yield
-            except (KeyboardInterrupt, OSError):
+            except (KeyboardInterrupt, Exception):  # what waits for Ray fails when Ray is ended
                 if not STOPS.requested.is_set():
                     raise
                 self._say_interrupted()
