@@ -209,9 +209,9 @@ def compared(
         if active.any() or not previous or not waits:
             wanted[references] = np.maximum(wanted[references], own if noisy else n)
             seeds[active], seeds[references] = n, wanted[references]
+            needing = active | references
         else:  # nothing is left to decide: seeds that were added make the estimates better
-            active = grown
-        needing = active | references
+            needing = grown | references
         if waits and (done[needing] < wanted[needing]).any():
             break
         if previous and not grown.any():
