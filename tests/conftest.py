@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import jaxtyping
 import pytest
+import torch
 
 from tests import shapes
 
@@ -60,6 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     checked = first in TENSORS and not item.get_closest_marker("unchecked")
     jaxtyping.config.update("jaxtyping_disable", not checked)
     shapes.CHECKED.clear()
+    torch.manual_seed(0)  # a test draws the same numbers, whatever ran before it in its process
 
 
 @pytest.fixture(scope="session", autouse=True)

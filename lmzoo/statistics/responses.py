@@ -23,7 +23,8 @@ the points, because one point's own range is a noisy estimate:
     d_p = third best y_p − best y_p,   h_p = CAP · √(d_p · median_q d_q)
 
 Here y_p are the losses of the shared settings: a further good setting near the best one says
-nothing of the height, and would hide that a point differs.
+nothing of the height, and would hide that a point differs. Of nine shared settings or more the best
+third takes the place of the third best: among many settings these differ by the noise only.
 The noise of a point with a large height is at most that of the median point. A response is smooth
 near its minimum only. So a loss above min_x y_p(x) + h_p is lowered to this value before the fit,
 and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times the noise, is left
@@ -55,7 +56,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 CAP = 2.0
-"""Height of the cap, in distances of the third best setting from the best."""
+"""Height of the cap, in distances of the third best setting, or best third, from the best."""
 RANGE = 8.0
 """Largest ratio, and its inverse the smallest, of a point's distance to the median one.
 
@@ -73,8 +74,11 @@ CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
 DRAWS = 200
 """Draws from the posterior."""
-MOST = 64
-"""Points whose losses decide the hyperparameters; g is fitted to all of them."""
+MOST, SETTINGS = 64, 32
+"""Points whose losses decide the hyperparameters, and settings of each; fewer points give more
+settings at the same cost, P N³. The fit itself reads all runs."""
+LEAST = 64
+"""Settings with the least posterior means, between which the draws compare."""
 STEPS = 3
 """Mean-field updates of the kinds of the points."""
 PRIOR = np.log([1.0, 0.3, 1.0, 1.5, 0.5])
@@ -149,12 +153,13 @@ def fit_responses(
     order = np.lexsort((mean, ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     rows = np.arange(len(y))
-    grid, tried = _around(x, best), y.shape[1]
-    drawn = fit.draw(np.concatenate([x, grid], 1), rng)
-    chosen = drawn[:, rows, best][..., None]
     possible = near | (runs.known & ~runs.trained)
-    within = np.where(possible, drawn[..., :tried], np.inf)
-    gain = np.maximum(chosen - within, 0).mean(0)
+    some, first = _least(np.where(possible, mean, np.inf), best)
+    drawn = fit.draw(np.concatenate([x[rows[:, None], some], _around(x, best)], 1), rng)
+    chosen, tried = drawn[:, rows, first][..., None], some.shape[1]
+    within = np.where(np.take_along_axis(possible, some, 1), drawn[..., :tried], np.inf)
+    gain = np.full(y.shape, -1.0)
+    np.put_along_axis(gain, some, np.maximum(chosen - within, 0).mean(0), 1)
     other = runs.same[rows, best]
     gain[other] = -1.0
     own = np.where(runs.trained & runs.known, runs.mean, np.inf).argmin(1)
@@ -280,7 +285,8 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
 def _heights(means: Array) -> Array:
     """Return the height of the cap above each point's least loss, (P, 1); 0 if no losses differ."""
     ordered = np.sort(means, 1)
-    for place in (2, 1):  # the second best where most settings diverged
+    # The second best where most settings diverged.
+    for place in (max(2, means.shape[1] // 3), 2, 1):
         if place < means.shape[1] and np.isfinite(ordered[:, place]).any():
             own = ordered[:, place] - np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], 0.0)
             return CAP * _with_median(own)
@@ -338,16 +344,17 @@ class _Fit:
     """
 
     def __init__(self, runs: _Runs) -> None:
-        self.runs, self._shared = runs, runs.x[0, : runs.shared]
-        few = np.unique(np.linspace(0, len(runs.z) - 1, MOST).round().astype(int))
+        self.runs, self._shared = runs, runs.x[0, _evenly(runs.shared, MOST)]
+        few = _evenly(len(runs.z), MOST)
+        some = _evenly(runs.z.shape[1], int(SETTINGS * (MOST / len(few)) ** (1 / 3)))
         bounds = [(p - 3 * s, p + 3 * s) for p, s in zip(PRIOR, PRIOR_SD, strict=True)]
         h = optimize.minimize(
-            self._solve, PRIOR, few, method="L-BFGS-B", bounds=bounds,
+            self._solve, PRIOR, (np.ix_(few, some),), method="L-BFGS-B", bounds=bounds,
             options={"maxiter": 40, "ftol": 1e-6},
         ).x  # fmt: skip
         self._h = h
         self.noise = float(np.exp(h[-1]))
-        self._solve(h, np.arange(len(runs.z)))
+        self._solve(h, np.ix_(*map(np.arange, runs.z.shape)))
 
     def mean(self, x: Array) -> Array:
         """Return the posterior means at settings (P, M, D), (P, M)."""
@@ -383,20 +390,23 @@ class _Fit:
         sigma, ell = np.exp(self._h[[0, 2]])
         return sigma**2 * _kernel(x, self._shared[None], ell) @ self._precision
 
-    def _solve(self, h: Array, few: NDArray[np.int64]) -> float:
-        """Compute the posterior of g and the kinds; return minus the bound of the log posterior."""
+    def _solve(self, h: Array, read: tuple[NDArray[np.int64], ...]) -> float:
+        """Compute the posterior of g and the kinds; return minus the bound of the log posterior.
+
+        `read` are the points (P, 1) and the runs (1, N) that are read.
+        """
         self._h = h
         sigma_g, sigma_t, ell_g, ell_t, sigma = np.exp(h)
-        runs, n = self.runs, self.runs.z.shape[1]
-        x, z, known = runs.x[few], runs.z[few], runs.known[few]
+        runs, n, (few, some) = self.runs, read[1].size, read
+        x, z, known = runs.x[read], runs.z[read], runs.known[read]
+        one_seed = runs.one_seed[few[..., None], some[..., None], some[:, None]]
         both = known[:, :, None] & known[:, None]
-        prior = sigma_g**2 * (
-            _kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(runs.shared)
-        )
+        prior = _kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(len(self._shared))
+        prior *= sigma_g**2
         self._precision = np.linalg.inv(prior)
         b = self._b = self._onto(x)
-        noise = sigma**2 * (runs.ratio[few] ** 2)[..., None] * (runs.one_seed[few] + np.eye(n))
-        noise += runs.variance[few][..., None] * np.eye(n)
+        noise = sigma**2 * runs.ratio[few] ** 2 * (one_seed + np.eye(n))
+        noise += runs.variance[read][..., None] * np.eye(n)
         self._kinds = ((sigma_t, ell_t), (max(SIGMA_D, sigma_t), ELL_D))
         d = np.array([a**2 * _kernel(x, x, ell) + CONSTANT**2 + noise for a, ell in self._kinds])
         d = np.where(both, d, np.eye(n))
@@ -418,7 +428,7 @@ class _Fit:
         self._weights = weights
         entropy = (weights * (np.log(np.maximum(weights, 1e-300)) - shares)).sum()
         value = 0.5 * (((h - PRIOR) / PRIOR_SD) ** 2).sum() + 0.5 * (weights * size).sum() + entropy
-        value += 0.5 * np.linalg.slogdet(np.eye(runs.shared) + prior @ total)[1]
+        value += 0.5 * np.linalg.slogdet(np.eye(len(prior)) + prior @ total)[1]
         return float(value - 0.5 * vector @ self._g)
 
     def _update(self, weights: Array, square: Array, linear: Array) -> tuple[Array, Array]:
@@ -433,6 +443,20 @@ class _Fit:
 def _kernel(a: Array, b: Array, ell: float) -> Array:
     square = ((a[..., :, None, :] - b[..., None, :, :]) ** 2).sum(-1)
     return np.exp(-0.5 * square / ell**2)
+
+
+def _evenly(of: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` of the numbers 0 .. of − 1, evenly spaced."""
+    return np.unique(np.linspace(0, of - 1, most).round().astype(int))
+
+
+def _least(mean: Array, best: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each point at most `LEAST` runs of the least means, and where `best` is there."""
+    if mean.shape[1] <= LEAST:
+        return np.broadcast_to(np.arange(mean.shape[1]), mean.shape), best
+    mean = mean.copy()
+    np.put_along_axis(mean, best[:, None], -np.inf, 1)
+    return np.argsort(mean, 1, kind="stable")[:, :LEAST], np.zeros_like(best)
 
 
 def _around(x: Array, best: NDArray[np.int64]) -> Array:

@@ -11,7 +11,8 @@ from lmzoo.errors import UserError
 from lmzoo.inspect.reach import reach
 from tests.tiny import tiny
 
-TOKENS = torch.cat([torch.ones(300, 1).long(), torch.randint(4, 40, (300, 9))], dim=1)
+DRAWN = torch.randint(4, 40, (300, 9), generator=torch.Generator().manual_seed(0))
+TOKENS = torch.cat([torch.ones(300, 1).long(), DRAWN], dim=1)
 
 
 class Mean(LanguageModel):

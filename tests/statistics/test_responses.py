@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmzoo.statistics.responses import fit_responses
+from lmzoo.statistics import responses
+from lmzoo.statistics.responses import MOST, SETTINGS, fit_responses
 
 X = np.linspace(-0.8, 0.8, 5)[:, None]
 NOISE = 0.03
@@ -201,3 +202,45 @@ def test_very_high_losses_are_left_out():
     worse = losses.copy()
     worse[:, 4] += 100
     np.testing.assert_allclose(fit_responses(losses, X).mean, fit_responses(worse, X).mean)
+
+
+@pytest.mark.parametrize("points", [4, 12])
+def test_many_settings_cost_no_more_and_choose_as_well(points, monkeypatch):
+    """The hyperparameters come from some of the settings, the choice from all of them."""
+    solve, costs = responses._Fit._solve, []
+
+    def counted(self, h, read):
+        costs.append(read[0].size * read[1].size ** 3)
+        return solve(self, h, read)
+
+    monkeypatch.setattr(responses._Fit, "_solve", counted)
+    rng = np.random.default_rng(points)
+    x = rng.uniform(-1, 1, (150, 1))
+    truth = 2 + 0.2 * (x[:, 0] - 0.1 - 0.15 * rng.standard_normal((points, 1))) ** 2
+    losses = noisy(truth, 0)
+    fit = fit_responses(losses, x, shared=38)
+    assert costs.pop() == points * 150**3
+    assert max(costs) <= MOST * SETTINGS**3
+    assert regret(truth, fit.best).mean() < 0.3 * regret(truth, losses.argmin(1)).mean()
+    assert (fit.challenger != fit.best).all()
+
+
+@pytest.mark.parametrize("wall", [0, 5], ids=["smooth", "cliff"])
+@pytest.mark.parametrize("fields", [1, 3])
+def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall):
+    """The best of many settings differ by noise; the stated deviation must not be that of luck."""
+    regrets, stated, lucky = [], [], []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-1, 1, (12, 100, fields))
+        x[:, :25] = x[0, :25]
+        best = 0.2 * rng.standard_normal((12, 1, fields))
+        steep = wall * np.maximum((x - best)[..., 0] - 0.3, 0) ** 0.7
+        truth = 2 + 0.2 * ((x - best) ** 2).sum(-1) + steep
+        losses = noisy(truth, seed)
+        fit = fit_responses(losses, x, shared=25)
+        regrets += [*regret(truth, fit.best)]
+        lucky += [*regret(truth, losses.argmin(1))]
+        stated += [*fit.tuning_sd]
+    assert np.mean(regrets) < 0.7 * np.mean(lucky)
+    assert np.sqrt(np.mean(np.square(regrets))) < 3 * np.mean(stated)

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from lmzoo.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.driver.coordinator import (
@@ -72,6 +73,16 @@ def test_a_worker_that_is_gone_is_told_to_leave(sweep):
     assert sweep.fleet.ready
     assert sweep.exchange("a") is None
     assert "a" not in sweep.fleet.workers
+
+
+def test_a_signal_ends_a_worker_after_its_epoch(sweep, monkeypatch):
+    sweep.exchange("a")
+    assert sweep.exchange("b") == "none"
+    monkeypatch.setattr(STOPS, "requested", threading.Event())
+    STOPS.requested.set()
+    assert sweep.coordinator.finished
+    assert sweep.coordinator.wanted() == 0
+    assert sweep.turn(exchange("a", sweep.opened("a"))) == {"a": None, "b": None}
 
 
 def test_an_idle_worker_keeps_the_runs_whose_ends_are_being_written(sweep):

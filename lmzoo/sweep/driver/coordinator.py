@@ -20,6 +20,7 @@ import ray
 
 from lmzoo.cluster.capacity import Capacity
 from lmzoo.errors import UserError
+from lmzoo.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planned_run import PlannedRun
@@ -115,11 +116,11 @@ class Coordinator:
 
     @property
     def finished(self) -> bool:
-        """Whether the study is done or an error has ended the sweep.
+        """Whether the study is done, or an error or a signal has ended the sweep.
 
         While an exchange is answered, the last tuning run has ended and no confirm run is planned.
         """
-        if self.error is not None:
+        if self.error is not None or STOPS.requested.is_set():
             return True
         with self._mutex:
             return self.fleet.done
@@ -286,7 +287,7 @@ class Coordinator:
         self._numbers[worker] = exchange.number
         self._confirm(Confirmed(worker, exchange.confirmed))
         self._failed_starts = 0
-        if worker in self._gone:
+        if worker in self._gone or STOPS.requested.is_set():
             self._replies[worker] = exchange.number, None
             return
         now, node = time.monotonic(), self._nodes.get(worker, "")
