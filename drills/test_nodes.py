@@ -1,6 +1,7 @@
 """A host without the store, one that cannot write it or cannot train, and two sweeps at once."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import pytest
 import torch
 
 from drills.cluster import Cluster
-from drills.hosts import Host
+from drills.hosts import ROOT, Host
 from tests.sweep.local_sweep import outcome
 
 OTHER_DISK = "mount -t tmpfs tmpfs {0}"
 READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"
-GRADIENTS = Path(torch.autograd.__file__)
+GRADIENTS = ROOT / ".venv" / Path(torch.autograd.__file__).relative_to(Path(sys.prefix).resolve())
 NO_GRADIENTS = """
 def backward(*_, **__):
     import os

@@ -32,14 +32,23 @@ def run_config(
 
 
 def identity_config(
-    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
+    model: Any,
+    recipe: Recipe,
+    corpus: Corpus,
+    corpus_config: Mapping[str, Any],
+    seed: int,
+    known: tuple[Mapping[str, Any], UserCode] | None = None,
 ) -> dict[str, Any]:
-    """Return the part of the run's config that needs no model to be built."""
+    """Return the part of the run's config that needs no model to be built.
+
+    `known` are the fields of the model and the code of model and corpus, if they are at hand.
+    """
     floor = corpus.floor
+    fields, code = known or (MODELS.dump(model), parts_code(model, corpus_config))
     config = {
         "schema": SCHEMA,
         "numerics": NUMERICS,
-        "model": MODELS.dump(model),
+        "model": fields,
         "recipe": to_dict(recipe),
         "corpus": dict(corpus_config),
         "fingerprint": corpus.fingerprint,
@@ -50,7 +59,7 @@ def identity_config(
         "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
         **({} if corpus.ceiling is None else {"ceiling": corpus.ceiling}),
     }
-    if code := parts_code(model, corpus_config):
+    if code:
         config[USER_CODE] = code.facts
     environment = {
         **code_version(),

@@ -1,5 +1,6 @@
 """Points of a study that train a row of the zoo: configs, search space, identity."""
 
+import functools
 import hashlib
 import itertools
 import json
@@ -59,7 +60,13 @@ class RowPoint(Trainable):
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
         model, recipe = self.with_setting(setting)
-        return identity_config(model, recipe, self.corpus, self.corpus_config, seed)
+        known = self._known if model is self.model else None
+        return identity_config(model, recipe, self.corpus, self.corpus_config, seed, known)
+
+    @functools.cached_property
+    def _known(self) -> tuple[Mapping[str, Any], UserCode]:
+        """The fields of the model and the code, which hundreds of settings share."""
+        return MODELS.dump(self.model), self.code
 
     @property
     def code(self) -> UserCode:
