@@ -1,7 +1,6 @@
 """A series of candidates: how often a candidate without an effect is kept, and what finds effects.
 
     python -m benchmarks.stream --streams 400
-    python -m benchmarks.stream --real 100 --out FOLDER
 
 A stream has 1,000 candidates that change nothing. A loss is a number of the seed plus noise; the sd
 of both, and the shape of the noise, are those of the points in `docs/results/records`. All
@@ -15,12 +14,10 @@ candidates of an incumbent share its runs. A kept candidate is the next incumben
 
 For 500 candidates of the first stream the fast test that is used here is compared with
 `lmzoo.judging.commands.decide`. The second table has one real effect, in sd of a pair's difference,
-at several places of the series. With `--real`, the rules judge trainings of `no_op.py` instead.
+at several places of the series.
 """
 
 import argparse
-import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,8 +28,7 @@ from scipy import special
 from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import load_study
 from lmzoo.errors import UserError
-from lmzoo.judging.commands import KEEP, Arm, Metric, Results, decide, judge_commands
-from lmzoo.judging.stream import SEEDS as BASE_SEEDS
+from lmzoo.judging.commands import KEEP, decide
 from lmzoo.statistics.compared import ERROR, looks, spend
 from lmzoo.statistics.stream import keep_level
 from lmzoo.streams import echo
@@ -45,8 +41,6 @@ PLACES = (1, 10, 100, 1000)
 RULES = ("lmzoo judge --stream", "lmzoo judge", "keep if lower", "mean of three", "fixed five")
 MOST_FIXED = 80
 """Seeds up to which a fixed number is looked for."""
-REAL_MARGIN = 0.003
-"""About a tenth of the loss of `no_op.py`."""
 
 
 class Noise:
@@ -178,34 +172,6 @@ def fixed(d: Array, n: int, level: float) -> float:
     return float(((2 * special.stdtr(n - 1, -np.abs(t)) < level) & (t < 0)).mean())
 
 
-def real(candidates: int, folder: Path) -> None:
-    """Print how many trainings without an effect each rule keeps."""
-    script, kept = Path(__file__).with_name("no_op.py"), dict.fromkeys(RULES[:4], 0)
-    used, ends = np.zeros(4), Counter[str]()
-    base, *others = (
-        Arm(name, f"{sys.executable} {script} {{seed}} {change}", Path.cwd(), Metric())
-        for change, name in enumerate(["base", *["candidate"] * candidates])
-    )
-    results = Results(folder)
-    for arm in others:
-        answer = judge_commands(base, arm, results, margin=REAL_MARGIN, stream=True)
-        first, n = 1 + BASE_SEEDS * answer["kept"], answer["seeds"][1]
-        x = np.array(
-            [[results.get(one, first + i) for i in range(n)] for one in (base, arm)], float
-        )
-        alone, compared, _ = decide(x, SCHEDULE, REAL_MARGIN)
-        d = x[1] - x[0]
-        found = (answer["decision"] == KEEP, alone == KEEP, d[0] < 0, d[:3].mean() < 0)
-        for rule, keep in zip(kept, found, strict=True):
-            kept[rule] += int(keep)
-        used += (n, int(compared.seeds[1]), 1, 3)
-        ends[answer["decision"]] += 1
-    echo(f"{candidates} trainings without an effect: {dict(ends)}\n")
-    echo("| rule | false keeps | mean seeds |\n|---|---:|---:|")
-    for (rule, count), seeds in zip(kept.items(), used / candidates, strict=True):
-        echo(f"| {rule} | {count} | {seeds:.1f} |")
-
-
 def check(d: Array) -> None:
     """Check the fast test against the judge's own decision."""
     levels = np.geomspace(1e-4, 0.5, len(d))  # so that some are kept
@@ -223,11 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--streams", type=int, default=400)
     parser.add_argument("--candidates", type=int, default=1000)
-    parser.add_argument("--real", type=int, metavar="CANDIDATES", help="judge trainings instead")
-    parser.add_argument("--out", type=Path, default=Path("stream-runs"), metavar="FOLDER")
     options = parser.parse_args()
-    if options.real:
-        return real(options.real, options.out)
     rng, noise = np.random.default_rng(0), Noise()
     nothing(options.streams, options.candidates, noise, rng)
     effects(50 * options.streams, noise, rng)

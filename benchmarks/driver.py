@@ -1,0 +1,84 @@
+"""The driver without training: decisions, memory, and a store with an archive.
+
+    python benchmarks/driver.py POINTS SAMPLES SEEDS FOLDER
+
+Plans a study of so many points, settings and confirm seeds, and ends each run after ten epochs with
+losses made of its id. Prints the time of the CPU for the epoch of a run, the longest decision, the
+files of the store, and what it costs to open and to rank it. With a FOLDER that has the store, only
+the last two are measured.
+"""
+
+import hashlib
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from lmzoo.data.corpus import open_corpus
+from lmzoo.streams import echo
+from lmzoo.study.planned_run import PlannedRun
+from lmzoo.study.planner import Planner
+from lmzoo.study.study import Point, Study
+from lmzoo.study.study_store import StudyStore
+from lmzoo.trainables.resolve import corpus_config, resolve
+from lmzoo.trainables.store_name import store_folder
+
+FACTS = {"score": "exact", "fingerprint": "0", "parameters": 1, "leaks": "", "floor": None}
+
+
+def end(planner: Planner, run: PlannedRun, folder: Path) -> list[float]:
+    """Write the files of a run, report its epochs and its end; return how long each call took."""
+    loss = int(hashlib.md5(run.id.encode()).hexdigest(), 16) % 1000 / 1000
+    epochs = range(1, run.budget + 1)
+    records = [{"event": "epoch", "epoch": e, "valid_token": 2 + loss + 1 / e} for e in epochs]
+    ends = [{"event": "test", "epoch": run.budget, "token": 2 + loss}] * (run.stage == "confirm")
+    ends.append({"event": "end", "epoch": run.budget, "status": "finished"})
+    (folder / run.id).mkdir(exist_ok=True)
+    lines = "".join(f"{json.dumps(record)}\n" for record in [*records, *ends])
+    (folder / run.id / "records.ndjson").write_text(lines)
+    (folder / run.id / "config.json").write_text(json.dumps({**run.config, **FACTS}))
+    times = [time.process_time()]
+    for record in records:
+        planner.report(run.id, record)
+        times.append(time.process_time())
+    planner.end(run.id, "finished", test_loss=2 + loss if run.stage == "confirm" else None)
+    times.append(time.process_time())
+    return [b - a for a, b in itertools.pairwise(times)]
+
+
+def main(points: int, samples: int, seeds: int, root: Path) -> None:
+    """Print one line for each measurement."""
+    study = Study(
+        name="driver", question="?", epochs=10, corpus="captions", sampler="random",
+        points=tuple(Point(f"{i}", "DLM46", {"dropout_input": i / points}) for i in range(points)),
+        samples=samples, seeds=seeds, parallel=samples,
+    )  # fmt: skip
+    fields = corpus_config(study, study.fields)
+    corpus = open_corpus(fields, None)
+    resolved, folder = resolve(study, corpus, fields), store_folder(root, study.name, fields)
+    for what in ("run", "open")[folder.exists() :]:
+        start = time.process_time()
+        with closing(StudyStore(folder, archives=True)) as store:
+            planner, calls, runs = Planner(study, resolved, store), list[float](), 0
+            echo(f"{what}: planned in {time.process_time() - start:.1f} s of CPU")
+            while not planner.done:
+                for run in planner.new_ready():
+                    planner.start(run)
+                    calls += end(planner, run, folder)
+                    runs += 1
+        if calls:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            echo(f"{runs} runs: {1e3 * sum(calls) / len(calls):.3f} ms an epoch, longest decision "
+                 f"{max(calls):.2f} s of CPU, peak memory {peak:.0f} MiB")  # fmt: skip
+    echo(f"{sum(1 for _ in folder.rglob('*'))} files and folders")
+    subprocess.run([sys.executable, "-m", "lmzoo", "rank", str(folder)], check=True, stdout=-3)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    echo(f"ranked in {used.ru_utime + used.ru_stime:.1f} s of CPU")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
