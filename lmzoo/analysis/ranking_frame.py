@@ -44,7 +44,8 @@ def read_ranking(path: Path) -> Ranking:
     Raises:
         UserError: Nothing can be ranked.
     """
-    report = study_ranking(path)
+    folder = load_study(path)
+    report = study_ranking(folder)
     ranking = Ranking(report.frame)
-    ranking.text = render(brief_report(report, load_study(path), path), "table", width=WIDTH)
+    ranking.text = render(brief_report(report, folder, path), "table", width=WIDTH)
     return ranking

@@ -66,11 +66,10 @@ def rank(
     from lmzoo.analysis.tables.ranking_table import study_ranking
 
     def read() -> "Report":
-        report = study_ranking(
-            study, unit=unit, at=at, margin=margin, measured=measured_sizes(study, unit, data_dir)
-        )
+        folder, measured = load_study(study), measured_sizes(study, unit, data_dir)
+        report = study_ranking(folder, unit=unit, at=at, margin=margin, measured=measured)
         short = format == "table" and not explain
-        return brief_report(report, load_study(study), study) if short else report
+        return brief_report(report, folder, study) if short else report
 
     report = _show(format, read)
     if board and study.is_dir():

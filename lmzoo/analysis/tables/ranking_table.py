@@ -56,7 +56,7 @@ MARKS = {
 
 
 def study_ranking(
-    path: Path,
+    path: Path | StudyFolder,
     *,
     unit: str = "token",
     at: int | None = None,
@@ -66,7 +66,7 @@ def study_ranking(
     """Return the ranking of the study in folder `path`.
 
     Args:
-        path: the study's folder, or its address in a bucket.
+        path: the study's folder, its address in a bucket, or what `load_study` has read.
         unit: one of `UNITS`.
         at: rank by the validation loss at this epoch instead of the test loss.
         margin: difference in nats that counts as negligible; None: the study's.
@@ -80,7 +80,7 @@ def study_ranking(
     metric = metric_of(unit)
     if at is not None and unit in SIZE_OF:
         raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
-    folder = load_study(path)
+    folder = path if isinstance(path, StudyFolder) else load_study(path)
     study = folder.study if margin is None else {**folder.study, "margin": margin}
     frame = rank_points(folder.runs, folder.events, study, metric=metric, at=at, measured=measured)
     if (frame["score"] == METRIC).all():
