@@ -1,8 +1,11 @@
 """The archive of a study: ended runs in a few files.
 
     RUNS/<study>/ended/00001.zip      at most `RUNS` runs
-        index.ndjson                  a line for each run: its name, config and records
         RUN/config.json ...           the files of its folder, which `unzip` makes again
+        index.json                    for each run its name, and the sizes of its config and records
+        index.data                    configs and records, one after another
+
+Earlier archives have `index.ndjson` instead: a line for each run, its name, config and records.
 
 The archive is written and renamed before the folders are deleted, their configs first. So a folder
 with a config is the run, also when a sweep continues it; without one, the archive has the run. If
@@ -22,17 +25,25 @@ from typing import Any
 
 from lmzoo.store.records import CONFIG, PREVIOUS, RECORDS, parse_json
 
-FOLDER, INDEX = "ended", "index.ndjson"
+FOLDER, INDEX, DATA, EARLIER = "ended", "index.json", "index.data", "index.ndjson"
 RUNS, BYTES = 1000, 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
 
 
-def archived_runs(study: Path) -> Iterator[tuple[str, str, str]]:
+def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield name, config and records of each archived run; the last one of a name counts."""
     for path in _files(study):
         with zipfile.ZipFile(path) as file:
-            for line in file.read(INDEX).splitlines():
-                yield tuple(json.loads(line))
+            if EARLIER in file.NameToInfo:
+                for line in file.read(EARLIER).splitlines():
+                    name, config, records = json.loads(line)
+                    yield name, config.encode(), records.encode()
+                continue
+            data, at = file.read(DATA), 0
+            for name, config, records in json.loads(file.read(INDEX)):
+                end = at + config + records
+                yield name, data[at : at + config], data[at + config : end]
+                at = end
 
 
 def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
@@ -119,7 +130,8 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
     target.parent.mkdir(exist_ok=True)
     for unfinished in target.parent.glob(".*"):  # of a process that was killed
         unfinished.unlink()
-    partial, lines = target.with_name(f".{target.name}"), list[str]()
+    partial = target.with_name(f".{target.name}")
+    sizes, parts = list[tuple[str, int, int]](), list[bytes]()
     with partial.open("wb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             for folder in folders:
@@ -127,11 +139,11 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
                 files = {name: (folder / name).read_bytes() for name in names}
                 for name, data in files.items():
                     archive.writestr(f"{folder.name}/{name}", data)
-                texts = [
-                    files.get(name, b"").decode(errors="replace") for name in (CONFIG, RECORDS)
-                ]
-                lines.append(json.dumps([folder.name, *texts]))
-            archive.writestr(INDEX, "\n".join(lines))
+                config, records = files.get(CONFIG, b""), files.get(RECORDS, b"")
+                sizes.append((folder.name, len(config), len(records)))
+                parts += [config, records]
+            archive.writestr(INDEX, json.dumps(sizes))
+            archive.writestr(DATA, b"".join(parts))
         file.flush()
         os.fsync(file.fileno())
     partial.replace(target)

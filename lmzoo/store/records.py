@@ -242,8 +242,8 @@ def records_pending(records: list[Record], budget: int, *, test: bool) -> bool:
     end = find_end(records, budget)
     tested = any(r["event"] == "test" and r["epoch"] == budget for r in records)
     untested = test and not tested and (end is None or end["status"] == "finished")
-    done = max((r["epoch"] for r in epoch_records(records)), default=0)
-    if untested and done > budget:
+    done = max((r["epoch"] for r in records if r["event"] == "epoch"), default=0) if untested else 0
+    if done > budget:
         raise UserError(
             f"a run was trained for {done} epochs and not tested at {budget}, whose weights are "
             f"gone; ask for {done} epochs or more, or choose another store"

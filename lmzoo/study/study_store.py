@@ -72,7 +72,7 @@ class StudyStore:
         archived = self._archived.pop(run_id, None)
         if archived is None or (run_id in self._folders and self.run(run_id).config):
             return self.run(run_id).records()
-        return parse_records(archived.encode())
+        return parse_records(archived)
 
     def continue_run(self, run_id: str) -> None:
         """Write the folder of an archived run again, because it is pending."""

@@ -111,8 +111,8 @@ def load_study(path: Path) -> StudyFolder:
         folder = f"{path}/{name}"  # a Path is as slow as reading its file
         config = parse_json(_bytes(folder, CONFIG)) if name in folders else None
         if not isinstance(config, dict) and name in archived:
-            text, events = archived[name]
-            config, records = parse_json(text.encode()), events.encode()
+            text, records = archived[name]
+            config = parse_json(text)
         elif not isinstance(config, dict) or not (records := _bytes(folder, RECORDS)):
             # A sweep may have archived it since.
             config = read_config(path, name)
