@@ -85,7 +85,8 @@ def test_all_gpus_work_and_a_killed_and_a_late_node_change_no_digit(folder, sent
     assert len(nodes) == NODES + 1, (
         "the late node, or the one that replaces the killed one, is idle"
     )
-    assert set(by_gpu) == {(node, gpu) for node in nodes for gpu in range(GPUS)}, "a GPU is idle"
+    used = {(node, gpu) for node in nodes - {killed} for gpu in range(GPUS)}
+    assert used <= set(by_gpu), "a GPU is idle"
     gaps = [b[0] - a[1] for spans in by_gpu.values() for a, b in pairwise(sorted(spans))]
     assert max(gaps) < GAP_SECONDS, sorted(gaps)[-5:]
     name = study_folder("toy", sentences)

@@ -121,7 +121,8 @@ class Sweep:
                 if dry_run
                 else StudyStore(self.folder, archives=self.archive)
             ) as store:
-                planner = Planner(self.study, points, store, needed)
+                with gc_disabled():  # a large store makes millions of objects that stay
+                    planner = Planner(self.study, points, store, needed)
                 if not self.quiet and any(point.design for point in planner.points):
                     self.stderr.print(_searched(self.study))
                 if dry_run:
