@@ -14,7 +14,8 @@ from tests.sweep.local_sweep import outcome
 
 OTHER_DISK = "mount -t tmpfs tmpfs {0}"
 READ_ONLY = "mount --bind {0} {0} && mount -o remount,bind,ro {0}"
-GRADIENTS = ROOT / ".venv" / Path(torch.autograd.__file__).relative_to(Path(sys.prefix).resolve())
+INSTALLED = Path(torch.autograd.__file__).resolve().relative_to(Path(sys.prefix).resolve())
+GRADIENTS = ROOT / ".venv" / INSTALLED
 NO_GRADIENTS = """
 def backward(*_, **__):
     import os
