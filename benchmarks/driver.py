@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 from lmzoo.data.corpus import open_corpus
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 from lmzoo.study.planned_run import PlannedRun
 from lmzoo.study.planner import Planner
 from lmzoo.study.study import Point, Study

@@ -29,9 +29,9 @@ from lmzoo.analysis.records.confirm_runs import confirm_runs
 from lmzoo.analysis.records.load import load_study
 from lmzoo.errors import UserError
 from lmzoo.judging.commands import KEEP, decide
+from lmzoo.process.streams import echo
 from lmzoo.statistics.compared import ERROR, looks, spend
 from lmzoo.statistics.stream import keep_level
-from lmzoo.streams import echo
 
 Array = NDArray[np.float64]
 RECORDS = Path(__file__).parents[1] / "docs/results/records"

@@ -23,8 +23,8 @@ LATE = (2, 25.0)
 """The second node joins so many seconds later than the others."""
 TYPES = {"gpu": ({"CPU": 2, "GPU": GPUS}, NODES), "cpu": ({"CPU": 8}, 2)}
 STUDY = ("--samples", "8", "--epochs", "12", "--fuse", "off", "--points", "wild type,cut 4")
-GAP_SECONDS = 20.0
-"""Longest time for which a GPU may wait between two epochs while runs are ready."""
+GAP_SECONDS = 45.0
+"""Longest time for which a GPU may wait between two epochs: a new worker starts in 5 to 20 s."""
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import pydantic
 
 from lmzoo.config import explain
-from lmzoo.deprecation import DeprecatedName
 from lmzoo.errors import UserError, near
-from lmzoo.stops import STOPS
-from lmzoo.streams import prepare_streams, stdout_error
+from lmzoo.process.stops import STOPS
+from lmzoo.process.streams import prepare_streams, stdout_error
+from lmzoo.version import DeprecatedName
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""

@@ -22,13 +22,20 @@ from torch import Tensor, nn
 from lmzoo.errors import UserError
 from lmzoo.functional.token_scores import mask_scores
 from lmzoo.registry import ROWS, Registry, Row
-from lmzoo.task import END as END
-from lmzoo.task import PAD as PAD
-from lmzoo.task import START as START
-from lmzoo.task import UNKNOWN as UNKNOWN
-from lmzoo.task import Task as Task
-from lmzoo.task import needs_source_message
-from lmzoo.types import Lengths, NextScores, Prefix, StepTokens, Tokens, TokenScores
+from lmzoo.types import END as END
+from lmzoo.types import PAD as PAD
+from lmzoo.types import START as START
+from lmzoo.types import UNKNOWN as UNKNOWN
+from lmzoo.types import (
+    Lengths,
+    NextScores,
+    Prefix,
+    StepTokens,
+    Tokens,
+    TokenScores,
+    needs_source_message,
+)
+from lmzoo.types import Task as Task
 
 DecodingState = Any
 """The state between two decoding steps: nested tuples.

@@ -1,4 +1,4 @@
-"""Axis letters, and the tensor shapes that have a name.
+"""Axis letters, the tensor shapes that have a name, and what a model knows of a corpus.
 
     B  sequences in a batch        T  padded length; position 0 is `<start>`
     V  vocabulary size             E  embedding width
@@ -9,7 +9,10 @@ Token ids are int64. Scores are float32 natural logarithms (nats).
 """
 
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor
+
+from lmzoo.config import config
 
 Tokens = Int[Tensor, "B T"]
 Lengths = Int[Tensor, "B"]
@@ -19,3 +22,30 @@ TokenScores = Float[Tensor, "B T"]
 NextScores = Float[Tensor, "B V"]
 Embeddings = Float[Tensor, "V E"]
 Mask = Bool[Tensor, "B T"]
+
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+"""The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""
+
+
+@config
+class Task:
+    """The sizes of a corpus that a model needs."""
+
+    vocab: int = Field(ge=2)
+    """Size V of the vocabulary."""
+    length: int = Field(ge=2)
+    """Padded length T, `<start>` included."""
+    ends: bool = False
+    """True if every complete sequence ends with `<end>`."""
+    source_vocab: int = Field(0, ge=0)
+    """Size of the source vocabulary; 0 if the corpus has no sources."""
+    source_length: int = Field(0, ge=0)
+    """Padded length S of a source."""
+
+
+def needs_source_message(name: str) -> str:
+    """Return the error message for a conditional model without sources."""
+    return (
+        f"{name} is a sequence-to-sequence model and no source is given; use a corpus of pairs: "
+        "copy, reverse or multi30k_de_en"
+    )

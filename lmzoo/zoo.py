@@ -20,8 +20,8 @@ from lmzoo.config import add_defaults, from_dict, to_dict
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import initialise
-from lmzoo.memory import allocating, machine_bytes, require_memory
 from lmzoo.own_parts.importing import import_installed
+from lmzoo.process.memory import allocating, machine_bytes, require_memory
 from lmzoo.registry import ROWS, Row, new_parts
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lmzoo.command_line import EXTRAS, nest_settings, parse_settings, run_app
 from lmzoo.errors import UserError
-from lmzoo.memory import gc_disabled
+from lmzoo.process.memory import gc_disabled
 
 EXIT_SCRIPT = """
 import atexit, gc

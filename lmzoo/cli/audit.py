@@ -21,8 +21,8 @@ from lmzoo.laws.probes import LENGTH
 from lmzoo.laws.subjects import is_outside, load_model
 from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
+from lmzoo.process.streams import echo
 from lmzoo.store.records import RunFolder
-from lmzoo.streams import echo
 from lmzoo.train.trained import read_model_config
 
 PROGRESS_SECONDS = 10.0

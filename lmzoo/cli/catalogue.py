@@ -22,9 +22,9 @@ from lmzoo.data.corpus import CORPORA, corpus_config, open_corpus
 from lmzoo.data.description import describe_data
 from lmzoo.describe.equations import cell_equations
 from lmzoo.errors import UserError, near
+from lmzoo.process.streams import echo
 from lmzoo.registry import Row
 from lmzoo.search_space import Choice, Range, ranges
-from lmzoo.streams import echo
 from lmzoo.train.packed.compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 

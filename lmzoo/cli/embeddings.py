@@ -13,7 +13,7 @@ from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError
 from lmzoo.inspect.word_vectors import analogy, counts_of, neighbours, norm_bands, token_vectors
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 
 def show_embeddings(

@@ -10,8 +10,8 @@ from lmzoo.cli.subject import CorpusName, RunOrRow, Seed, open_subject
 from lmzoo.inspect.history import Series, gate_events, series
 from lmzoo.inspect.summary import Summary, equal_length_sequences, summarise_activity
 from lmzoo.inspect.summary import as_json as summary_as_json
+from lmzoo.process.streams import echo
 from lmzoo.store.records import RunFolder
-from lmzoo.streams import echo
 
 TABLE_EPOCHS = 6
 """Number of epochs in the table, with the first and the last; `--json` has all."""

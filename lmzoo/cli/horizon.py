@@ -25,7 +25,7 @@ from lmzoo.inspect.gradient_horizon import gradient_horizon, gradient_paths, hal
 from lmzoo.inspect.leak_budget import leak_budget
 from lmzoo.inspect.logit_rank import LogitRank, logit_rank
 from lmzoo.inspect.reach import reach
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 SEQUENCES = 64
 """Number of sequences over which the gradient norms are means."""

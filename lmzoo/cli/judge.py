@@ -11,7 +11,7 @@ import typer
 
 from lmzoo.cli.common import AsJson
 from lmzoo.errors import UserError
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 
 def judge(

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from lmzoo.command_line import run_app
-from lmzoo.memory import gc_disabled
 from lmzoo.own_parts.importing import TRUST, import_plugins
+from lmzoo.process.memory import gc_disabled
 from lmzoo.version import __version__
 
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip

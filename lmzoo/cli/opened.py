@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmzoo.data.corpus import Corpus
 from lmzoo.data.description import describe_data
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 from lmzoo.train.trained import TrainedRun, load_run
 
 

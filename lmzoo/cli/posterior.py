@@ -21,8 +21,8 @@ from lmzoo.errors import UserError, writing
 from lmzoo.inspect.attention import attention_maps, has_attention_maps
 from lmzoo.inspect.boundaries import boundaries, has_boundaries
 from lmzoo.inspect.posterior import as_json, keep_largest, posterior, prior
+from lmzoo.process.streams import echo
 from lmzoo.store.records import write_json
-from lmzoo.streams import echo
 from lmzoo.train.trained import TrainedRun
 
 PLOTTED_VALUES = 20

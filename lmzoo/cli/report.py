@@ -12,7 +12,7 @@ import typer
 from lmzoo.cli.common import Metric
 from lmzoo.cli.run_names import find_studied, find_study
 from lmzoo.errors import writing
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 
 def report(

@@ -18,10 +18,10 @@ import typer
 
 from lmzoo.describe.labels import find_point, named_points
 from lmzoo.errors import UserError
+from lmzoo.process.streams import echo
 from lmzoo.store.archive import read_config, restore_run
 from lmzoo.store.open import S3_SCHEME
 from lmzoo.store.records import CHECKPOINT, CONFIG, STUDY, RunFolder, epoch_records, read_json
-from lmzoo.streams import echo
 
 RUNS = Path("runs")
 HASH = re.compile("[0-9a-f]{4,12}")

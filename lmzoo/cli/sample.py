@@ -15,10 +15,10 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.decode import sampling
 from lmzoo.decode.beam import beam_search
 from lmzoo.errors import UserError
-from lmzoo.memory import allocating
 from lmzoo.models.grammar.pcfg import PCFG
 from lmzoo.models.grammar.trees import draw_tree
-from lmzoo.streams import echo
+from lmzoo.process.memory import allocating
+from lmzoo.process.streams import echo
 from lmzoo.train.trained import TrainedRun
 
 COUNT = 10

@@ -16,7 +16,7 @@ from lmzoo.cli.sample import encode_source
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.text import encode_sentence
 from lmzoo.errors import UserError
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 from lmzoo.train.trained import TrainedRun
 
 

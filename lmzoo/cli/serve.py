@@ -22,7 +22,7 @@ import typer
 
 from lmzoo.cli.run_names import RUNS, list_studies
 from lmzoo.errors import UserError
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 COOKIE = "lmzoo"
 RELOAD = 15

@@ -7,9 +7,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from lmzoo.cli.shipped import shipped_studies
 from lmzoo.errors import UserError, near
 from lmzoo.own_parts.importing import import_source
-from lmzoo.shipped import shipped_studies
 from lmzoo.study.study import Study
 from lmzoo.sweep.command import run_studies
 

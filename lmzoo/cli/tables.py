@@ -14,7 +14,7 @@ import typer
 from lmzoo.cli.common import Metric, measured_sizes
 from lmzoo.cli.run_names import find_study
 from lmzoo.errors import UserError, writing
-from lmzoo.streams import echo
+from lmzoo.process.streams import echo
 
 if TYPE_CHECKING:
     from lmzoo.analysis.text.render import Report

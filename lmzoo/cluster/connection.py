@@ -23,7 +23,7 @@ from ray._private import worker as ray_worker
 
 from lmzoo.cluster.runtime_env import runtime_env
 from lmzoo.errors import UserError
-from lmzoo.stops import STOPS
+from lmzoo.process.stops import STOPS
 
 # Ray's processes have a session of their own: a signal to the whole group of the sweep, as of a
 # terminal that closes, would kill them, and a driver without Ray sometimes ended without cleaning.

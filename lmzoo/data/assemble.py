@@ -27,7 +27,7 @@ from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.unknown import has_unknown, replace_rare_words
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary, build_vocabulary
 from lmzoo.errors import UserError
-from lmzoo.memory import require_memory
+from lmzoo.process.memory import require_memory
 
 T = TypeVar("T")
 

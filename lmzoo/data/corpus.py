@@ -25,7 +25,7 @@ from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.text_size import TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary
 from lmzoo.errors import UserError
-from lmzoo.memory import allocating, require_memory
+from lmzoo.process.memory import allocating, require_memory
 from lmzoo.registry import Registry
 
 

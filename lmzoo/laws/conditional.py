@@ -7,7 +7,7 @@ from lmzoo.errors import UserError
 from lmzoo.laws.probes import disturbed
 from lmzoo.laws.support import assert_close, log_prob, next_log_prob
 from lmzoo.laws.tiny import CLOSE, SAME, batch, every_sequence, sources
-from lmzoo.task import needs_source_message
+from lmzoo.types import needs_source_message
 
 
 def law_sums_to_one_given_any_source(model: LanguageModel) -> None:

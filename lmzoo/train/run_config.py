@@ -13,8 +13,8 @@ from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.inspect.flops import matrix_flops
 from lmzoo.laws.audit import audit_verdict
-from lmzoo.memory import allocating
 from lmzoo.own_parts.source import UserCode, user_code
+from lmzoo.process.memory import allocating
 from lmzoo.registry import part_modules
 from lmzoo.store.records import NUMERICS, SCHEMA, USER_CODE, run_identity
 from lmzoo.train.code_version import code_version

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lmzoo.cli.main import COMPLETE
+from lmzoo.cli.shipped import shipped_cluster, shipped_studies
 from lmzoo.cli.sweep import find_studies
 from lmzoo.errors import UserError
-from lmzoo.shipped import shipped_cluster, shipped_studies
 from tests.cli.run_lmzoo import run_lmzoo
 
 ROOT = Path(__file__).parents[2]

@@ -442,6 +442,6 @@ def accounts_for(path, data, packed, spec):
 def test_a_gzip_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "small.gz"
     path.write_bytes(gzip.compress(b"a b c\n" * 10_000))
-    monkeypatch.setattr("lmzoo.memory.machine_bytes", lambda: 100_000)
+    monkeypatch.setattr("lmzoo.process.memory.machine_bytes", lambda: 100_000)
     with pytest.raises(UserError, match=r"the content of .* needs at least"):
         read_bytes(path)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lmzoo.stops import STOPS
+from lmzoo.process.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.sweep.driver.coordinator import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.stops import GRACE_SECONDS
+from lmzoo.process.stops import GRACE_SECONDS
 from lmzoo.sweep.driver.execution import _start_ranking
 
 from .processes import ROOT, descendants, epochs_on_disk, kill, wait_until
@@ -122,7 +122,7 @@ def test_an_ignored_hangup_is_ignored(tmp_path):
 ENDING = """
 import signal
 from lmzoo.cluster import connection
-from lmzoo.stops import STOPS
+from lmzoo.process.stops import STOPS
 
 def report():
     caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))

@@ -28,8 +28,7 @@ from lmzoo.contract import DecodingState, Score, Task
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
-from lmzoo.task import needs_source_message
-from lmzoo.types import Lengths
+from lmzoo.types import Lengths, needs_source_message
 
 Source = Int[Tensor, "B S"]
 

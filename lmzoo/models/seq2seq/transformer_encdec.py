@@ -26,8 +26,7 @@ from lmzoo.errors import UserError
 from lmzoo.functional.normalise import Norm
 from lmzoo.models.seq2seq.base import Source
 from lmzoo.models.seq2seq.transformer import EncoderDecoder, TransformerConfig
-from lmzoo.task import needs_source_message
-from lmzoo.types import Lengths
+from lmzoo.types import Lengths, needs_source_message
 
 
 @model(

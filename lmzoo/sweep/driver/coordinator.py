@@ -20,7 +20,7 @@ import ray
 
 from lmzoo.cluster.capacity import Capacity
 from lmzoo.errors import UserError
-from lmzoo.stops import STOPS
+from lmzoo.process.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import WORKER_LOCK
 from lmzoo.study.planned_run import PlannedRun

@@ -19,9 +19,9 @@ from rich.console import Console as RichConsole
 
 from lmzoo.cluster.resources import Resources
 from lmzoo.errors import UserError
-from lmzoo.memory import gc_disabled
 from lmzoo.own_parts.source import save as save_code
-from lmzoo.stops import STOPS
+from lmzoo.process.memory import gc_disabled
+from lmzoo.process.stops import STOPS
 from lmzoo.store.local import Store
 from lmzoo.store.records import TRACEBACK, TRACKING, WORKER_LOCK
 from lmzoo.store.temporary import temporary_folder

@@ -15,7 +15,7 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
 os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/stops.py` has one
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `lmzoo/process/stops.py` has one
 os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "10000")  # all that the searcher suggests
 
 from ray import tune
@@ -28,7 +28,7 @@ from lmzoo.cluster import connection
 from lmzoo.cluster.capacity import Capacity
 from lmzoo.cluster.head_store import start_server, write_nonce
 from lmzoo.cluster.resources import Resources
-from lmzoo.stops import STOPS
+from lmzoo.process.stops import STOPS
 from lmzoo.sweep.driver.coordinator import Coordinator
 from lmzoo.sweep.driver.mailbox import start_mailbox
 from lmzoo.sweep.driver.other_sweeps import OtherSweeps, mailbox_name

@@ -8,8 +8,8 @@ import numpy as np
 from rich.console import Console as RichConsole
 
 from lmzoo.errors import UserError, describe_error
+from lmzoo.process.streams import echo
 from lmzoo.statistics.compared import POWER
-from lmzoo.streams import echo
 from lmzoo.study.comparison import seeds_for
 from lmzoo.study.planner import Planner
 from lmzoo.sweep.fleet.time_left import duration

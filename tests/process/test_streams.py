@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmzoo.describe.labels import curves_name
-from lmzoo.streams import REPLACE, spell
+from lmzoo.process.streams import REPLACE, spell
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.user_errors import raises_user_error
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "docs/results/records/gru_ablation-captions.parquet"
 TABLES = "─━│┃┌┐└┘├┤┬┴┼╭╮╯╰═║╸╺█▉▏"
 

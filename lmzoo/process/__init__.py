@@ -1,0 +1,1 @@
+"""This process: its memory, its signals, its output."""
