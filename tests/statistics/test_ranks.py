@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
+from lmzoo.statistics import ranks as module
 from lmzoo.statistics.ranks import rank_intervals, ranks
 
 RNG = np.random.default_rng
@@ -42,6 +43,36 @@ def test_the_interval_includes_the_rank_and_needs_two_seeds(table):
         means = table.mean(1).round(9)
         assert (low <= stats.rankdata(means, method="max")).all()
         assert (stats.rankdata(means, method="min") <= high).all()
+
+
+@pytest.mark.parametrize("tuning_sd", [0.0, 0.3])
+@pytest.mark.parametrize(("seeds", "effect"), [(2, 0.0), (5, 1.0), (5, 4.0)])
+def test_ranks_without_the_clear_tests_are_those_of_all_tests(
+    seeds, effect, tuning_sd, monkeypatch
+):
+    rng = RNG(seeds)
+    x = (
+        rng.normal(size=(30, seeds))
+        + rng.normal(size=(1, seeds))
+        + effect * rng.normal(size=(30, 1))
+    )
+    x[3, 0], x[5, 1], x[7] = np.inf, np.nan, 1.25
+    found, unread = rank_intervals(x, tuning_sd), []
+    clear = module._clear
+
+    def none_is_clear(*arguments):
+        bounds = clear(*arguments)
+
+        def unknown(point):
+            p, mean = bounds(point)
+            unread.append(np.isfinite(p).sum())
+            return np.full_like(p, np.nan), mean
+
+        return unknown
+
+    monkeypatch.setattr(module, "_clear", none_is_clear)
+    assert np.array_equal(found, rank_intervals(x, tuning_sd), equal_nan=True)
+    assert np.mean(unread) > 10
 
 
 def test_intervals_are_paired_by_seed():
