@@ -30,8 +30,9 @@ export RAY_raylet_start_wait_time_s=300  # a shared file system may load Python 
 
 # A folder of its own and free ports let several jobs share a node. With 0 Ray takes any free port;
 # where it cannot (Ray Client, which is not used), the port follows from the job id.
+# The folder is not in TMPDIR, because the paths of sockets must be short.
 umask 077
-temporary=$(TMPDIR='' mktemp -d -t "lmzoo-$SLURM_JOB_ID-XXXX")  # not in TMPDIR: paths of sockets must be short
+temporary=$(TMPDIR='' mktemp -d --suffix="-lmzoo-$SLURM_JOB_ID")
 ports="--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0"
 node="--num-cpus=$SLURM_CPUS_PER_TASK --num-gpus=${SLURM_GPUS_ON_NODE:-0} --block"
 node="$node --object-store-memory=500000000 --disable-usage-stats"

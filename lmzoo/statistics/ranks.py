@@ -7,14 +7,13 @@ comparisons of the point: the interval of each point holds its true rank with th
 whatever the means, also if many are equal. A bootstrap of ranks does not: its intervals are too
 narrow where points are close.
 
-A test integrates over the variances of both points. With a thousand points that takes minutes, and
-most tests are clear from bounds of the tail: for a quantile q_u, P(v ≥ q_u) ≥ u, of a point's own
-variance, n common seeds and τ² = τ_p² + τ_r²,
+A test integrates over the variances v_p and v_r of both points, which takes minutes for a thousand
+points. Bounds of p decide most tests (`_clear`), and only the others are computed. Let q_u be a
+quantile of v_p with P(v_p ≥ q_u) ≥ u, q'_u that of v_r, n the common seeds, τ² = τ_p² + τ_r²:
 
-    p ≥ u · P(|N(0, q_u/n + τ²)| > |δ̂|)
+    p ≥ u · P(|N(0, max(q_u, q'_u)/n + τ²)| > |δ̂|)
+    p ≥ (2u − 1) · P(|N(0, (q_u + q'_u)/n + τ²)| > |δ̂|)
     p ≤ P(v_p > q_ε) + P(v_r > q'_ε) + P(|N(0, (q_ε + q'_ε)/n + τ²)| > |δ̂|)
-
-Only the others are computed (`_clear`), so that the ranks are those of all tests.
 
 Mogstad, Romano, Shaikh and Wilhelm 2024 (Review of Economic Studies 91:476; arXiv:2011.08779).
 """
@@ -64,7 +63,7 @@ def rank_intervals(
     for point in map(int, np.flatnonzero(finite > 1)):
         same = ranked & (diverged == diverged[point])
         p, mean = clear(point)
-        read = same & np.isnan(p)
+        read = np.isnan(p)
         read[point] = True
         rows = np.flatnonzero(read)
         own = None if noise is None else noise._replace(
