@@ -50,7 +50,7 @@ def sweep_options(slurm: Slurm, name: str) -> list[str]:
 
 def folders_of_ray(job: str) -> list[Path]:
     """Return Ray's temporary folders of a job; one that SLURM has killed leaves them."""
-    return list(Path("/tmp").glob(f"lmzoo-{job}-*"))
+    return list(Path("/tmp").glob(f"*-lmzoo-{job}"))
 
 
 def wait_for_end(slurm: Slurm, job: str, seconds: float) -> str:
