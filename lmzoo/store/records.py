@@ -36,7 +36,7 @@ Numbers are finite or null, so every line is valid JSON.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ IDENTITY_FIELDS = (
     *("fingerprint", "vocab", "length", "seed"),
 )
 """Keys of the config that decide the result of a run."""
+ORDERED: Any = {"sort_keys": True, "allow_nan": False}
+"""How the identity is written as JSON."""
 BOARD = "tensorboard"
 """Folder of the curves in the folder of a study."""
 TRACKING = "tracking"
@@ -91,17 +93,25 @@ def run_identity(run: Mapping[str, Any]) -> str:
 
     It is a hash of `IDENTITY_FIELDS`, and of the user's code if there is any (`source.py`).
     """
-    fields = {key: run[key] for key in IDENTITY_FIELDS}
+    return next(_identities(run, [run["seed"]]))
+
+
+def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield the config of each run that differs in the seed only."""
+    for seed, identity in zip(seeds, _identities(config, seeds), strict=True):
+        yield {**config, "seed": seed, "run": identity}
+
+
+def _identities(run: Mapping[str, Any], seeds: Iterable[Any]) -> Iterator[str]:
+    """Yield identities: hashes of the sorted JSON, of which all is written once but the seed."""
+    fields = {key: run[key] for key in IDENTITY_FIELDS if key != "seed"}
     if USER_CODE in run:
         fields[USER_CODE] = run[USER_CODE]["hash"]
-    text = json.dumps(fields, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def with_seed(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the config of the run that differs in the seed only."""
-    config = {**config, "seed": seed}
-    return {**config, "run": run_identity(config)}
+    before = json.dumps({k: v for k, v in fields.items() if k < "seed"}, **ORDERED)
+    after = json.dumps({k: v for k, v in fields.items() if k > "seed"}, **ORDERED)
+    for seed in seeds:
+        text = f'{before[:-1]}, "seed": {json.dumps(seed, **ORDERED)}, {after[1:]}'
+        yield hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -72,8 +72,10 @@ class PlannedRun:
     def add_epoch(self, epoch: int, loss: float | None) -> None:
         """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""
         if loss is not None:
-            earlier = (self.curve[e] for e in range(epoch - 1, 0, -1) if e in self.curve)
-            self.curve[epoch] = min(loss, next(earlier, math.inf))
+            earlier = epoch - 1
+            while earlier > 0 and earlier not in self.curve:
+                earlier -= 1
+            self.curve[epoch] = min(loss, self.curve.get(earlier, math.inf))
 
     @property
     def ended(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmzoo.errors import UserError
 from lmzoo.functional.seeding import derive_seed
-from lmzoo.store.records import epoch_records, find_end, records_pending, with_seed
+from lmzoo.store.records import epoch_records, find_end, records_pending, with_seeds
 from lmzoo.study.design import edges, start_design
 from lmzoo.study.planned_run import Answer, PlannedRun
 from lmzoo.study.pruners import make_pruner, rungs, until
@@ -229,9 +229,10 @@ class PointPlanner:
     def plan_confirm_runs(self, setting: Setting, count: int) -> int:
         """Plan runs of the best setting until there are `count`; return how many are new."""
         seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
-        first = self.point.run_config(setting, seeds[0]) if seeds else {}
-        for seed in seeds:
-            config = with_seed(first, seed)
+        if not seeds:
+            return 0
+        first = self.point.run_config(setting, seeds[0])
+        for seed, config in zip(seeds, with_seeds(first, seeds), strict=True):
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
         return len(seeds)
 

@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 import json
 import math
@@ -14,6 +15,7 @@ from lmzoo.store.records import (
     IDENTITY_FIELDS,
     RECORDS,
     STATUSES,
+    USER_CODE,
     RunFolder,
     epoch_records,
     find_end,
@@ -21,6 +23,7 @@ from lmzoo.store.records import (
     records_pending,
     replace_non_finite,
     run_identity,
+    with_seeds,
     write_json,
 )
 from tests.tiny import quick
@@ -43,6 +46,18 @@ def test_identity_depends_on_exactly_the_identity_fields() -> None:
     assert all(run_identity({**RUN, key: 2}) != identity for key in IDENTITY_FIELDS)
     assert run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
     assert run_identity(dict(reversed(RUN.items()))) == identity
+
+
+def test_identity_is_the_hash_of_sorted_json() -> None:
+    """The names of all folders of earlier stores depend on it."""
+    fields = {key: {"b": [1, "é"], "a": 0.1} for key in IDENTITY_FIELDS}
+    user = {USER_CODE: {"hash": "12ab", "files": []}}
+    for run, hashed in (fields, fields), ({**fields, **user}, {**fields, USER_CODE: "12ab"}):
+        for config in with_seeds({**run, "run": ""}, [3, 10**6]):
+            text = json.dumps({**hashed, "seed": config["seed"]}, sort_keys=True)
+            assert config["run"] == hashlib.sha256(text.encode()).hexdigest()[:12]
+            assert config["run"] == run_identity(config)
+            assert config == {**run, "seed": config["seed"], "run": config["run"]}
 
 
 def test_identity_does_not_depend_on_the_order_of_fields() -> None:
