@@ -59,8 +59,7 @@ class FaultySweep:
     def finish(self) -> None:
         """Run the script until it succeeds and no run has failed."""
         while self._is_running() or self._start():
-            assert self.driver is not None
-            code = self.driver.wait(600)
+            code = self._await_end()
             self._check_log()
             if code == 0 and "failed" not in self.statuses().values():
                 return
@@ -118,6 +117,17 @@ class FaultySweep:
             time.sleep(0.1)
             last_progress = last_progress if count == last else time.monotonic()
             last = count
+
+    def _await_end(self) -> int:
+        """Return the exit code of the script; it may take its time while there are new epochs."""
+        assert self.driver is not None
+        last, last_progress = len(self.epochs()), time.monotonic()
+        while (code := self.driver.poll()) is None:
+            if (count := len(self.epochs())) > last:
+                last, last_progress = count, time.monotonic()
+            assert time.monotonic() < last_progress + STUCK_SECONDS, "no epoch ends"
+            time.sleep(1.0)
+        return code
 
     def _trial(self) -> None:
         assert self.driver is not None

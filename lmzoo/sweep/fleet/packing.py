@@ -102,13 +102,16 @@ class Packer:
         return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 
     def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
-        """Compute and cache, for runs in order of priority, what their start needs."""
-        for run in runs:
-            if stopped.is_set():
-                return
-            with contextlib.suppress(Exception):  # the run fails on a worker, and says why
-                self.is_packed(run)
-                self._shapes.facts(run.config)
+        """Compute and cache what the first placement and the start of the runs need.
+
+        The placement needs the shapes of all; facts that are missing are computed by the workers.
+        """
+        for compute in self.is_packed, lambda run: self._shapes.facts(run.config):
+            for run in runs:
+                if stopped.is_set():
+                    return
+                with contextlib.suppress(Exception):  # the run fails on a worker, and says why
+                    compute(run)
 
     def config(self, run: PlannedRun) -> Record:
         """Return the run's config, with the facts about its model if they are cached."""

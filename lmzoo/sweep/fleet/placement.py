@@ -117,21 +117,27 @@ def place(loads: Sequence[Load], slots: Sequence[Slot]) -> Placement:
 
 
 class _Table:
-    """The numbers of the slots as arrays, and those of each load."""
+    """The numbers of the slots, and one row for each load."""
 
     def __init__(self, loads: Sequence[Load], slots: Sequence[Slot]) -> None:
         self.slowness = np.array([slot.slowness for slot in slots])
         self._busy = np.array([slot.busy for slot in slots])
         self._trains = np.array([slot.runs > 0 for slot in slots])
         self._loads = loads
-        self._held = {slot.key for slot in slots if slot.runs}
-        memories = [slot.memory for slot in slots]
-        self._columns = []
-        for load in loads:
-            limit = np.array([load.limit[memory] for memory in memories], float)
-            held = np.array([slot.runs if slot.key == load.key else 0 for slot in slots], float)
-            may = np.array([load.key not in slot.avoid for slot in slots])
-            self._columns.append((limit, held, may if may.any() else np.ones_like(may)))
+        self._limit = np.array([[load.limit[s.memory] for s in slots] for load in loads], float)
+        self._held = np.zeros(self._limit.shape)
+        self._may = np.ones(self._limit.shape, bool)
+        rows = {load.key: i for i, load in enumerate(loads)}
+        for j, slot in enumerate(slots):
+            if slot.key in rows:
+                self._held[rows[slot.key], j] = slot.runs
+            for key in slot.avoid:
+                if key in rows:
+                    self._may[rows[key], j] = False
+        self._may[~self._may.any(1)] = True
+        self._per_epoch = np.array([[load.epochs] for load in loads]) * self.slowness
+        self._cost = Cost(*np.array([load.cost for load in loads], float).T[:, :, None])
+        self._is_held = self._held.sum(1) > 0
 
     def upper_bound(self) -> float:
         """Return a deadline at which one slot can do everything, as do all others."""
@@ -142,29 +148,25 @@ class _Table:
         """Return (runs, runs that it may keep) of each slot for each load; None if some remain."""
         left = np.maximum(deadline - self._busy, 0.0)
         stays = np.maximum(STAY * deadline - self._busy, 0.0)
-        reserved = np.zeros_like(left)  # for what a slot keeps of its own shape
-        kept = []
-        for load, (limit, held, _) in zip(self._loads, self._columns, strict=True):
-            if load.key not in self._held:
-                kept.append(held)
-                continue
-            per_epoch = load.epochs * self.slowness
-            keeps = np.minimum(held, _runs_in(stays / per_epoch, load.cost, limit))
-            reserved += per_epoch * _seconds_of(keeps, load.cost, limit)
-            kept.append(keeps)
+        most = _runs_in(stays / self._per_epoch, self._cost, self._limit)
+        kept = np.minimum(self._held, most)
+        seconds = self._per_epoch * _seconds_of(kept, self._cost, self._limit)
+        reserved = seconds.sum(0)  # for what a slot keeps of its own shape
         filled = []
-        for load, (limit, held, may), keeps in zip(self._loads, self._columns, kept, strict=True):
-            per_epoch = load.epochs * self.slowness
-            reserved[held > 0] = 0.0
+        for i, load in enumerate(self._loads):
+            per_epoch, limit, keeps = self._per_epoch[i], self._limit[i], kept[i]
+            if self._is_held[i]:
+                reserved[self._held[i] > 0] = 0.0
             free = np.maximum(left - reserved, 0.0)
-            room = np.where(may, _runs_in(free / per_epoch, load.cost, limit), 0.0)
+            room = np.where(self._may[i], _runs_in(free / per_epoch, load.cost, limit), 0.0)
             room = np.maximum(room, keeps)
             if room.sum() < load.runs:
                 return None
-            order = np.lexsort((-room, self._trains, -held))
-            before = np.cumsum(room[order]) - room[order]
+            order = np.lexsort((-room, self._trains, -self._held[i]))
+            ordered = room[order]
+            before = ordered.cumsum() - ordered
             counts = np.empty_like(room)
-            counts[order] = np.clip(load.runs - before, 0.0, room[order])
+            counts[order] = np.minimum(np.maximum(load.runs - before, 0.0), ordered)
             counts = _evened(counts, room)
             left = np.maximum(left - per_epoch * _seconds_of(counts, load.cost, limit), 0.0)
             filled.append((counts, np.maximum(counts, keeps)))
@@ -173,7 +175,10 @@ class _Table:
 
 def _evened(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Divide the runs among the slots that have some, in proportion to their room."""
-    room = np.where(counts > 0, room, 0.0)
+    some = counts > 0
+    if np.count_nonzero(some) == 1:
+        return counts
+    room = np.where(some, room, 0.0)
     exact = room * (counts.sum() / room.sum())
     whole = np.floor(exact + 1e-9)
     missing = round(counts.sum() - whole.sum())
@@ -188,9 +193,9 @@ def _runs_in(seconds: np.ndarray, cost: Cost, limit: np.ndarray) -> np.ndarray:
     full = cost.fixed + cost.each * limit
     packs = np.floor(seconds / full)
     rest = seconds - packs * full - cost.fixed
-    whole = np.where(rest >= 0, limit, 0.0)  # as many as there may be, if a run costs nothing
-    part = whole if cost.each <= 1e-9 * cost.fixed else np.floor(rest / cost.each)
-    return packs * limit + np.clip(part, 0.0, limit)
+    free = cost.each <= 1e-9 * cost.fixed  # as many as there may be, if a run costs nothing
+    part = np.where(free, limit, np.floor(rest / np.where(free, 1.0, cost.each)))
+    return packs * limit + np.where(rest >= 0, np.minimum(part, limit), 0.0)
 
 
 def _seconds_of(runs: np.ndarray, cost: Cost, limit: np.ndarray) -> np.ndarray:

@@ -263,10 +263,10 @@ class Sharing:
         for worker in workers.values():
             if worker.training:
                 epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
-        life = self._mean_life(workers, now)
+        life, memories = self._mean_life(workers, now), {slot.memory for slot in slots}
         for key, runs in (self.runs + self.released + self.ready.counts()).items():
             first = self.ready.sample(key)
-            limits = {slot.memory: self.packer.max_members(first, slot.memory) for slot in slots}
+            limits = {memory: self.packer.max_members(first, memory) for memory in memories}
             cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
             left = max(epochs.get(key, 1), self.ready.epochs_left(key))
             if self.packer.shares_estimate(first):
