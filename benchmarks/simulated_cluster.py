@@ -143,7 +143,7 @@ class Simulation:
             self.busy += sum(w in self.members for w in self.live) * (at - self.now)
             self.now = at
             getattr(self, f"on_{kind}")(worker)
-            for idle in [w for w in self.fleet.idle if w in self.live and self.fleet.ready]:
+            for idle in sorted(w for w in self.fleet.idle if w in self.live and self.fleet.ready):
                 self.exchange(idle, [])
 
     def on_arrive(self, worker: str) -> None:

@@ -107,7 +107,7 @@ class Fleet:
         for run_id, record in reports:
             self._report(worker, run_id, record)
         self._collect()  # a report may let other runs start
-        for run_id in worker.leaving.keys() - set(opened):
+        for run_id in sorted(worker.leaving.keys() - set(opened)):
             # The worker closed the run while it had no contact; it is opened again and ends then.
             self._return(worker, run_id)
         if worker.node in self.health.left_out or name in self.dismissed:
