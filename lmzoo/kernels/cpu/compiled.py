@@ -1,4 +1,8 @@
-"""Compile kernels on their first call and cache them on disk for later processes."""
+"""Compile kernels on their first call and cache them on disk for other processes.
+
+A kernel takes seconds to compile. If several processes need it, one compiles it and the others wait
+and load it: numba alone would compile it in each of them.
+"""
 
 import contextlib
 import hashlib
@@ -6,11 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from numba import njit
 from numba.core.caching import FunctionCache
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 """Division follows C, sums may be reordered, NaN and ∞ are respected."""
+
+WAIT = 120.0
+"""Seconds after which a process compiles a kernel that another one seems to compile."""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +38,30 @@ class KernelCache(FunctionCache):
 
     numba checks only the file of the kernel itself, but kernels call kernels of other files.
     """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._lock = FileLock(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the kernel; None if this process has to compile it, while others wait."""
+        found = super().load_overload(sig, target_context)
+        if found is not None:
+            return found
+        with contextlib.suppress(OSError, NotImplementedError):  # late, or a disk without locks
+            self._impl.locator.ensure_cache_path()
+            self._lock.acquire(timeout=WAIT)
+        found = super().load_overload(sig, target_context)
+        if found is not None:
+            self._lock.release(force=True)
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write what this process has compiled, and let others load it."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self._lock.release(force=True)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return (*super()._index_key(sig, codegen), hash_sources())

@@ -28,6 +28,57 @@ def test_a_kernel_runs_when_no_cache_folder_is_writable(monkeypatch: pytest.Monk
     assert compiled(twice)(3) == 6
 
 
+KERNEL = """
+import sys
+from lmzoo.kernels.cpu.compiled import compiled
+
+@compiled
+def quick(x):
+    return 2 * x
+
+@compiled
+def slow(x):
+    y = x
+%s
+    return y
+
+quick(3.0)
+print("ready", flush=True)
+sys.stdin.readline()
+slow(3.0)
+print(sum(slow.stats.cache_misses.values()))
+""" % (100 * "    y = y * y + x / (1.0 + y)\n")
+"""The compiler has started before the slow kernel is compiled, which takes a second."""
+
+
+def test_one_of_several_processes_compiles_a_kernel(tmp_path: Path) -> None:
+    script = tmp_path / "kernel.py"
+    script.write_text(KERNEL)
+    pipe, command = subprocess.PIPE, [sys.executable, str(script)]
+    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
+    for process in processes:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:  # all at once
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    compilations = [int(process.communicate()[0]) for process in processes]
+    assert sorted(compilations) == [0, 0, 1]
+
+
+def test_a_kernel_is_compiled_if_another_process_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_hash = secrets.token_hex()  # one that no earlier run has cached
+    monkeypatch.setattr(module, "hash_sources", lambda: new_hash)
+    monkeypatch.setattr(module, "WAIT", 0.2)
+    kernel, other = compiled(twice), compiled(twice)
+    with other._cache._lock:
+        assert kernel(3) == 6
+    assert sum(kernel.stats.cache_misses.values()) == 1
+
+
 def test_importing_the_zoo_does_not_import_numba() -> None:
     """Importing numba would add half a second to every command."""
     code = "import lmzoo.zoo, sys; print('numba' in sys.modules)"
