@@ -18,7 +18,10 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contr
 """Division follows C, sums may be reordered, NaN and ∞ are respected."""
 
 WAIT = 120.0
-"""Seconds after which a process compiles a kernel that another one seems to compile."""
+"""Seconds after which a process compiles a kernel that another one seems to compile.
+
+A process whose compilation fails keeps the lock until it ends, so no wait may be without a limit.
+"""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

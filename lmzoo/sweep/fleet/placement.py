@@ -137,7 +137,6 @@ class _Table:
         self._may[~self._may.any(1)] = True
         self._per_epoch = np.array([[load.epochs] for load in loads]) * self.slowness
         self._cost = Cost(*np.array([load.cost for load in loads], float).T[:, :, None])
-        self._is_held = self._held.sum(1) > 0
 
     def upper_bound(self) -> float:
         """Return a deadline at which one slot can do everything, as do all others."""
@@ -155,8 +154,7 @@ class _Table:
         filled = []
         for i, load in enumerate(self._loads):
             per_epoch, limit, keeps = self._per_epoch[i], self._limit[i], kept[i]
-            if self._is_held[i]:
-                reserved[self._held[i] > 0] = 0.0
+            reserved[self._held[i] > 0] = 0.0
             free = np.maximum(left - reserved, 0.0)
             room = np.where(self._may[i], _runs_in(free / per_epoch, load.cost, limit), 0.0)
             room = np.maximum(room, keeps)
